@@ -1,0 +1,70 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
+.DEFAULT_GOAL := help
+.PHONY: help run test slow check fmt bench lock clean
+.DELETE_ON_ERROR:
+
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+endif
+
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: $(READY) ## Set up and run the quickstart
+	$(BIN)/python examples/quickstart/quickstart.py
+
+test: $(READY) ## Set up and run the tests, without the slow ones
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: $(READY) ## Run the slow tests
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY) ## Lint, format, types, layers, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/docs tests/architecture
+
+fmt: $(READY) ## Format and apply the safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure against peers
+	$(BIN)/python benchmarks/run.py
+
+lock: $(BIN)/python ## Write requirements/lock.txt anew; UPGRADE=--upgrade takes the newest of everything
+	$(PIP) install --quiet 'uv>=0.13.7'
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
+		--quiet --output-file requirements/lock.txt $(UPGRADE)
+
+clean: ## Remove what make and the tools wrote
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements/lock.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements/lock.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Debian and Ubuntu keep the half of venv that brings pip in a package of its own.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Toolgate needs Python 3.11 or newer: install it, or say PYTHON=/path/to/python" >&2; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip; ensurepip.version()' 2>/dev/null; then \
+		package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			export DEBIAN_FRONTEND=noninteractive; \
+			apt-get update -qq && { apt-get install -y -qq $$package || apt-get install -y -qq python3-venv; }; \
+		else \
+			echo "$(PYTHON) cannot make virtual environments: install $$package (apt-get install $$package), then run make again" >&2; \
+			exit 1; \
+		fi; \
+	fi
+	@rm -rf .venv
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,308 @@
+"""What one call carries through the pipeline: identity, input and output with their histories, providers, and the means
+to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NoReturn
+
+from toolgate.errors import CallError
+from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
+
+Scope = Literal["request", "session"]
+MAX_SESSIONS = 10_000
+
+
+class Control(BaseException):
+    """A way out of the straight line that a hook or a tool chose. Not an Exception, so that `except Exception` in their
+    own code does not catch it by accident."""
+
+
+class Respond(Control):
+    """Go on to the output stages with this value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("respond")
+        self.value = value
+
+
+class Abort(Control):
+    """End the call."""
+
+    def __init__(self, reason: str, code: str, http_status: int | None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.http_status = reason, code, http_status
+
+
+class RetryAfter(Control):
+    """End the call and tell the caller when to come again."""
+
+    def __init__(self, milliseconds: float, reason: str | None) -> None:
+        super().__init__(reason or "retry later")
+        self.seconds, self.reason = milliseconds / 1000, reason
+
+
+class Providers:
+    """What tools and hooks find by token, beyond one call: for all calls, and for the calls of one session."""
+
+    def __init__(self) -> None:
+        self.everywhere: dict[Any, Any] = {}
+        self.every_session: dict[Any, Any] = {}
+        self._sessions: OrderedDict[str, dict[Any, Any]] = OrderedDict()
+
+    def session(self, name: str) -> dict[Any, Any]:
+        """The providers of a session; of the sessions unused for longest, those past MAX_SESSIONS are forgotten."""
+        found = self._sessions.get(name)
+        if found is None:
+            found = self._sessions[name] = dict(self.every_session)
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(name)
+        return found
+
+
+@dataclass(slots=True)
+class Scratch:
+    """What few calls have: made when first needed."""
+
+    input_history: list[Any] = field(default_factory=list)
+    output_history: list[Any] = field(default_factory=list)
+    data: dict[Any, Any] = field(default_factory=dict)
+    request: dict[Any, Any] = field(default_factory=dict)
+    hook_errors: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a tool says its call took."""
+
+    tokens_used: int | None = None
+    cost_usd: float | None = None
+    resources_used: tuple[str, ...] | None = None
+
+
+class InvokeContext:
+    """One call on its way.
+
+    Steps read and write `arguments` and `result`; hooks use `input` and `output`, which remember what was there before.
+    """
+
+    __slots__ = (
+        "_invoke", "_providers", "_scratch", "arguments", "artifact", "at", "attempts", "cached", "call", "canonical",
+        "credential", "decision", "entry", "error", "finished_at", "has_place", "has_quota", "hit_declined",
+        "hooked", "injected", "outcome", "recorded", "redacted", "report", "result", "sealed", "start", "started_at",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
+        self.call = call
+        self.at = at
+        """When the call came in: nanoseconds since 1970. `started_at` and `finished_at` are for durations only."""
+        self.started_at = started_at
+        self.finished_at = 0.0
+        self.entry: Entry | None = None
+        self.arguments: Any = call.arguments
+        self.canonical = b""
+        """The validated arguments in the one form that is hashed: sorted keys, no white space."""
+        self.recorded = b""
+        """The arguments as records may hold them: secrets masked."""
+        self.sealed = False
+        """Once true, `input` can only be read: what was validated and approved is what runs."""
+        self.injected: tuple[str, ...] = ()
+        """Values of secrets that were put into the arguments: masked wherever they show up again."""
+        self.credential: str | None = None
+        """The value of what the tool's `requires_auth` names."""
+        self.decision = ""
+        """Why the gates let the call through."""
+        self.has_quota = False
+        self.has_place = False
+        self.hooked = False
+        """Whether any hook takes part in this call."""
+        self.cached = False
+        self.hit_declined = False
+        self.start: Any = None
+        """The start record, once there is one."""
+        self.attempts = 0
+        self.result: Any = None
+        self.redacted = False
+        """Whether anything of the output was masked."""
+        self.artifact: Artifact | None = None
+        self.report: Report | None = None
+        self.error: CallError | None = None
+        self.outcome: Outcome | None = None
+        self._invoke = invoke
+        self._providers = providers
+        self._scratch: Scratch | None = None
+
+    # -- identity
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+    @property
+    def actor(self) -> Actor:
+        return self.call.actor
+
+    @property
+    def user(self) -> str:
+        return self.call.actor.user
+
+    @property
+    def session(self) -> str | None:
+        return self.call.session
+
+    @property
+    def tool(self) -> Tool | None:
+        """The definition; None only while the name has not been found."""
+        return self.entry.tool if self.entry else None
+
+    @property
+    def time_limit(self) -> float:
+        """Seconds that the tool has: its own, or less if the caller said so."""
+        own = self.entry.timeout if self.entry is not None else 0.0
+        return own if self.call.timeout is None else min(own, self.call.timeout)
+
+    # -- input and output, with what they were before
+
+    @property
+    def scratch(self) -> Scratch:
+        if self._scratch is None:
+            self._scratch = Scratch()
+        return self._scratch
+
+    @property
+    def input(self) -> Any:
+        return self.arguments
+
+    @input.setter
+    def input(self, value: Any) -> None:
+        if self.sealed:
+            raise RuntimeError("the arguments can't change any more: they are validated, and may have been approved")
+        self.scratch.input_history.append(self.arguments)
+        self.arguments = value
+
+    @property
+    def output(self) -> Any:
+        return self.result
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        if self.result is not None and self.result is not value:
+            self.scratch.output_history.append(self.result)
+        self.result = value
+
+    @property
+    def input_history(self) -> tuple[Any, ...]:
+        return tuple(self._scratch.input_history) if self._scratch else ()
+
+    @property
+    def output_history(self) -> tuple[Any, ...]:
+        return tuple(self._scratch.output_history) if self._scratch else ()
+
+    @property
+    def data(self) -> dict[Any, Any]:
+        """Space that hooks share during one call."""
+        return self.scratch.data
+
+    # -- providers: request, then session, then global
+
+    @property
+    def global_providers(self) -> Mapping[Any, Any]:
+        return MappingProxyType(self._providers.everywhere)
+
+    def bind(self, token: Any, instance: Any, scope: Scope = "request") -> None:
+        """Offer an instance under a token to the rest of this call, or of this session."""
+        if scope == "request":
+            self.scratch.request[token] = instance
+        elif scope == "session":
+            if self.call.session is None:
+                raise ValueError("bind(scope='session') needs a call with a session")
+            self._providers.session(self.call.session)[token] = instance
+        else:
+            raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
+
+    def bind_all(self, providers: Any, scope: Scope = "request") -> None:
+        """Bind a mapping, pairs of (token, instance), or the public attributes of an object."""
+        pairs: Iterable[tuple[Any, Any]]
+        if isinstance(providers, Mapping):
+            pairs = providers.items()
+        elif isinstance(providers, Iterable) and not isinstance(providers, str | bytes):
+            pairs = providers
+        else:
+            pairs = ((name, value) for name, value in vars(providers).items() if not name.startswith("_"))
+        for token, instance in pairs:
+            self.bind(token, instance, scope)
+
+    def try_get(self, token: Any, default: Any = None) -> Any:
+        if self._scratch is not None and token in self._scratch.request:
+            return self._scratch.request[token]
+        if self.call.session is not None:
+            session = self._providers.session(self.call.session)
+            if token in session:
+                return session[token]
+        return self._providers.everywhere.get(token, default)
+
+    def get(self, token: Any) -> Any:
+        missing = object()
+        found = self.try_get(token, missing)
+        if found is missing:
+            raise LookupError(f"no provider is bound for {token!r}")
+        return found
+
+    # -- ways out
+
+    def respond(self, value: Any) -> NoReturn:
+        """Answer with this value: the tool is not run (or not waited for), the output stages follow."""
+        raise Respond(value)
+
+    def abort(self, reason: str, code: str = "PERMISSION_DENIED", http_status: int | None = None) -> NoReturn:
+        """End the call with this code."""
+        raise Abort(reason, code, http_status)
+
+    def retry_after(self, milliseconds: float, reason: str | None = None) -> NoReturn:
+        """End the call as RATE_LIMITED and say when to come again."""
+        raise RetryAfter(milliseconds, reason)
+
+    def decline_cache_hit(self) -> None:
+        """In did_cache_hit: run the tool although the cache has an answer."""
+        self.hit_declined = True
+
+    # -- calling other tools
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+        """Call another tool as the same actor, through the same pipeline; the log links the two calls."""
+        call = self.call
+        return await self._invoke(
+            Call(
+                id=new_id(),
+                tool=name,
+                arguments={**(arguments or {}), **more},
+                actor=call.actor,
+                session=call.session,
+                parent=call.id,
+                depth=call.depth + 1,
+                door=call.door,
+            )
+        )
+
+    # -- what a tool may report
+
+    def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:
+        """Report what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""
+        report = self.report = self.report or Report()
+        if resources:
+            report.resources_used = (*(report.resources_used or ()), *resources)
+        if tokens is not None:
+            report.tokens_used = (report.tokens_used or 0) + tokens
+        if cost_usd is not None:
+            report.cost_usd = (report.cost_usd or 0.0) + cost_usd
+
+    @property
+    def hook_errors(self) -> tuple[dict[str, str], ...]:
+        return tuple(self._scratch.hook_errors) if self._scratch else ()
+
+    def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
+        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": f"{type(error).__name__}: {error}"})

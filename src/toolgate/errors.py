@@ -1,0 +1,192 @@
+"""What can go wrong, as one tree; below everything, it imports nothing of ours.
+
+    ToolgateError
+    ├── CallError                  a call ended otherwise than by success; raised by outcome.raise_for_status()
+    │   ├── Denied                 PERMISSION_DENIED SECURITY_VIOLATION USER_CANCELLED MISSING_AUTH
+    │   │                          BUDGET_EXCEEDED RATE_LIMITED
+    │   ├── Failed                 TOOL_NOT_FOUND VALIDATION_ERROR CAPACITY_EXCEEDED CIRCUIT_OPEN MCP_ERROR N8N_ERROR
+    │   │                          INVOCATION_ERROR CONNECTION_ERROR SANDBOX_ERROR SANDBOX_UNAVAILABLE OUTPUT_INVALID
+    │   │                          IDEMPOTENCY_CONFLICT OUTCOME_UNKNOWN CANCELLED UNKNOWN_TOOL_TYPE UNEXPECTED_ERROR
+    │   ├── TimedOut               TIMEOUT
+    │   └── Pending                APPROVAL_REQUIRED, or queued: waiting is a value, this is how it travels inside
+    ├── ToolError                  what a tool's author raises; InvalidInput is its most common kind
+    ├── DefinitionError            a tool definition that is refused, with the path of every fault
+    ├── SettingsError              a setting that is wrong, with its name and where it was read
+    ├── StoreError                 the database can't be used, with what to do about it
+    └── NotOpen                    misuse: the App is not open
+
+Each call error has one code; `CODES` says what a code means for status and retry. Doors translate codes with one
+table of their own (exit codes in `cli`, HTTP statuses in `serve`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+Status = Literal["success", "failure", "timeout", "denied", "pending"]
+
+
+class Code(NamedTuple):
+    """What one error code means: the status of the outcome, whether trying again may help, and its usual words."""
+
+    status: Status
+    retryable: bool
+    message: str
+
+
+CODES: dict[str, Code] = {
+    "TOOL_NOT_FOUND": Code("failure", False, "There is no tool of that name."),
+    "VALIDATION_ERROR": Code("failure", False, "The arguments do not fit the tool's schema."),
+    "INVALID_INPUT": Code("failure", False, "The tool can't work with these arguments."),
+    "PERMISSION_DENIED": Code("denied", False, "This caller may not use this tool."),
+    "SECURITY_VIOLATION": Code("denied", False, "The call breaks a security rule."),
+    "APPROVAL_REQUIRED": Code("pending", False, "The call waits for a person's approval."),
+    "USER_CANCELLED": Code("denied", False, "A person rejected the call."),
+    "MISSING_AUTH": Code("denied", False, "A credential that the tool needs is missing."),
+    "BUDGET_EXCEEDED": Code("denied", False, "The call would exceed a budget."),
+    "RATE_LIMITED": Code("denied", True, "Too many calls."),
+    "CAPACITY_EXCEEDED": Code("failure", True, "Too many calls are running at once."),
+    "CIRCUIT_OPEN": Code("failure", True, "The target failed repeatedly and is being left alone for a while."),
+    "TIMEOUT": Code("timeout", True, "The tool did not finish in time."),
+    "MCP_ERROR": Code("failure", False, "The MCP server answered with an error."),
+    "N8N_ERROR": Code("failure", False, "The workflow answered with an error."),
+    "INVOCATION_ERROR": Code("failure", False, "The tool raised an error."),
+    "CONNECTION_ERROR": Code("failure", True, "The target could not be reached."),
+    "SANDBOX_ERROR": Code("failure", False, "The sandboxed code failed."),
+    "SANDBOX_UNAVAILABLE": Code("failure", False, "No sandbox can enforce the limits on this machine."),
+    "OUTPUT_INVALID": Code("failure", False, "The tool's output is not what it promised."),
+    "IDEMPOTENCY_CONFLICT": Code("failure", False, "The idempotency key was used for another call."),
+    "OUTCOME_UNKNOWN": Code("failure", False, "The call may have had its effect, but no record says so."),
+    "CANCELLED": Code("failure", False, "The call was cancelled."),
+    "UNKNOWN_TOOL_TYPE": Code("failure", False, "Nothing here can run a tool of this kind."),
+    "UNEXPECTED_ERROR": Code("failure", False, "Something unexpected went wrong."),
+}
+
+
+class ToolgateError(Exception):
+    """Something went wrong in Toolgate."""
+
+    def __init__(self, message: str | None = None, *, suggestion: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").split("\n", 1)[0]
+        self.suggestion = suggestion
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.suggestion}" if self.suggestion else self.message
+
+
+class CallError(ToolgateError):
+    """A call ended otherwise than by success."""
+
+    code: str = "UNEXPECTED_ERROR"
+
+    def __init__(
+        self,
+        code: str | None = None,
+        message: str | None = None,
+        *,
+        retryable: bool | None = None,
+        suggestion: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+    ) -> None:
+        known = CODES[code or self.code]
+        super().__init__(message or known.message, suggestion=suggestion)
+        self.code = code or self.code
+        self.status: Status = known.status
+        self.retryable = known.retryable if retryable is None else retryable
+        self.details = dict(details) if details else None
+        self.reason = reason
+        """What the audit log holds where it may say more than the caller is told."""
+
+
+class Denied(CallError):
+    """A gate refused the call."""
+
+    code = "PERMISSION_DENIED"
+
+
+class Failed(CallError):
+    """The call failed."""
+
+
+class TimedOut(CallError):
+    """The tool did not finish in time."""
+
+    code = "TIMEOUT"
+
+
+class Pending(CallError):
+    """The call waits for a person or for a queue."""
+
+    code = "APPROVAL_REQUIRED"
+
+    def __init__(self, code: str | None = None, message: str | None = None, *, kind: str, id: str, **rest: Any) -> None:
+        super().__init__(code, message, **rest)
+        self.kind = kind
+        self.id = id
+
+
+_CLASSES: dict[Status, type[CallError]] = {"denied": Denied, "failure": Failed, "timeout": TimedOut}
+
+
+def call_error(code: str, message: str | None = None, **rest: Any) -> CallError:
+    """The error of the right class for a code that is not `pending`."""
+    return _CLASSES[CODES[code].status](code, message, **rest)
+
+
+class ToolError(ToolgateError):
+    """The tool can't do what was asked."""
+
+    default_code: ClassVar[str] = "INVOCATION_ERROR"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        retryable: bool | None = None,
+        suggestion: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, suggestion=suggestion)
+        self.code = code or self.default_code
+        self.retryable = retryable
+        self.details = dict(details) if details else None
+
+
+class InvalidInput(ToolError):
+    """The tool can't work with these arguments."""
+
+    default_code = "INVALID_INPUT"
+
+
+class Fault(NamedTuple):
+    """One thing wrong with a definition or with arguments: where, and what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path or '(top)'}: {self.message}"
+
+
+class DefinitionError(ToolgateError):
+    """A tool definition is not valid."""
+
+    def __init__(self, name: str, faults: Sequence[Fault], *, suggestion: str | None = None) -> None:
+        self.name = name
+        self.faults = tuple(faults)
+        listed = "; ".join(str(fault) for fault in self.faults)
+        super().__init__(f"The definition of tool {name!r} is refused: {listed}", suggestion=suggestion)
+
+
+class SettingsError(ToolgateError):
+    """A setting is not valid."""
+
+
+class StoreError(ToolgateError):
+    """The database can't be used."""
+
+
+class NotOpen(ToolgateError):
+    """The App is not open: use it inside `async with App.open() as app:`."""

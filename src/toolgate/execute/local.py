@@ -1,0 +1,193 @@
+"""The runner of Python tools: in place, as a task, or in a thread, within the time they have."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from toolgate.context import InvokeContext
+from toolgate.errors import CODES, CallError, Failed, TimedOut, ToolError, call_error
+from toolgate.execute.threads import Threads
+from toolgate.model import Entry, Implementation
+
+GRACE = 0.5
+"""Seconds that a cancelled tool has to clean up before it is given up."""
+
+
+class LocalRunner:
+    """Runs functions and the `execute` of classes."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = Threads(threads)
+        self.runaways: set[asyncio.Task[Any]] = set()
+        """Tasks that went on although they were cancelled."""
+        self._initialized: dict[int, asyncio.Future[None]] = {}
+        self._instances: list[Any] = []
+
+    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
+        code: Implementation = entry.implementation
+        if code.plain:
+            awaitable: Awaitable[Any] = code.function(**arguments)
+            return awaitable
+        if code.bind is not None:
+            arguments = _bind(code.bind, arguments)
+        if code.context_parameter is not None:
+            arguments = {**arguments, code.context_parameter: ctx}
+        if code.instance is not None:
+            return self._with_instance(code, arguments, ctx.time_limit)
+        return self._begin(code, arguments, ctx.time_limit)
+
+    def _begin(self, code: Implementation, arguments: dict[str, Any], timeout: float) -> Awaitable[Any]:
+        if code.mode == "thread":
+            return self._in_thread(partial(code.function, **arguments), timeout)
+        awaitable: Coroutine[Any, Any, Any] = code.function(**arguments)
+        return awaitable if code.mode == "inline" else self._as_task(awaitable, timeout)
+
+    async def _with_instance(self, code: Implementation, arguments: dict[str, Any], timeout: float) -> Any:
+        await self._prepare(code.instance, arguments)
+        return await self._begin(code, arguments, timeout)
+
+    async def _as_task(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
+        """A task of its own, so that a tool which ignores its cancellation can be left behind."""
+        task = asyncio.ensure_future(_guarded(work))
+        try:
+            done, _ = await asyncio.wait((task,), timeout=timeout)
+        except asyncio.CancelledError:
+            await self._stop(task)
+            raise
+        if not done:
+            await self._stop(task)
+            raise TimedOut(message=f"The tool did not finish within {timeout:g} s.")
+        if task.cancelled():
+            raise Failed("CANCELLED", "The tool cancelled itself.")
+        value, error = task.result()
+        if error is not None:
+            raise error
+        return value
+
+    async def _stop(self, task: "asyncio.Task[Any]") -> None:
+        task.cancel()
+        await asyncio.wait((task,), timeout=GRACE)
+        if not task.done():
+            self.runaways.add(task)
+            task.add_done_callback(self.runaways.discard)
+
+    async def _in_thread(self, function: Any, timeout: float) -> Any:
+        future = self.threads.submit(function)
+        try:
+            done, _ = await asyncio.wait((future,), timeout=timeout)
+        except asyncio.CancelledError:
+            if future.cancel():
+                self.threads.give_up()
+            raise
+        if not done:
+            if future.cancel():
+                self.threads.give_up()
+            raise TimedOut(
+                message=f"The tool did not finish within {timeout:g} s.",
+                suggestion="A synchronous tool can't be stopped: its thread goes on in the background.",
+            )
+        return future.result()
+
+    # -- class-based tools
+
+    async def _prepare(self, instance: Any, arguments: dict[str, Any]) -> None:
+        """`initialize` once for all calls, then the tool's own `validate`."""
+        if hasattr(instance, "initialize"):
+            ready = self._initialized.get(id(instance))
+            if ready is None or (ready.done() and ready.exception() is not None):
+                ready = self._initialized[id(instance)] = asyncio.ensure_future(_call(instance.initialize))
+            await asyncio.shield(ready)
+        if instance not in self._instances:
+            self._instances.append(instance)
+        if hasattr(instance, "validate"):
+            verdict = await _call(instance.validate, arguments)
+            if verdict is False or (verdict not in (None, True) and verdict):
+                words = "; ".join(map(str, verdict)) if isinstance(verdict, list | tuple) else str(verdict or "")
+                raise Failed(
+                    "VALIDATION_ERROR",
+                    f"Invalid arguments: {words or 'refused by the tool'}",
+                    suggestion="Correct the arguments and call again.",
+                    details={"errors": [{"path": "", "message": words or "refused by the tool"}]},
+                )
+
+    async def close(self) -> list[str]:
+        """Clean up the class-based tools that were used; gives what went wrong."""
+        troubles = []
+        for instance in self._instances:
+            if hasattr(instance, "cleanup"):
+                try:
+                    await asyncio.wait_for(_call(instance.cleanup), 10)
+                except Exception as error:
+                    troubles.append(f"cleanup of {type(instance).__name__}: {type(error).__name__}: {error}")
+        self._instances.clear()
+        for task in self.runaways:
+            task.cancel()
+        self.threads.close()
+        return troubles
+
+
+async def _guarded(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """The result as a value: a SystemExit or KeyboardInterrupt that left a task would end the event loop."""
+    try:
+        return await work, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+async def _call(method: Any, *arguments: Any) -> Any:
+    result = method(*arguments)
+    return await result if asyncio.iscoroutine(result) else result
+
+
+def _bind(bind: Callable[[dict[str, Any]], dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return bind(arguments)
+    except ValidationError as error:
+        faults = [
+            {"path": ".".join(str(part) for part in fault["loc"]), "message": fault["msg"]}
+            for fault in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        words = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
+        raise Failed(
+            "VALIDATION_ERROR",
+            f"Invalid arguments: {words}",
+            suggestion="Correct the arguments and call again.",
+            details={"errors": faults},
+        ) from error
+
+
+def understand(error: BaseException, instance: Any = None) -> CallError:
+    """What a tool raised, as the error of its call. A class-based tool may translate it first."""
+    if instance is not None and hasattr(instance, "handle_error") and isinstance(error, Exception):
+        try:
+            translated = instance.handle_error(error)
+        except Exception as second:
+            translated = second
+        error = translated if isinstance(translated, BaseException) else error
+    if isinstance(error, CallError):
+        return error
+    if isinstance(error, ToolError):
+        return _from_tool_error(error)
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, TimeoutError):
+        return TimedOut(message=f"The tool gave up waiting: {words}")
+    if isinstance(error, ConnectionError):
+        return Failed("CONNECTION_ERROR", f"The tool could not reach its target: {words}")
+    return Failed("INVOCATION_ERROR", f"The tool raised {words}")
+
+
+def _from_tool_error(error: ToolError) -> CallError:
+    known = error.code in CODES and CODES[error.code].status != "pending"
+    details = error.details if known else {**(error.details or {}), "tool_code": error.code}
+    return call_error(
+        error.code if known else "INVOCATION_ERROR",
+        error.message,
+        retryable=error.retryable,
+        suggestion=error.suggestion,
+        details=details,
+    )

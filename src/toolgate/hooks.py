@@ -1,0 +1,211 @@
+"""Every stage that a user can hook, one line each, and how the hooks of a stage become one callable.
+
+The order of the stages is `invoke`'s business; the context that hooks are given is `context`'s. A stage without hooks is
+None and costs `invoke` one look.
+"""
+
+import inspect
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from toolgate.context import Control, InvokeContext
+from toolgate.errors import Failed
+
+Stage = Callable[[InvokeContext], Awaitable[None]] | None
+Next = Callable[[], Awaitable[Any]]
+
+
+class Stages:
+    """The hooks of one tool (its own and the global ones), composed. Stages are listed in the order of a plain success."""
+
+    will_create_invoke_context: Stage  # a call has arrived
+    did_create_invoke_context: Stage  # its context is complete, but for providers
+    will_bind_providers: Stage  # bind providers, or return a mapping, pairs or an object of them
+    will_authorize: Stage  # before policy is asked
+    will_check_feature_flags: Stage  # before the flags of tool, tenant and persona
+    will_parse_input: Stage  # the raw arguments, as the caller sent them
+    will_validate_input: Stage  # before the schema
+    will_normalize_input: Stage  # valid; before defaults and the canonical form
+    will_check_consent: Stage  # before tier and approval
+    will_acquire_quota: Stage  # before rate and budget
+    will_acquire_semaphore: Stage  # before a place among the running calls
+    will_redact_input: Stage  # before the copy is made that records will hold
+    will_read_cache: Stage  # before the result cache
+    did_cache_hit: Stage  # found; ctx.decline_cache_hit() runs the tool all the same
+    did_cache_miss: Stage  # not found, declined, or the tool has no cache
+    will_inject_secrets: Stage  # before references to secrets become values
+    will_execute: Stage  # before every attempt
+    did_execute: Stage  # after an attempt that succeeded
+    on_retry: Stage  # before every attempt but the first
+    on_give_up: Stage  # the last attempt failed too
+    will_validate_output: Stage  # the raw output
+    will_redact_output: Stage  # valid; before secrets are masked
+    will_transform_output: Stage  # before the limits
+    will_write_cache: Stage  # what will be given out
+    on_error: Stage  # ctx.error says why the call did not succeed
+    will_audit: Stage  # before the end record
+    did_audit: Stage  # after it
+    on_metrics: Stage  # ctx.outcome is complete
+    did_release_semaphore: Stage  # the place is free again
+    did_release_quota: Stage  # what was reserved is settled
+    will_finalize_invoke: Stage  # last, whatever happened
+
+    around_execute: Callable[[InvokeContext, Next], Awaitable[Any]] | None  # wraps all attempts
+
+    def __init__(self) -> None:
+        self.any = False
+        """Whether there is any hook at all."""
+        for stage in STAGES:
+            setattr(self, stage, None)
+
+
+STAGES: tuple[str, ...] = tuple(Stages.__annotations__)
+
+POST = frozenset({"did_execute", "will_validate_output", "will_redact_output", "will_transform_output", "will_write_cache"})
+"""The tool has run: a broken hook is recorded and the outcome stands; abort and retry_after still count."""
+
+LATE = frozenset(STAGES[STAGES.index("on_error") : STAGES.index("will_finalize_invoke") + 1])
+"""The outcome is decided: whatever a hook raises is recorded."""
+
+
+class Hook:
+    """Subclass it and define methods named like stages; each takes the context and may be async.
+
+    `around_execute(ctx, next)` wraps the execution: `await next()` gives the output, and what it returns (unless None)
+    becomes the output. A hook with a higher `priority` runs earlier, at did_* stages later. `filter(ctx)`, if
+    defined, says for each call whether the hook takes part.
+    """
+
+    priority: int = 0
+
+
+class HookSet:
+    """All hooks of an App. Gives each tool its composed stages, made once and again when a global hook is added."""
+
+    def __init__(self) -> None:
+        self._global: list[Any] = []
+        self._composed: dict[tuple[Any, ...], Stages] = {}
+        self.common = Stages()
+        """The stages of a tool without hooks of its own."""
+
+    def add(self, hook: Any) -> None:
+        self._global.append(instance(hook))
+        self._composed.clear()
+        self.common = compose(self._global)
+
+    def stages(self, own: tuple[Any, ...]) -> Stages:
+        found = self._composed.get(own)
+        if found is None:
+            found = self._composed[own] = compose([*self._global, *own])
+        return found
+
+
+def instance(hook: Any) -> Any:
+    """A hook may be given as a class that needs no arguments."""
+    made = hook() if isinstance(hook, type) else hook
+    hash(made)
+    if not any(callable(getattr(made, stage, None)) for stage in STAGES):
+        raise TypeError(f"{_name(made)} is no hook: it has no method named like a stage, such as will_execute")
+    return made
+
+
+def compose(hooks: Iterable[Any]) -> Stages:
+    stages = Stages()
+    ordered = sorted(hooks, key=_priority, reverse=True)
+    for stage in STAGES:
+        taking_part = [hook for hook in ordered if callable(getattr(hook, stage, None))]
+        if not taking_part:
+            continue
+        stages.any = True
+        if stage == "around_execute":
+            stages.around_execute = _around(taking_part)
+        else:
+            setattr(stages, stage, _sequence(stage, taking_part[::-1] if stage.startswith("did_") else taking_part))
+    return stages
+
+
+def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitable[None]]:
+    async def run(ctx: InvokeContext) -> None:
+        for hook in hooks:
+            try:
+                if await _skipped(hook, ctx):
+                    continue
+                given = getattr(hook, stage)(ctx)
+                if inspect.isawaitable(given):
+                    given = await given
+                if stage == "will_bind_providers" and given is not None:
+                    ctx.bind_all(given)
+            except CancelledError:
+                raise
+            except BaseException as error:
+                if stage in LATE or (stage in POST and not isinstance(error, Control)):
+                    ctx.note_hook_error(stage, _name(hook), error)
+                elif isinstance(error, Control):
+                    raise
+                else:
+                    raise broken(stage, hook, error) from error
+
+    return run
+
+
+def _around(hooks: list[Any]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
+    async def run(ctx: InvokeContext, inner: Next) -> Any:
+        return await _wrapped(ctx, hooks, 0, inner)
+
+    return run
+
+
+async def _wrapped(ctx: InvokeContext, hooks: list[Any], index: int, inner: Next) -> Any:
+    """Run around hook `index` with the rest as its `next`; errors of the rest pass, its own are named as its own."""
+    if index == len(hooks):
+        return await inner()
+    hook = hooks[index]
+    from_inside: list[BaseException] = []
+
+    async def rest() -> Any:
+        try:
+            ctx.output = await _wrapped(ctx, hooks, index + 1, inner)
+            return ctx.output
+        except BaseException as error:
+            from_inside.append(error)
+            raise
+
+    try:
+        if await _skipped(hook, ctx):
+            return await rest()
+        given = hook.around_execute(ctx, rest)
+        if inspect.isawaitable(given):
+            given = await given
+        return ctx.output if given is None else given
+    except BaseException as error:
+        if isinstance(error, Control | CancelledError) or any(error is inner_error for inner_error in from_inside):
+            raise
+        raise broken("around_execute", hook, error) from error
+
+
+async def _skipped(hook: Any, ctx: InvokeContext) -> bool:
+    choose = getattr(hook, "filter", None)
+    if choose is None:
+        return False
+    chosen = choose(ctx)
+    if inspect.isawaitable(chosen):
+        chosen = await chosen
+    return not chosen
+
+
+def broken(stage: str, hook: Any, error: BaseException) -> Failed:
+    return Failed(
+        "UNEXPECTED_ERROR",
+        f"Hook {_name(hook)} failed at {stage}: {type(error).__name__}: {error}",
+        details={"hook": _name(hook), "stage": stage},
+    )
+
+
+def _priority(hook: Any) -> float:
+    given = getattr(hook, "priority", 0)
+    return float(given() if callable(given) else given)
+
+
+def _name(hook: Any) -> str:
+    return type(hook).__name__

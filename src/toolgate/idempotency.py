@@ -1,0 +1,18 @@
+"""One effect for one key. Until keys are kept durably, a call that brings one is refused: run without its promise, it could
+have its effect twice.
+"""
+
+from toolgate.errors import Failed
+from toolgate.model import Call
+
+
+class Idempotency:
+    """The step."""
+
+    async def claim(self, call: Call) -> None:
+        """Take the key for this call."""
+        raise Failed(
+            "IDEMPOTENCY_CONFLICT",
+            f"The idempotency key {call.idempotency_key!r:.80} can't be kept yet, so the call was not run.",
+            suggestion="Call without a key; durable keys come with governance (part 2).",
+        )

@@ -1,0 +1,284 @@
+"""The life of one call, in order. The only module that knows all steps; each is a call into the module of its name.
+
+Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
+can reorder or remove them. A feature is a new step with one line here, not a new branch.
+
+    resolve → context → authorize → flags → parse, validate, normalize → consent → quota → place → redact
+    → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
+
+What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
+way out, `_settle`, which gives back what was taken. Only a cancellation of the caller leaves as an exception.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from time import perf_counter, time_ns
+from typing import Any
+
+from toolgate.approval.consent import Consent
+from toolgate.cache import ResultCache
+from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
+from toolgate.errors import CODES, CallError, Denied, Failed, Pending, call_error
+from toolgate.execute.run import Execution
+from toolgate.hooks import HookSet, Stages
+from toolgate.idempotency import Idempotency
+from toolgate.inputs import Inputs
+from toolgate.ledger.artifacts import Artifacts
+from toolgate.ledger.audit import Ledger
+from toolgate.model import Call, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.outputs import Outputs
+from toolgate.policy.guard import Guard
+from toolgate.quota.concurrency import Concurrency
+from toolgate.quota.rate import Rates
+from toolgate.redact import Redactor
+from toolgate.registry.catalog import Catalog, not_found
+from toolgate.secrets import Secrets
+
+logger = logging.getLogger("toolgate")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Pipeline:
+    """An `Invoke`: awaits a call's whole life and gives its outcome."""
+
+    providers: Providers
+    hooks: HookSet
+    catalog: Catalog
+    guard: Guard
+    inputs: Inputs
+    consent: Consent
+    rates: Rates
+    concurrency: Concurrency
+    idempotency: Idempotency
+    redactor: Redactor
+    cache: ResultCache
+    secrets: Secrets
+    execution: Execution
+    outputs: Outputs
+    artifacts: Artifacts
+    ledger: Ledger
+
+    async def __call__(self, call: Call) -> Outcome:
+        ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
+        on = self.hooks.common
+        try:
+            entry = ctx.entry = self.catalog.resolve(call.tool, call.actor.tenant)
+            if entry.hooks:
+                on = self.hooks.stages(entry.hooks)
+            if on.any:
+                ctx.hooked = True
+            try:
+                await self._run(ctx, call, entry, on)
+            except Respond as answer:
+                ctx.output = answer.value
+                await self._deliver(ctx, entry, on)
+            else:
+                if not ctx.cached:
+                    await self._deliver(ctx, entry, on)
+                    if on.will_write_cache or entry.cache is not None:
+                        await self._remember(ctx, entry, on)
+        except asyncio.CancelledError:
+            ctx.error = Failed("CANCELLED", "The caller went away before the call ended.")
+            await asyncio.shield(self._settle(ctx, on))
+            raise
+        except BaseException as error:
+            ctx.error = _understand(error)
+            if on.on_error and not isinstance(ctx.error, Pending):
+                await on.on_error(ctx)
+        return await self._settle(ctx, on)
+
+    async def _run(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> None:  # noqa: C901 - a straight line
+        """From the call to its raw output."""
+        # who is calling, and with what around it
+        if on.will_create_invoke_context:
+            await on.will_create_invoke_context(ctx)
+        if on.did_create_invoke_context:
+            await on.did_create_invoke_context(ctx)
+        if on.will_bind_providers:
+            await on.will_bind_providers(ctx)
+
+        # may it?
+        if on.will_authorize:
+            await on.will_authorize(ctx)
+        decision = self.guard.decide(call.actor, "tool.request", entry.name)
+        if not decision.allow:
+            raise self._refuse(ctx, decision.reason)
+        if on.will_check_feature_flags:
+            await on.will_check_feature_flags(ctx)
+        off = self.catalog.why_off(entry, call.actor.tenant)
+        if off is not None:
+            raise not_found(call.tool, off)
+
+        # with these arguments?
+        if on.will_parse_input:
+            await on.will_parse_input(ctx)
+        if type(ctx.arguments) is not dict:
+            self.inputs.parse(ctx)
+        if on.will_validate_input:
+            await on.will_validate_input(ctx)
+        self.inputs.validate(ctx, entry)
+        if on.will_normalize_input:
+            await on.will_normalize_input(ctx)
+        self.inputs.normalize(ctx, entry)
+
+        # does a person agree, and is there room?
+        if on.will_check_consent:
+            await on.will_check_consent(ctx)
+        ctx.decision = self.consent.check(call, entry)
+        if on.will_acquire_quota:
+            await on.will_acquire_quota(ctx)
+        if entry.rate_limit is not None:
+            self.rates.acquire(call, entry)
+        ctx.has_quota = True
+        if on.will_acquire_semaphore:
+            await on.will_acquire_semaphore(ctx)
+        self.concurrency.acquire(call, entry)
+        ctx.has_place = True
+        if call.idempotency_key is not None:
+            await self.idempotency.claim(call)
+        if on.will_redact_input:
+            await on.will_redact_input(ctx)
+        ctx.recorded = ctx.canonical
+        if entry.takes_text and not self.redactor.is_harmless(ctx.arguments):
+            await self._mask_arguments(ctx, entry)
+
+        # is the answer known already?
+        if on.will_read_cache:
+            await on.will_read_cache(ctx)
+        if entry.cache is not None and await self._recall(ctx, entry, on):
+            return
+        if on.did_cache_miss:
+            await on.did_cache_miss(ctx)
+
+        # run it: from the secrets on nothing raw is logged, from the start record on the log knows of it
+        if on.will_inject_secrets:
+            await on.will_inject_secrets(ctx)
+        arguments = ctx.arguments
+        if entry.takes_text or entry.auth is not None:
+            arguments = self.secrets.inject(ctx, entry)
+        on_disk = self.ledger.start(ctx, entry)
+        if on_disk is not None:
+            await on_disk
+        if on.around_execute:
+            ctx.result = await on.around_execute(ctx, lambda: self.execution.run(ctx, entry, arguments, on))
+        else:
+            await self.execution.run(ctx, entry, arguments, on)
+
+    async def _deliver(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
+        """Make the output fit to be given out: as promised, without secrets, not too long."""
+        if on.will_validate_output:
+            await on.will_validate_output(ctx)
+        self.outputs.validate(ctx, entry)
+        if on.will_redact_output:
+            await on.will_redact_output(ctx)
+        if ctx.injected or not self.redactor.is_harmless(ctx.result):
+            await self._mask_result(ctx, entry)
+        if on.will_transform_output:
+            await on.will_transform_output(ctx)
+        whole = self.outputs.too_long(ctx)
+        if whole is not None:
+            ctx.output, cuts = self.outputs.cut(ctx.result)
+            ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)
+
+    async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:
+        """The one way out: record, count, give back. Nothing in here changes how the call ended."""
+        ctx.finished_at = perf_counter()
+        outcome = ctx.outcome = self._outcome(ctx)
+        if on.will_audit:
+            await on.will_audit(ctx)
+        on_disk = self.ledger.end(ctx, outcome)
+        if on_disk is not None:
+            outcome = ctx.outcome = await on_disk
+        if on.did_audit:
+            await on.did_audit(ctx)
+        if on.on_metrics:
+            await on.on_metrics(ctx)
+        if ctx.has_place and ctx.entry is not None:
+            self.concurrency.release(ctx.call, ctx.entry)
+            if on.did_release_semaphore:
+                await on.did_release_semaphore(ctx)
+        if ctx.has_quota and on.did_release_quota:
+            await on.did_release_quota(ctx)
+        if on.will_finalize_invoke:
+            await on.will_finalize_invoke(ctx)
+        return outcome
+
+    # -- parts of the line that not every call has
+
+    async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
+        """Whether the cache has the answer, and no hook declines it."""
+        hit = self.cache.read(self.cache.key(entry, ctx.call.actor, ctx.canonical))
+        if hit is None:
+            return False
+        ctx.output = hit[0]
+        if on.did_cache_hit:
+            await on.did_cache_hit(ctx)
+        ctx.cached = not ctx.hit_declined
+        return ctx.cached
+
+    async def _remember(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
+        """Keep what is given out, unless it was masked or cut: the next caller may be owed more."""
+        if on.will_write_cache:
+            await on.will_write_cache(ctx)
+        if entry.cache is not None and not ctx.redacted and ctx.artifact is None:
+            self.cache.write(self.cache.key(entry, ctx.call.actor, ctx.canonical), ctx.result, entry.cache.ttl)
+
+    def _refuse(self, ctx: InvokeContext, reason: str) -> CallError:
+        """Hidden and missing look the same; only what may be seen can be denied."""
+        if not self.guard.may_view(ctx.call.actor, ctx.call.tool):
+            return not_found(ctx.call.tool, reason)
+        return Denied("PERMISSION_DENIED", f"{ctx.call.tool} is not permitted: {reason}.", reason=reason)
+
+    async def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
+        if not self.redactor.ready:
+            await self.redactor.prepare(ctx.arguments)
+        ctx.recorded = self.redactor.arguments(ctx.canonical, ctx.arguments, entry.public_input)
+
+    async def _mask_result(self, ctx: InvokeContext, entry: Entry) -> None:
+        if not self.redactor.ready:
+            await self.redactor.prepare(ctx.result)
+        masked = self.redactor.mask(ctx.result, entry.public_output, ctx.injected)
+        if masked is not ctx.result:
+            ctx.output = masked
+            ctx.redacted = True
+
+    def _outcome(self, ctx: InvokeContext) -> Outcome:
+        call, error, entry = ctx.call, ctx.error, ctx.entry
+        duration = (ctx.finished_at - ctx.started_at) * 1000
+        cost = entry.fixed_cost if entry is not None and ctx.attempts else 0.0
+        report = ctx.report
+        if report is None:
+            metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
+        else:
+            cost = cost if report.cost_usd is None else report.cost_usd
+            metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, report.resources_used)
+        if error is None:
+            return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
+        message = self.redactor.text(error.message, ctx.injected)
+        info = ErrorInfo(error.code, message, error.retryable, error.suggestion, error.details)
+        pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
+        return Outcome(call.id, entry.name if entry else printable(call.tool), error.status, None, info, pending, metrics)
+
+
+def _understand(error: BaseException) -> CallError:
+    """Whatever stopped the call, as the error that its outcome will show."""
+    if isinstance(error, CallError):
+        return error
+    if isinstance(error, Abort):
+        known = error.code in CODES and CODES[error.code].status != "pending"
+        details: dict[str, Any] = {} if error.http_status is None else {"http_status": error.http_status}
+        if not known:
+            details["code"] = error.code
+        return call_error(error.code if known else "PERMISSION_DENIED", error.reason, details=details)
+    if isinstance(error, RetryAfter):
+        words = error.reason or "The call can't be served now"
+        return Denied("RATE_LIMITED", f"{words}; try again in {error.seconds:g} s.", details={"retry_after": error.seconds})
+    if isinstance(error, Control):
+        return Failed("UNEXPECTED_ERROR", f"{type(error).__name__} where it has no meaning.")
+    logger.error("unexpected error in a call", exc_info=error)
+    return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")
+
+
+def printable(name: Any) -> str:
+    return str(name)[:64].encode("ascii", "backslashreplace").decode()

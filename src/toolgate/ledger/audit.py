@@ -1,0 +1,196 @@
+"""What the audit log holds of a call: one record when it starts, one when it ends, denials and errors too.
+
+Records are made here and written by the store. Their JSON is made in the writer's thread, so a call pays only for handing
+over what it already has. From tier write on, a call waits until its record is on disk: no effect before the start, no
+outcome before the end.
+"""
+
+from collections.abc import Awaitable
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolgate.context import InvokeContext
+from toolgate.errors import Failed, StoreError
+from toolgate.model import Actor, Call, Entry, ErrorInfo, Outcome
+from toolgate.store.database import Row, Store
+
+NOTHING = orjson.Fragment(b"null")
+
+
+class Start(msgspec.Struct, gc=False):
+    """A call is about to run."""
+
+    at: int
+    """When it came in: nanoseconds since 1970."""
+    call: Call
+    entry: Entry
+    canonical: bytes
+    recorded: bytes
+    decision: str
+    args_hash: str | None = None
+
+    def row(self) -> Row:
+        call, entry = self.call, self.entry
+        body = {
+            **_who(call),
+            "version": entry.tool.version,
+            "tier": entry.tier,
+            "fingerprint": entry.fingerprint,
+            "args_hash": self.hash(),
+            "arguments": orjson.Fragment(self.recorded),
+            "decision": self.decision,
+        }
+        return self.at // 1000, "start", call.id, call.actor.tenant, entry.tool.name, "started", orjson.dumps(body)
+
+    def hash(self) -> str:
+        if self.args_hash is None:
+            self.args_hash = sha256(self.canonical).hexdigest()
+        return self.args_hash
+
+
+class End(msgspec.Struct, gc=False):
+    """A call has ended."""
+
+    at: int
+    call: Call
+    outcome: Outcome
+    decision: str
+    start: Start | None = None
+    entry: Entry | None = None
+    canonical: bytes = b""
+    recorded: bytes = b""
+    reason: str | None = None
+    hook_errors: tuple[dict[str, str], ...] = ()
+
+    def row(self) -> Row:
+        call, outcome, start = self.call, self.outcome, self.start
+        metrics = outcome.metrics
+        body: dict[str, Any] = {
+            **_who(call),
+            "args_hash": start.hash() if start else sha256(self.canonical).hexdigest() if self.canonical else None,
+            "duration_ms": metrics.duration_ms,
+            "attempts": metrics.attempts,
+            "cached": metrics.cached,
+            "cost_usd": metrics.cost_usd,
+            "decision": self.reason or self.decision,
+        }
+        if start is None:  # it never started, so this record says all there is to say
+            body["arguments"] = orjson.Fragment(self.recorded) if self.recorded else NOTHING
+            if self.entry is not None:
+                body |= {"version": self.entry.tool.version, "tier": self.entry.tier}
+        if outcome.error is not None:
+            body |= {"code": outcome.error.code, "message": outcome.error.message}
+        if outcome.pending is not None:
+            body["pending"] = {"kind": outcome.pending.kind, "id": outcome.pending.id}
+        if metrics.tokens_used is not None:
+            body["tokens_used"] = metrics.tokens_used
+        if outcome.artifact is not None:
+            body["artifact"] = outcome.artifact.id
+        if self.hook_errors:
+            body["hook_errors"] = self.hook_errors
+        at = self.at // 1000 + int(metrics.duration_ms * 1000)
+        return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, orjson.dumps(body)
+
+
+class Act(msgspec.Struct, gc=False):
+    """Something other than a call: a tool switched, registered, removed …"""
+
+    at: int
+    id: str
+    action: str
+    actor: Actor
+    tool: str
+    details: dict[str, Any]
+
+    def row(self) -> Row:
+        body = orjson.dumps({"persona": self.actor.persona, "user": self.actor.user, **self.details})
+        return self.at // 1000, self.action, self.id, self.actor.tenant, self.tool, "done", body
+
+
+def _who(call: Call) -> dict[str, Any]:
+    who: dict[str, Any] = {"persona": call.actor.persona, "user": call.actor.user, "session": call.session}
+    if call.parent is not None:
+        who["parent"] = call.parent
+    if call.door != "python":
+        who["door"] = call.door
+    return who
+
+
+class Ledger:
+    """The step."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def start(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
+        """Record that the call starts; gives what to await before its effect, if it has to wait."""
+        record = ctx.start = Start(ctx.at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
+        store = self._store
+        if entry.tier != "read_only":
+            return self._start_durably(ctx, record)
+        try:
+            crowded = store.append(record)
+        except StoreError as error:
+            raise _not_run(ctx, error) from error
+        return store.room() if crowded else None
+
+    async def _start_durably(self, ctx: InvokeContext, record: Start) -> None:
+        try:
+            await self._store.append_durably(record)
+        except StoreError as error:
+            raise _not_run(ctx, error) from error
+
+    def end(self, ctx: InvokeContext, outcome: Outcome) -> Awaitable[Outcome] | None:
+        """Record the outcome; gives what to await before it may be returned, if it has to wait. That gives the outcome,
+        or OUTCOME_UNKNOWN if a record that must be there could not be written."""
+        start: Start | None = ctx.start
+        if start is not None and ctx.error is None and not ctx.hooked:
+            record = End(ctx.at, ctx.call, outcome, ctx.decision, start)
+        else:
+            record = End(
+                ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
+                ctx.error.reason if ctx.error is not None else None, ctx.hook_errors,
+            )  # fmt: skip
+        if start is None or start.entry.tier == "read_only":
+            try:
+                self._store.append(record)
+            except StoreError as error:
+                return _given(_unrecorded(outcome, error, ran=start is not None))
+            return None
+        return self._end_durably(outcome, record)
+
+    async def _end_durably(self, outcome: Outcome, record: End) -> Outcome:
+        try:
+            await self._store.append_durably(record)
+        except StoreError as error:
+            return _unrecorded(outcome, error, ran=True)
+        return outcome
+
+    async def act(self, action: str, actor: Actor, tool: str, details: dict[str, Any], *, at: int, id: str) -> None:
+        await self._store.append_durably(Act(at, id, action, actor, tool, details))
+
+
+async def _given(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _not_run(ctx: InvokeContext, error: StoreError) -> Failed:
+    ctx.start = None
+    return Failed(
+        "UNEXPECTED_ERROR",
+        f"The audit log can't be written, so the call was not run: {error.message}",
+        suggestion="`toolgate doctor` shows what is wrong with the store.",
+    )
+
+
+def _unrecorded(outcome: Outcome, error: StoreError, *, ran: bool) -> Outcome:
+    what = "The tool ran, but its end could not be recorded" if ran else "The call could not be recorded"
+    info = ErrorInfo(
+        "OUTCOME_UNKNOWN" if ran else "UNEXPECTED_ERROR",
+        f"{what}: {error.message}",
+        suggestion="Find out whether it had its effect before calling again." if ran else error.suggestion,
+    )
+    return msgspec.structs.replace(outcome, status="failure", output=None, error=info)

@@ -1,0 +1,380 @@
+"""The words of Toolgate: what a tool, a call, an actor and an outcome are. No I/O; only `errors` is below.
+
+Two kinds of values. What a person writes (a `Tool` and its parts) is a pydantic model, because its faults must be
+named with their path. What travels with every call (`Call`, `Actor`, `Outcome`, `Metrics`) is a frozen msgspec struct,
+because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisions/0002-hot-values.md).
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from uuid_utils import uuid7
+
+from toolgate.errors import CODES, Pending, Status, call_error
+
+Tier = Literal["read_only", "write", "execute", "external_api"]
+TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")
+"""The four tiers, from the least risk to the most."""
+
+Category = Literal[
+    "filesystem", "code_analysis", "validation", "search", "api",
+    "database", "service", "deployment", "development", "custom",
+]  # fmt: skip
+Source = Literal["builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic"]
+SOURCES: tuple[Source, ...] = ("builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic")
+"""Where a tool can come from, in the order in which a name is given: the later source of a taken name is refused."""
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?\Z")
+DESTRUCTIVE = ("delete", "remove", "drop", "truncate")
+
+
+# ---------------------------------------------------------------------------------------------- what a person writes
+
+
+class Definition(BaseModel):
+    """Common to all parts of a definition: closed to unknown fields, never changed after it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000)
+
+
+class Auth(Definition):
+    """The credential that a tool needs."""
+
+    type: Literal["api_key", "oauth", "basic_auth", "bearer_token", "custom"] = "api_key"
+    required: bool = True
+    config_key: str = Field(min_length=1)
+    setup_url: str | None = None
+
+
+class UnitCost(Definition):
+    """A price that depends on the input: so much a token, character, record or second."""
+
+    unit: Literal["token", "character", "record", "second"]
+    price: Decimal = Field(ge=0)
+    field: str | None = None
+    """The argument that is measured; for `second`, the tool's timeout counts."""
+
+
+class Cost(Definition):
+    """What a call costs, in dollars."""
+
+    model: Literal["free", "usage_based", "subscription", "one_time"] = "usage_based"
+    fixed: Decimal = Field(default=Decimal(0), ge=0)
+    per_unit: UnitCost | None = None
+    billing_url: str | None = None
+    free_tier_limit: int | None = Field(default=None, ge=0)
+
+
+class Capability(Definition):
+    """One thing that a tool can do."""
+
+    action: str = Field(min_length=1)
+    description: str = ""
+    requires_confirmation: bool = False
+    estimated_cost: Decimal | None = Field(default=None, ge=0)
+    estimated_time_ms: int | None = Field(default=None, ge=0)
+
+    @property
+    def destructive(self) -> bool:
+        return any(word in self.action.lower() for word in DESTRUCTIVE)
+
+
+class Retry(Definition):
+    """When and how a failed attempt is repeated. `max_attempts` counts them all, the first too."""
+
+    max_attempts: int = Field(default=3, ge=1, le=20)
+    backoff_ms: int = Field(default=200, ge=0, le=600_000)
+    multiplier: float = Field(default=2.0, ge=1, le=100)
+    max_delay_ms: int = Field(default=30_000, ge=0, le=3_600_000)
+    codes: tuple[str, ...] = ("TIMEOUT", "CONNECTION_ERROR")
+
+    @field_validator("codes")
+    @classmethod
+    def _known(cls, codes: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [code for code in codes if code not in CODES]
+        if unknown:
+            raise ValueError(f"unknown error code {unknown[0]!r}")
+        return codes
+
+
+class CacheRule(Definition):
+    """How long a result may be given out again, and to whom."""
+
+    ttl: float = Field(gt=0)
+    scope: Literal["tenant", "user"] = "tenant"
+
+
+class RateLimit(Definition):
+    """How often a tool may be called by one user."""
+
+    per_minute: int | None = Field(default=None, ge=1)
+    per_hour: int | None = Field(default=None, ge=1)
+    per_day: int | None = Field(default=None, ge=1)
+
+
+class Tool(Definition):
+    """One definition for tools of all sources. What runs it is kept apart, in `Entry`."""
+
+    name: str
+    version: str = "1.0.0"
+    description: str = Field(min_length=1)
+    category: Category = "custom"
+    tier: Tier = "write"
+    kind: str = "local"
+    """How it runs: the name of a runner in `execute` (local, mcp, workflow, sandbox, job)."""
+    source: Source = "python"
+    documentation: str | None = None
+    requires_auth: Auth | None = None
+    requires_permission: str | None = None
+    cost: Cost = Cost(model="free")
+    capabilities: tuple[Capability, ...] = ()
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    output_schema: dict[str, Any] | None = None
+    retry: Retry | None = None
+    timeout: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    """Seconds; without it the setting `max_execution_time` holds."""
+    cache: CacheRule | None = None
+    rate_limit: RateLimit | None = None
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    target: str | None = None
+    """The external system that the tool depends on: tools with the same target share one circuit breaker."""
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+    annotations: dict[str, Any] = Field(default_factory=dict)
+    """Hints as MCP has them (readOnlyHint, destructiveHint, openWorldHint …): they can raise a tier, never lower it."""
+    tenant: str | None = None
+    """Set on dynamic tools: the only tenant that sees them."""
+    declared_tokens: int | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not NAME.match(name):
+            raise ValueError("a letter, then letters, digits, _ and -, at most 64 characters in all")
+        return name
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, version: str) -> str:
+        if not SEMVER.match(version):
+            raise ValueError("not a semantic version such as 1.2.3")
+        return version
+
+    @property
+    def destructive(self) -> bool:
+        return any(word in self.name.lower() for word in DESTRUCTIVE) or any(c.destructive for c in self.capabilities)
+
+
+# ------------------------------------------------------------------------------------------ what travels with a call
+
+
+class Actor(msgspec.Struct, frozen=True, gc=False):
+    """Who calls: a user of a tenant, in the role of a persona."""
+
+    tenant: str = "default"
+    persona: str | None = None
+    user: str = "local"
+    scopes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field, value in (("tenant", self.tenant), ("user", self.user), ("persona", self.persona)):
+            if value is None and field == "persona":
+                continue
+            if not isinstance(value, str) or not value or len(value) > 256 or not _clean(value):
+                raise ValueError(f"Actor.{field} must be 1 to 256 printable characters, not {value!r:.80}")
+
+
+def _clean(text: str) -> bool:
+    return text.isprintable() and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def new_id() -> str:
+    """An id for a call: unique, and later ones sort after earlier ones."""
+    return str(uuid7())
+
+
+LOCAL = Actor()
+"""The actor of a call that names none: the person at this machine."""
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One request to run one tool."""
+
+    id: str
+    tool: str
+    arguments: Any
+    actor: Actor = LOCAL
+    session: str | None = None
+    idempotency_key: str | None = None
+    approval: str | None = None
+    timeout: float | None = None
+    parent: str | None = None
+    """The call from inside which this one is made."""
+    depth: int = 0
+    door: str = "python"
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
+    """Why a call did not succeed, for programs (code, retryable) and for people (message, suggestion)."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    suggestion: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class PendingInfo(msgspec.Struct, frozen=True, gc=False):
+    """What a pending call waits for."""
+
+    kind: str
+    id: str
+
+
+class Metrics(msgspec.Struct, frozen=True, gc=False):
+    """What a call took."""
+
+    duration_ms: float = 0.0
+    attempts: int = 0
+    cached: bool = False
+    tokens_used: int | None = None
+    cost_usd: float = 0.0
+    resources_used: tuple[str, ...] | None = None
+
+
+class Artifact(msgspec.Struct, frozen=True, gc=False):
+    """What was too long to give out whole: kept under an id, with a list of what was cut."""
+
+    id: str
+    bytes: int
+    cut: tuple[str, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """How a call ended. Every door gives this, as an object or as the same JSON."""
+
+    id: str
+    tool: str
+    status: Status
+    output: Any = None
+    error: ErrorInfo | None = None
+    pending: PendingInfo | None = None
+    metrics: Metrics = Metrics()
+    artifact: Artifact | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "success"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as plain JSON values; what is rare (artifact, resources_used) is left out where there is none."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        if plain["artifact"] is None:
+            del plain["artifact"]
+        plain["metrics"]["duration_ms"] = round(self.metrics.duration_ms, 4)
+        if plain["metrics"]["resources_used"] is None:
+            del plain["metrics"]["resources_used"]
+        return plain
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self.to_dict())
+
+    def raise_for_status(self) -> "Outcome":
+        """Raise the error that matches a call which did not succeed; give the outcome itself if it did."""
+        if self.status == "success":
+            return self
+        error = self.error or ErrorInfo("UNEXPECTED_ERROR", CODES["UNEXPECTED_ERROR"].message)
+        rest: dict[str, Any] = {
+            "retryable": error.retryable, "suggestion": error.suggestion, "details": error.details,
+        }  # fmt: skip
+        if self.pending is not None:
+            raise Pending(error.code, error.message, kind=self.pending.kind, id=self.pending.id, **rest)
+        raise call_error(error.code, error.message, **rest)
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """A gate's answer, never without its reason."""
+
+    allow: bool
+    reason: str
+
+
+Invoke = Callable[[Call], Awaitable[Outcome]]
+"""The architecture in one line: whoever wants a tool run is handed one of these, and has no other way."""
+
+Arguments = Mapping[str, Any]
+
+
+# ------------------------------------------------------------------------------------------- what a call finds ready
+
+
+class Validator(Protocol):
+    """A compiled JSON Schema."""
+
+    def is_valid(self, instance: Any, /) -> bool: ...
+    def iter_errors(self, instance: Any, /) -> Iterator[Any]: ...
+
+
+Mode = Literal["inline", "task", "thread"]
+"""How a Python function is run: awaited in place (it can't suspend), as a task, or in a thread (it is not async)."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Implementation:
+    """The Python code behind a local tool."""
+
+    function: Callable[..., Any]
+    mode: Mode
+    bind: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Turns validated JSON into what the function's hints ask for (models, dates, enums); None where JSON will do."""
+    context_parameter: str | None = None
+    instance: Any = None
+    """The object of a class-based tool, for its validate, handle_error, initialize, cleanup and health_check."""
+    plain: bool = False
+    """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True, eq=False)
+class Entry:
+    """A tool in the catalog, with all that can be computed before the first call.
+
+    What a call reads of the definition stands here again: an attribute of a pydantic model costs ten times as much.
+    """
+
+    tool: Tool
+    name: str
+    implementation: Any
+    """What the runner of the tool's kind needs: an `Implementation` for local tools."""
+    tier: Tier
+    destructive: bool
+    confirms: bool
+    """Whether a capability asks for confirmation."""
+    check_input: Validator
+    check_output: Validator | None
+    defaults: dict[str, Any]
+    integers: tuple[str, ...]
+    """Arguments that are whole numbers: JSON Schema takes 3.0 for one, Python does not."""
+    takes_text: bool
+    """Whether an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
+    public_input: frozenset[str]
+    public_output: frozenset[str]
+    """Fields that the schemas mark as `x-public`: never masked by their name."""
+    kind: str
+    target: str | None
+    timeout: float
+    retry: Retry | None
+    cache: CacheRule | None
+    auth: Auth | None
+    rate_limit: RateLimit | None
+    concurrency: int | None
+    fixed_cost: float
+    fingerprint: str
+    """Hash of the whole definition: what an approval or a pin is bound to."""
+    hooks: tuple[Any, ...] = ()

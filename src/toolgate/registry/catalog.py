@@ -1,0 +1,155 @@
+"""The catalog: every tool by name, who has it, and the list that an actor may see. All in memory, all lookups.
+
+What the store says of tools (flags) is given to it by `App`, which also tells it when that changed. It decides nothing
+but enabled or not; whether a persona may is `policy`'s.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from toolgate.errors import DefinitionError, Failed, Fault
+from toolgate.model import SOURCES, Actor, Entry, Tool
+
+
+class FlagData(Protocol):
+    """What the store knows about who has which tool."""
+
+    epoch: int
+    operator: dict[str, bool]
+    tenants: dict[str, dict[str, bool]]
+    personas: dict[str, dict[str, str]]
+
+
+class Problem(NamedTuple):
+    """A tool that could not be loaded: where it is, and why."""
+
+    where: str
+    why: str
+
+
+class Catalog:
+    """Tools by name."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, bool] | None = None,
+        enforced: Iterable[str] = (),
+        may_view: Callable[[Actor, str], bool] = lambda _actor, _tool: True,
+    ) -> None:
+        self._settings = dict(settings or {})
+        self._enforced = frozenset(enforced)
+        self._may_view = may_view
+        self._entries: dict[str, Entry] = {}
+        self._dynamic: dict[str, dict[str, Entry]] = {}
+        self._flags: FlagData | None = None
+        self._off: set[str] = set()
+        self._permitted: dict[tuple[str | None, str | None], tuple[Tool, ...]] = {}
+        self.problems: list[Problem] = []
+        self.version = 0
+        """Counts up whenever what an actor may see might have changed."""
+
+    # -- filling it
+
+    def add(self, entry: Entry) -> None:
+        """Put a tool in. The name must be free: for a taken one, the source that comes first in SOURCES keeps it."""
+        tool = entry.tool
+        holder = self._dynamic.setdefault(tool.tenant, {}) if tool.tenant else self._entries
+        taken = holder.get(tool.name) or self._entries.get(tool.name)
+        if taken is not None and SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
+            raise DefinitionError(
+                tool.name,
+                [Fault("name", f"the name is taken by a tool of source {taken.tool.source}")],
+                suggestion="Give it another name.",
+            )
+        holder[tool.name] = entry
+        self._switch(tool.name)
+        self._forget()
+
+    def remove(self, name: str, tenant: str | None = None) -> None:
+        holder = self._dynamic.get(tenant, {}) if tenant else self._entries
+        holder.pop(name, None)
+        self._forget()
+
+    def use_flags(self, flags: FlagData) -> None:
+        """Take what the store says now."""
+        self._flags = flags
+        self._off.clear()
+        for name in self._entries:
+            self._switch(name)
+        self._forget()
+
+    def _switch(self, name: str) -> None:
+        """Settings beat the seed, the store beats settings, and what an organisation enforces beats all."""
+        entry = self._entries.get(name)
+        on = entry.tool.enabled if entry else True
+        on = self._settings.get(name, on)
+        if self._flags is not None:
+            on = self._flags.operator.get(name, on)
+        if on or name in self._enforced:
+            self._off.discard(name)
+        else:
+            self._off.add(name)
+
+    def _forget(self) -> None:
+        self._permitted.clear()
+        self.version += 1
+
+    # -- looking things up
+
+    def resolve(self, name: str, tenant: str) -> Entry:
+        """The entry of a name, exactly as written."""
+        entry = self._entries.get(name)
+        if entry is None and self._dynamic:
+            entry = self._dynamic.get(tenant, {}).get(name)
+        if entry is None:
+            raise not_found(name)
+        return entry
+
+    def why_off(self, entry: Entry, tenant: str) -> str | None:
+        """Why a tenant does not have a tool; None if it has."""
+        name = entry.name
+        flags = self._flags
+        if flags is not None and tenant in flags.tenants and name not in self._enforced:
+            flag = flags.tenants[tenant].get(name)
+            if flag is not None:
+                return None if flag else f"{name} is disabled for tenant {tenant}"
+        return f"{name} is disabled" if name in self._off else None
+
+    def is_enforced(self, name: str) -> bool:
+        return name in self._enforced
+
+    def entries(self) -> list[Entry]:
+        """Every tool, whoever may use it."""
+        dynamic = [entry for held in self._dynamic.values() for entry in held.values()]
+        return [*self._entries.values(), *dynamic]
+
+    def permitted(self, actor: Actor) -> tuple[Tool, ...]:
+        """The tools that an actor may see, by name. Actors for whom no rule makes a difference share one list."""
+        flags = self._flags
+        special_tenant = actor.tenant in self._dynamic or (flags is not None and actor.tenant in flags.tenants)
+        special_persona = flags is not None and actor.persona in flags.personas
+        key = (actor.tenant if special_tenant else None, actor.persona if special_persona else None)
+        found = self._permitted.get(key)
+        if found is None:
+            found = self._permitted[key] = tuple(self._list(actor))
+        return found
+
+    def _list(self, actor: Actor) -> list[Tool]:
+        held = {**self._dynamic.get(actor.tenant, {}), **self._entries}
+        seen = [
+            entry.tool
+            for entry in held.values()
+            if self.why_off(entry, actor.tenant) is None and self._may_view(actor, entry.tool.name)
+        ]
+        return sorted(seen, key=lambda tool: tool.name)
+
+
+def not_found(name: Any, reason: str | None = None) -> Failed:
+    """What a caller is told of a tool that does not exist or that it may not see: the same."""
+    shown = str(name)[:64].encode("ascii", "backslashreplace").decode()
+    return Failed(
+        "TOOL_NOT_FOUND",
+        f"There is no tool named {shown!r}.",
+        suggestion="`toolgate tools list` shows the tools that you have.",
+        reason=reason or "no such tool",
+    )

@@ -1,0 +1,198 @@
+"""From a definition to a catalog entry: everything about a tool that can be checked or computed before its first call.
+
+A bad definition is refused here with the path of each fault, whatever source it comes from.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import jsonschema_rs
+import orjson
+from pydantic import ValidationError
+
+from toolgate.errors import DefinitionError, Fault
+from toolgate.hooks import instance
+from toolgate.model import NAME, TIERS, Entry, Source, Tier, Tool, Validator
+from toolgate.registry.declare import declared
+
+MAX_NAME = 64
+MAX_SCHEMA_BYTES = 262_144
+
+
+@dataclass(slots=True, frozen=True)
+class Rules:
+    """What settings say about all definitions."""
+
+    tiers: Mapping[str, str] = field(default_factory=dict)
+    """Tools whose tier is raised, and to what."""
+    timeout: float = 60.0
+    """Seconds for tools that name none."""
+
+
+def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
+    """The entry of a function or class that `@tool` declared."""
+    found = declared(code)
+    if found is None:
+        name = getattr(code, "__name__", type(code).__name__)
+        raise DefinitionError(name, [Fault("", "it is not declared as a tool")], suggestion="Put @tool(tier=...) above it.")
+    tool = definition({**found.fields, "source": source})
+    try:
+        implementation = found.make()
+    except Exception as error:
+        raise DefinitionError(tool.name, [Fault("", f"it can't be made: {type(error).__name__}: {error}")]) from error
+    return compile_entry(tool, implementation, found.hooks, rules)
+
+
+def definition(fields: Mapping[str, Any]) -> Tool:
+    """A `Tool` from plain values, or a DefinitionError that names what is wrong."""
+    try:
+        return Tool.model_validate(dict(fields))
+    except ValidationError as error:
+        faults = [
+            Fault(".".join(str(part) for part in fault["loc"]), fault["msg"].removeprefix("Value error, "))
+            for fault in error.errors(include_url=False, include_context=False)
+        ]
+        raise DefinitionError(str(fields.get("name") or "?"), faults) from None
+
+
+def compile_entry(
+    tool: Tool,
+    implementation: Any,
+    hooks: Iterable[Any] = (),
+    rules: Rules = Rules(),  # noqa: B008 - it is frozen
+) -> Entry:
+    override = rules.tiers.get(tool.name)
+    try:
+        made_hooks = tuple(instance(hook) for hook in hooks)
+    except TypeError as error:
+        raise DefinitionError(tool.name, [Fault("hooks", str(error))]) from error
+    if override is not None and override not in TIERS:
+        raise DefinitionError(tool.name, [Fault("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")])
+    tier = effective_tier(tool, override)
+    if tool.cache is not None and tier in ("write", "execute"):
+        raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
+    return Entry(
+        tool=tool,
+        name=tool.name,
+        implementation=implementation,
+        tier=tier,
+        destructive=tool.destructive or tool.annotations.get("destructiveHint") is True,
+        confirms=any(capability.requires_confirmation for capability in tool.capabilities),
+        check_input=_schema(tool, "input_schema", tool.input_schema),
+        check_output=_schema(tool, "output_schema", tool.output_schema) if tool.output_schema is not None else None,
+        defaults=_defaults(tool.input_schema),
+        integers=_integers(tool.input_schema),
+        takes_text=_takes_text(tool.input_schema),
+        public_input=_public_fields(tool.input_schema),
+        public_output=_public_fields(tool.output_schema),
+        kind=tool.kind,
+        target=tool.target or (tool.name if tier == "external_api" else None),
+        timeout=tool.timeout or rules.timeout,
+        retry=tool.retry,
+        cache=tool.cache,
+        auth=tool.requires_auth,
+        rate_limit=tool.rate_limit,
+        concurrency=tool.concurrency,
+        fixed_cost=float(tool.cost.fixed),
+        fingerprint=fingerprint(tool),
+        hooks=made_hooks,
+    )
+
+
+def effective_tier(tool: Tool, override: str | None = None) -> Tier:
+    """The declared tier, raised by what annotations and capabilities admit and by an override; never lowered."""
+    hints = tool.annotations
+    raised: list[Tier] = [tool.tier]
+    if hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True or tool.destructive:
+        raised.append("write")
+    if hints.get("openWorldHint") is True:
+        raised.append("external_api")
+    if override is not None:
+        raised.extend(tier for tier in TIERS if tier == override)
+    return max(raised, key=TIERS.index)
+
+
+def fingerprint(tool: Tool) -> str:
+    """A hash of the whole definition."""
+    return sha256(orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def prefixed(server: str, tool: str) -> str:
+    """`mcp_{server}_{tool}`; where that is too long, cut and closed with a piece of its hash, always the same."""
+    full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
+    if len(full) <= MAX_NAME and full == f"mcp_{server}_{tool}" and NAME.match(full):
+        return full
+    mark = sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    return f"{full[: MAX_NAME - 9]}_{mark}"
+
+
+def _letters(text: str) -> str:
+    return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in text) or "_"
+
+
+def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
+    def refuse(path: str, message: str) -> DefinitionError:
+        return DefinitionError(tool.name, [Fault(".".join(part for part in (field, path) if part), message)])
+
+    try:
+        if len(orjson.dumps(schema)) > MAX_SCHEMA_BYTES:
+            raise refuse("", f"a schema may have {MAX_SCHEMA_BYTES:,} bytes at most")
+    except orjson.JSONEncodeError as error:
+        raise refuse("", f"the schema is not JSON: {error}") from error
+    if field == "input_schema" and schema.get("type", "object") != "object":
+        raise refuse("type", "arguments are named, so the schema's type must be 'object'")
+    try:
+        jsonschema_rs.meta.validate(schema)
+        validator: Validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        path = ".".join(str(part) for part in getattr(error, "instance_path", None) or ())
+        raise refuse(path, getattr(error, "message", str(error)).split("\n", 1)[0]) from error
+    return validator
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {name: rule for name, rule in properties.items() if isinstance(rule, Mapping)}
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule}
+
+
+def _integers(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name, rule in _properties(schema).items() if rule.get("type") == "integer")
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    numbers = all(rule.get("type") in ("integer", "number", "boolean", "null") for rule in _properties(schema).values())
+    return not (closed and numbers)
+
+
+def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
+    """The names of the fields that a schema marks as `x-public`, at any depth."""
+    found: set[str] = set()
+
+    def walk(part: Any) -> None:
+        if isinstance(part, Mapping):
+            properties = part.get("properties")
+            if isinstance(properties, Mapping):
+                found.update(name for name, rule in properties.items() if isinstance(rule, Mapping) and rule.get("x-public"))
+            for inner in part.values():
+                walk(inner)
+        elif isinstance(part, list):
+            for inner in part:
+                walk(inner)
+
+    walk(schema or {})
+    return frozenset(found)
+
+
+def declared_in(module: Any) -> list[Any]:
+    """The functions and classes of a module that `@tool` declared there."""
+    return [code for _, code in inspect.getmembers(module) if declared(code) is not None and not inspect.ismodule(code)]

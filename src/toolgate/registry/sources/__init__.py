@@ -1,0 +1,15 @@
+"""Where tools come from: one file for each source, each a `Source`."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from toolgate.model import Entry
+from toolgate.registry.catalog import Problem
+
+
+class ToolSource(Protocol):
+    """Gives the tools of one source. What can't be loaded is given as a Problem, and the rest still loads."""
+
+    name: str
+
+    def load(self) -> Iterable[Entry | Problem]: ...

@@ -1,0 +1,79 @@
+"""Secrets by reference: `{{secret:NAME}}` in an argument becomes the value at the last moment before the tool runs.
+
+Values come from sources that an operator set up, never from the environment at large: a caller that could name any
+variable could read them all. Here: TOOLGATE_SECRET_NAME. What was put in is masked wherever it shows up again.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolgate.context import InvokeContext
+from toolgate.errors import Denied
+from toolgate.model import Auth, Entry
+
+REFERENCE = re.compile(r"\{\{\s*secret:([A-Za-z_][A-Za-z0-9_]{0,127})\s*\}\}")
+PREFIX = "TOOLGATE_SECRET_"
+
+Source = Callable[[str], str | None]
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Source:
+    """A source that reads TOOLGATE_SECRET_<NAME>."""
+    variables = os.environ if environment is None else environment
+    return lambda name: variables.get(PREFIX + name) or variables.get(PREFIX + name.upper())
+
+
+class Secrets:
+    """Finds secrets in its sources, first one first."""
+
+    def __init__(self, *sources: Source) -> None:
+        self._sources = sources
+
+    def find(self, name: str) -> str | None:
+        return next((value for source in self._sources if (value := source(name))), None)
+
+    def inject(self, ctx: InvokeContext, entry: Entry) -> dict[str, Any]:
+        """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
+        used: dict[str, str] = {}
+        filled: dict[str, Any] = self._fill(ctx.arguments, used) if b"secret:" in ctx.canonical else ctx.arguments
+        if entry.auth is not None:
+            ctx.credential = self._credential(entry.auth)
+            if ctx.credential is not None:
+                used[entry.auth.config_key] = ctx.credential
+        ctx.injected = tuple(used.values())
+        return filled
+
+    def _fill(self, value: Any, used: dict[str, str]) -> Any:
+        if isinstance(value, str):
+            return REFERENCE.sub(lambda found: self._value(found[1], used), value) if "{{" in value else value
+        if isinstance(value, dict):
+            return {key: self._fill(part, used) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self._fill(part, used) for part in value]
+        return value
+
+    def _value(self, name: str, used: dict[str, str]) -> str:
+        value = used.get(name) or self.find(name)
+        if value is None:
+            raise Denied(
+                "MISSING_AUTH",
+                f"There is no secret named {name!r}.",
+                suggestion=f"Set {PREFIX}{name} in Toolgate's environment.",
+                details={"secret": name},
+            )
+        used[name] = value
+        return value
+
+    def _credential(self, auth: Auth) -> str | None:
+        """The credential that a tool declared it needs."""
+        value = self.find(auth.config_key)
+        if value is None and auth.required:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The tool needs the credential {auth.config_key}, which is not set.",
+                suggestion=f"Set {PREFIX}{auth.config_key}" + (f"; get one at {auth.setup_url}" if auth.setup_url else "."),
+                details={"secret": auth.config_key, "setup_url": auth.setup_url},
+            )
+        return value

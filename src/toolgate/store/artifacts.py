@@ -1,0 +1,37 @@
+"""Outputs that were too long to give out whole: artifacts."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from toolgate.store.database import Transaction, now
+
+
+class ArtifactRow(NamedTuple):
+    """What is kept."""
+
+    id: str
+    call_id: str
+    tenant: str
+    user: str
+    content: bytes
+    expires_at: datetime
+
+
+def keep(row: ArtifactRow) -> Transaction[None]:
+    """Keep one, and drop those whose time is over."""
+    moment = now()
+    yield "DELETE FROM artifacts WHERE expires_at < :moment", {"moment": moment}
+    yield (
+        "INSERT INTO artifacts (id, call_id, tenant_id, user_id, content, created_at, expires_at) "
+        "VALUES (:id, :call_id, :tenant, :user, :content, :moment, :expires_at)",
+        {**row._asdict(), "moment": moment},
+    )
+
+
+def fetch(artifact_id: str, tenant: str) -> Transaction[bytes | None]:
+    """The content, if it belongs to this tenant and its time is not over."""
+    rows = yield (
+        "SELECT content FROM artifacts WHERE id = :id AND tenant_id = :tenant AND expires_at >= :moment",
+        {"id": artifact_id, "tenant": tenant, "moment": now()},
+    )
+    return bytes(rows[0][0]) if rows else None

@@ -1,0 +1,185 @@
+"""The catalog of tools and the flags on it: tool_catalog, tenant_tool_flags, persona_tool_restrictions, dynamic_tools."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from toolgate.store.database import Transaction, now
+
+BATCH = 200
+
+
+class CatalogRow(NamedTuple):
+    """What is kept of a tool."""
+
+    name: str
+    enabled: bool
+    description: str
+    params: str
+    source: str
+    version: str
+    tier: str
+    category: str
+    definition: str
+    fingerprint: str
+    token_cost: int | None
+
+
+class DynamicRow(NamedTuple):
+    """A tool that was registered at run time."""
+
+    name: str
+    tenant: str
+    persona: str | None
+    source_type: str
+    source_url: str | None
+    input_schema: str
+    definition: str
+    enabled: bool
+
+
+@dataclass(slots=True)
+class Flags:
+    """Everything that says who has which tool, as it is in the store."""
+
+    epoch: int = 0
+    operator: dict[str, bool] = field(default_factory=dict)
+    """Tools that an operator switched on or off for everybody."""
+    tenants: dict[str, dict[str, bool]] = field(default_factory=dict)
+    personas: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By persona, the tools denied to it and why."""
+    can_add_tools: dict[str, bool] = field(default_factory=dict)
+
+
+def known_tools() -> Transaction[dict[str, tuple[str, int | None]]]:
+    """Fingerprint and token cost of every tool on record."""
+    rows = yield "SELECT name, fingerprint, token_cost FROM tool_catalog", {}
+    return {name: (fingerprint, tokens) for name, fingerprint, tokens in rows}
+
+
+def seed(rows: Iterable[CatalogRow]) -> Transaction[None]:
+    """Put tools on record, or bring their record up to date. Whether one is enabled is set only the first time."""
+    batch: list[CatalogRow] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH:
+            yield _upsert(batch)
+            batch = []
+    if batch:
+        yield _upsert(batch)
+
+
+def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
+    parameters: dict[str, Any] = {"moment": now()}
+    values = []
+    for index, row in enumerate(rows):
+        letters = _letters(index)
+        parameters.update({f"{name}_{letters}": value for name, value in row._asdict().items()})
+        values.append("(" + ", ".join(f":{name}_{letters}" for name in row._fields) + ", :moment, :moment)")
+    return (
+        f"INSERT INTO tool_catalog ({', '.join(CatalogRow._fields)}, created_at, updated_at) VALUES {', '.join(values)} "
+        "ON CONFLICT (name) DO UPDATE SET description = excluded.description, params = excluded.params, "
+        "source = excluded.source, version = excluded.version, tier = excluded.tier, category = excluded.category, "
+        "definition = excluded.definition, fingerprint = excluded.fingerprint, token_cost = excluded.token_cost, "
+        "updated_at = excluded.updated_at",
+        parameters,
+    )
+
+
+def _letters(index: int) -> str:
+    """Parameter names are letters only: 0 is a, 25 z, 26 ba."""
+    text = chr(97 + index % 26)
+    return text if index < 26 else _letters(index // 26) + text
+
+
+def epoch() -> Transaction[int]:
+    rows = yield "SELECT value FROM catalog_epoch WHERE id = 1", {}
+    return int(rows[0][0])
+
+
+def flags() -> Transaction[Flags]:
+    """Read all flags."""
+    read = Flags(epoch=(yield from epoch()))
+    rows = yield "SELECT name, enabled FROM tool_catalog WHERE enabled_by IS NOT NULL", {}
+    read.operator = {name: bool(enabled) for name, enabled in rows}
+    for tenant, tool, enabled in (yield "SELECT tenant_id, tool_name, enabled FROM tenant_tool_flags", {}):
+        read.tenants.setdefault(tenant, {})[tool] = bool(enabled)
+    rows = yield "SELECT persona_id, tool_name, reason FROM persona_tool_restrictions WHERE NOT allowed", {}
+    for persona, tool, reason in rows:
+        read.personas.setdefault(persona, {})[tool] = reason or "denied to this persona"
+    rows = yield "SELECT persona_id, can_add_tools FROM persona_permissions", {}
+    read.can_add_tools = {persona: bool(allowed) for persona, allowed in rows}
+    return read
+
+
+def _changed() -> Transaction[None]:
+    yield "UPDATE catalog_epoch SET value = value + 1 WHERE id = 1", {}
+
+
+def set_enabled(tool: str, enabled: bool, by: str) -> Transaction[None]:
+    """Switch a tool for everybody."""
+    yield (
+        "UPDATE tool_catalog SET enabled = :enabled, enabled_by = :by, updated_at = :moment WHERE name = :tool",
+        {"tool": tool, "enabled": enabled, "by": by, "moment": now()},
+    )
+    yield from _changed()
+
+
+def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transaction[None]:
+    """Switch tools for tenants: (tenant, tool, enabled), or None to go back to what holds for everybody."""
+    for tenant, tool, enabled in rows:
+        key = {"tenant": tenant, "tool": tool}
+        if enabled is None:
+            yield "DELETE FROM tenant_tool_flags WHERE tenant_id = :tenant AND tool_name = :tool", key
+        else:
+            yield (
+                "INSERT INTO tenant_tool_flags (tenant_id, tool_name, enabled, updated_at) "
+                "VALUES (:tenant, :tool, :enabled, :moment) "
+                "ON CONFLICT (tenant_id, tool_name) "
+                "DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at",
+                {**key, "enabled": enabled, "moment": now()},
+            )
+    yield from _changed()
+
+
+def set_persona_restriction(persona: str, tool: str, allowed: bool, reason: str | None) -> Transaction[None]:
+    yield (
+        "INSERT INTO persona_tool_restrictions (persona_id, tool_name, allowed, reason, updated_at) "
+        "VALUES (:persona, :tool, :allowed, :reason, :moment) ON CONFLICT (persona_id, tool_name) "
+        "DO UPDATE SET allowed = excluded.allowed, reason = excluded.reason, updated_at = excluded.updated_at",
+        {"persona": persona, "tool": tool, "allowed": allowed, "reason": reason, "moment": now()},
+    )
+    yield from _changed()
+
+
+def set_can_add_tools(persona: str, allowed: bool) -> Transaction[None]:
+    yield (
+        "INSERT INTO persona_permissions (persona_id, can_add_tools, updated_at) VALUES (:persona, :allowed, :moment) "
+        "ON CONFLICT (persona_id) DO UPDATE SET can_add_tools = excluded.can_add_tools, updated_at = excluded.updated_at",
+        {"persona": persona, "allowed": allowed, "moment": now()},
+    )
+    yield from _changed()
+
+
+def add_dynamic(row: DynamicRow) -> Transaction[None]:
+    yield (
+        "INSERT INTO dynamic_tools (name, registered_by_tenant, registered_by_persona, source_type, source_url, "
+        "input_schema, definition, enabled, created_at) VALUES (:name, :tenant, :persona, :source_type, :source_url, "
+        ":input_schema, :definition, :enabled, :moment)",
+        {**row._asdict(), "moment": now()},
+    )
+    yield from _changed()
+
+
+def remove_dynamic(name: str, tenant: str) -> Transaction[None]:
+    yield "DELETE FROM dynamic_tools WHERE name = :name AND registered_by_tenant = :tenant", {"name": name, "tenant": tenant}
+    yield from _changed()
+
+
+def dynamic_tools() -> Transaction[list[DynamicRow]]:
+    rows = yield (
+        "SELECT name, registered_by_tenant, registered_by_persona, source_type, source_url, input_schema, definition, "
+        "enabled FROM dynamic_tools ORDER BY id",
+        {},
+    )
+    return [DynamicRow._make((*row[:-1], bool(row[-1]))) for row in rows]

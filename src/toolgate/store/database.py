@@ -1,0 +1,71 @@
+"""The port between what is stored and where: transactions, and the chained log with its own fast way in.
+
+A `Transaction` is a generator that yields `(sql, parameters)` and is sent the rows, so one piece of code runs on
+SQLite (in a thread) and on PostgreSQL (asynchronously). Parameters are written `:name`. Instants go in as aware
+datetimes and come out through `moment`; JSON goes in and comes out as text.
+"""
+
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Statement = tuple[str, Mapping[str, Any]]
+Rows = list[tuple[Any, ...]]
+Transaction = Generator[Statement, Rows, T]
+
+Row = tuple[int, str, str, str, str, str, bytes]
+"""A row of the log before it is linked: microseconds since 1970, kind, call id, tenant, tool, status, body as JSON."""
+
+
+class Record(Protocol):
+    """Something to be logged. `row` is called in the writer's thread, off the path of the call."""
+
+    def row(self) -> Row: ...
+
+
+class Store(Protocol):
+    """Where things are kept."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Open, and bring the schema up to date. Raises StoreError with what to do."""
+
+    async def close(self) -> None:
+        """Write what is waiting, and let go."""
+
+    def append(self, record: Record) -> bool:
+        """Hand a record to the log; on disk within 50 ms. True: records come faster than they can be written, so the
+        caller should await `room`."""
+
+    async def append_durably(self, record: Record) -> None:
+        """Log a record; on disk when this returns."""
+
+    async def room(self) -> None:
+        """Wait until the writer has caught up."""
+
+    async def transact(self, transaction: Transaction[T]) -> T:
+        """Run a transaction that writes."""
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Run a transaction that only reads."""
+
+    async def flush(self) -> None:
+        """Wait until every record handed over before is on disk."""
+
+    async def ping(self) -> None:
+        """Raise if the database does not answer."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def moment(value: Any) -> datetime:
+    """An instant as a backend gives it."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC)
+    return datetime.fromisoformat(value)

@@ -1,0 +1,192 @@
+"""PostgreSQL: a pool for transactions on the caller's loop, and a writer thread with a connection of its own for the log.
+
+Any number of processes may share a database: an advisory lock orders their batches.
+"""
+
+import asyncio
+import re
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from toolgate.errors import StoreError
+from toolgate.store import migrate
+from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
+from toolgate.store.database import Record, Transaction
+from toolgate.store.writer import Answers, Item, Waiting, Writer
+
+try:
+    import asyncpg
+except ImportError as missing:  # an extra
+    raise StoreError("PostgreSQL needs the package asyncpg.", suggestion="pip install 'toolgate[postgres]'") from missing
+
+T = TypeVar("T")
+LOG_LOCK = 0x746F6F6C  # "tool"
+SCHEMA_LOCK = LOG_LOCK + 1
+COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
+CONNECT_SECONDS = 10
+
+
+class PostgresStore:
+    """A database on a server."""
+
+    name = "postgres"
+
+    def __init__(self, url: str, head_file: HeadFile | None = None, connections: int = 8) -> None:
+        self._url = url
+        self._head_file = head_file
+        self._connections = connections
+        self._pool: Any = None
+        self._writer = Writer("postgres", self._commit)
+        self._log_loop: asyncio.AbstractEventLoop | None = None
+        self._log: Any = None
+        self.append = self._writer.put
+
+    # -- life
+
+    async def start(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._connections, timeout=CONNECT_SECONDS, command_timeout=60
+            )
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+                await _drive(connection, migrate.upgrade(migrate.POSTGRES))
+        except StoreError:
+            await self._close_pool()
+            raise
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            await self._close_pool()
+            raise _explain(self._url, error) from error
+        self._writer.start()
+
+    async def close(self) -> None:
+        await self._writer.close()
+        if self._log_loop is not None:
+            loop, log = self._log_loop, self._log
+            await asyncio.to_thread(_close_log, loop, log)
+        await self._close_pool()
+
+    async def _close_pool(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    # -- the log
+
+    async def append_durably(self, record: Record) -> None:
+        await self._writer.wait_for(record)
+
+    async def flush(self) -> None:
+        await self._writer.wait_for()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._writer.trouble
+
+    async def room(self) -> None:
+        await self._writer.room()
+
+    def _commit(self, batch: list[Item]) -> Answers:
+        """Everything that waits, in one transaction. Runs in the writer's thread, on a loop of its own."""
+        if self._log_loop is None:
+            self._log_loop = asyncio.new_event_loop()
+        try:
+            return self._log_loop.run_until_complete(self._commit_batch(batch))
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            self._log = None  # a new connection next time
+            raise _explain(self._url, error) from error
+
+    async def _commit_batch(self, batch: list[Item]) -> Answers:
+        if self._log is None or self._log.is_closed():
+            self._log = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, command_timeout=60)
+        answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
+        records = [item.record if isinstance(item, Waiting) else item for item in batch]
+        rows = [record.row() for record in records if record is not None]
+        if not rows:
+            return answers
+        linked: list[LinkedRow] = []
+        async with self._log.transaction():
+            await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
+            found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+            head = Head(*found) if found else START
+            for row in rows:
+                linked.append(link(head, row))
+                head = Head(linked[-1][0], linked[-1][-1])
+            await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
+        if self._head_file is not None:
+            await self._note(self._head_file, head)
+        return answers
+
+    async def _note(self, head_file: HeadFile, head: Head) -> None:
+        noted = head_file.last()
+        last = noted.seq if noted else 0
+        known = await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", last)
+        head_file.note(head, lambda seq: known if seq == last else None)
+
+    # -- transactions
+
+    async def transact(self, transaction: Transaction[T]) -> T:
+        return await self._run(transaction, readonly=False)
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        return await self._run(transaction, readonly=True)
+
+    async def _run(self, transaction: Transaction[T], *, readonly: bool) -> T:
+        if self._pool is None:
+            raise StoreError("The store is closed.")
+        try:
+            async with (
+                self._pool.acquire() as connection,
+                connection.transaction(isolation="repeatable_read" if readonly else "read_committed", readonly=readonly),
+            ):
+                return await _drive(connection, transaction)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _explain(self._url, error) from error
+
+    async def ping(self) -> None:
+        await self.read(_one())
+
+
+def _one() -> Transaction[None]:
+    yield "SELECT 1", {}
+
+
+async def _drive(connection: Any, transaction: Transaction[T]) -> T:
+    try:
+        sql, parameters = next(transaction)
+        while True:
+            text, names = _translate(sql)
+            rows = await connection.fetch(text, *(parameters[name] for name in names))
+            sql, parameters = transaction.send([tuple(row) for row in rows])
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+@lru_cache(maxsize=1024)
+def _translate(sql: str) -> tuple[str, list[str]]:
+    """`:name` becomes `$1`; `::type` stays."""
+    names: list[str] = []
+
+    def number(found: "re.Match[str]") -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return re.sub(r"(?<!:):([a-z_]+)", number, sql), names
+
+
+def _close_log(loop: asyncio.AbstractEventLoop, log: Any) -> None:
+    if log is not None:
+        loop.run_until_complete(log.close())
+    loop.close()
+
+
+def _explain(url: str, error: Exception) -> StoreError:
+    place = re.sub(r"//[^@/]*@", "//", url)
+    if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+        return StoreError(f"The database refused a row: {error}.")
+    return StoreError(
+        f"The database {place} can't be used: {error or type(error).__name__}.",
+        suggestion="Check that the server runs and that TOOLGATE_DATABASE_URL names it with the right user and password.",
+    )

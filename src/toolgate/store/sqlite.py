@@ -1,0 +1,240 @@
+"""SQLite: one writer thread for a file (grouped commits, WAL, fsync), one reader thread beside it. Also `memory://`.
+
+Several processes may share a file: the write lock orders them, and each batch begins by reading the head of the chain.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from toolgate.errors import StoreError
+from toolgate.store import migrate
+from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
+from toolgate.store.database import Record, Rows, Transaction
+from toolgate.store.writer import Answers, Item, Waiting, Writer
+
+T = TypeVar("T")
+COLUMNS = 9
+CHUNKS = (3_600, 450, 64, 8, 1)
+"""Rows that one INSERT takes. Few and large ones, because sqlite3 gives up the interpreter's lock at each, and a thread
+that wants it back from a busy one waits 5 ms."""
+BUSY_SECONDS = 30
+PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {BUSY_SECONDS * 1000}")
+
+
+class SqliteStore:
+    """A database in a file, or in memory if there is no path."""
+
+    def __init__(self, path: Path | None, head_file: HeadFile | None = None) -> None:
+        self.name = "sqlite" if path else "memory"
+        self._path = path
+        self._head_file = head_file
+        self._writer = Writer("sqlite", self._commit)
+        self._reader = ThreadPoolExecutor(1, "toolgate-sqlite-read") if path else None
+        self._connection: sqlite3.Connection | None = None
+        self._reading: sqlite3.Connection | None = None
+        self.append = self._writer.put
+
+    # -- life
+
+    async def start(self) -> None:
+        if self._path is not None:
+            await asyncio.to_thread(_make_folder, self._path.parent)
+        self._connection = await asyncio.to_thread(self._open)
+        self._writer.start()
+
+    async def close(self) -> None:
+        await self._writer.close()
+        if self._reader is not None:
+            if self._reading is not None:
+                await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
+            self._reader.shutdown()
+        if self._connection is not None:
+            await asyncio.to_thread(self._connection.close)
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        place = str(self._path) if self._path else ":memory:"
+        try:
+            connection = sqlite3.connect(
+                place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
+            )
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                _drive(connection, migrate.upgrade(migrate.SQLITE))
+            except BaseException:
+                connection.rollback()
+                connection.close()
+                raise
+            connection.commit()
+        except sqlite3.DatabaseError as error:
+            raise _explain(place, error) from error
+        return connection
+
+    # -- the log
+
+    async def append_durably(self, record: Record) -> None:
+        await self._writer.wait_for(record)
+
+    async def flush(self) -> None:
+        await self._writer.wait_for()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._writer.trouble
+
+    async def room(self) -> None:
+        await self._writer.room()
+
+    def _commit(self, batch: list[Item]) -> Answers:
+        """Everything that waits, in one transaction. Runs in the writer's thread."""
+        connection = self._connection
+        assert connection is not None
+        answers: Answers = []
+        linked: list[LinkedRow] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                head = before = self._head(connection)
+                for item in batch:
+                    record = item.record if isinstance(item, Waiting) else item
+                    if record is not None:
+                        linked.append(link(head, record.row()))
+                        head = Head(linked[-1][0], linked[-1][-1])
+                    elif isinstance(item, Waiting) and item.transaction is not None:
+                        answers.append(_alone(connection, item))
+                        continue
+                    if isinstance(item, Waiting):
+                        answers.append((item.done, None, None))
+                _insert(connection, linked)
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+        except sqlite3.Error as error:
+            raise _explain(str(self._path), error) from error
+        if self._head_file is not None and head != before:
+            self._head_file.note(head, lambda seq: _hash_at(connection, seq))
+        return answers
+
+    @staticmethod
+    def _head(connection: sqlite3.Connection) -> Head:
+        row = connection.execute("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1").fetchone()
+        return Head(*row) if row else START
+
+    # -- transactions
+
+    async def transact(self, transaction: Transaction[T]) -> T:
+        result: T = await self._writer.wait_for(transaction=transaction)
+        return result
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        if self._reader is None:
+            return await self.transact(transaction)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, transaction)
+
+    def _read(self, transaction: Transaction[T]) -> T:
+        try:
+            if self._reading is None:
+                self._reading = sqlite3.connect(
+                    str(self._path), isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
+                )
+                self._reading.execute("PRAGMA query_only = ON")
+            self._reading.execute("BEGIN")
+            try:
+                return _drive(self._reading, transaction)
+            finally:
+                self._reading.rollback()
+        except sqlite3.Error as error:
+            raise _explain(str(self._path), error) from error
+
+    async def ping(self) -> None:
+        await self.read(_one())
+
+
+def _one() -> Transaction[None]:
+    yield "SELECT count(*) FROM toolgate_schema", {}
+
+
+def _alone(connection: sqlite3.Connection, item: Waiting) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
+    """A transaction among others: if it fails, it alone is undone."""
+    assert item.transaction is not None
+    connection.execute("SAVEPOINT alone")
+    try:
+        result = _drive(connection, item.transaction)
+    except BaseException as error:
+        connection.execute("ROLLBACK TO alone")
+        connection.execute("RELEASE alone")
+        return item.done, None, error
+    connection.execute("RELEASE alone")
+    return item.done, result, None
+
+
+def _drive(connection: sqlite3.Connection, transaction: Transaction[T]) -> T:
+    try:
+        sql, parameters = next(transaction)
+        while True:
+            rows: Rows = connection.execute(sql, _plain(parameters)).fetchall()
+            sql, parameters = transaction.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat(sep=" ") if isinstance(value, datetime) else value for name, value in parameters.items()}
+
+
+def _insert(connection: sqlite3.Connection, rows: list[LinkedRow]) -> None:
+    done = 0
+    for chunk in CHUNKS:
+        while len(rows) - done >= chunk:
+            values = ("(" + ",".join("?" * COLUMNS) + "),") * chunk
+            flat = [value for row in rows[done : done + chunk] for value in row]
+            connection.execute(f"INSERT INTO audit_log VALUES {values[:-1]}", flat)
+            done += chunk
+
+
+def _hash_at(connection: sqlite3.Connection, seq: int) -> str | None:
+    row = connection.execute("SELECT hash FROM audit_log WHERE seq = ?", (seq,)).fetchone()
+    return row[0] if row else None
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"The data folder {folder} can't be made: {error.strerror or error}.",
+            suggestion="Run where you may write, or set TOOLGATE_HOME to a folder where you may.",
+        ) from error
+
+
+def _explain(place: str, error: Exception) -> StoreError:
+    words = str(error)
+    if isinstance(error, sqlite3.IntegrityError):
+        return StoreError(f"The database refused a row: {words}.")
+    if "not a database" in words or "malformed" in words or "corrupt" in words:
+        return StoreError(
+            f"The database {place} is damaged: {words}.",
+            suggestion="Nothing was changed. Keep a copy of the file, try `sqlite3 FILE .recover`, or restore a backup.",
+        )
+    if "readonly" in words or "unable to open" in words or "read-only" in words:
+        return StoreError(
+            f"The database {place} can't be written: {words}.",
+            suggestion="Check the rights on the file and its folder, or set TOOLGATE_HOME to a folder where you may write.",
+        )
+    if "locked" in words:
+        return StoreError(
+            f"The database {place} is locked by another process for more than {BUSY_SECONDS} s.",
+            suggestion="Find the process that holds it (`fuser FILE`) and end it.",
+        )
+    if "full" in words:
+        return StoreError(f"The disk of the database {place} is full.", suggestion="Free some room; nothing was lost.")
+    return StoreError(f"The database {place} can't be used: {words}.")

@@ -1,0 +1,141 @@
+"""The one thread that writes to a log: takes whatever is waiting, commits it together, then tells those who wait.
+
+Knows nothing of databases: a backend gives it `commit`. Grouping is what makes durability cheap: a disk that can flush a
+thousand times a second serves tens of thousands of durable records, because those that arrive during one flush share
+the next.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import sleep
+from typing import Any
+
+from toolgate.errors import StoreError
+from toolgate.store.database import Record, Transaction
+
+LINGER = 0.01
+"""How long a record that nobody waits for may lie, so that more can join it."""
+CROWDED = 20_000
+"""Records waiting at which callers are asked to wait."""
+FULL = 200_000
+"""Records waiting at which no more are taken: the database has not accepted any for long."""
+
+logger = logging.getLogger("toolgate.store")
+
+
+@dataclass(slots=True, frozen=True)
+class Waiting:
+    """A record or a transaction that somebody waits for. Neither: they only wait for what came before."""
+
+    done: "asyncio.Future[Any]"
+    record: Record | None = None
+    transaction: Transaction[Any] | None = None
+
+
+Item = Record | Waiting
+Answers = list[tuple["asyncio.Future[Any]", Any, BaseException | None]]
+
+
+class Writer:
+    """A queue and the thread that empties it."""
+
+    def __init__(self, name: str, commit: Callable[[list[Item]], Answers]) -> None:
+        self._commit = commit
+        self._queue: deque[Item] = deque()
+        self._asleep = True
+        self._wake = threading.Semaphore(0)
+        self._hurry = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"toolgate-{name}", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.trouble: str | None = None
+        """Why the last commit failed, if it did."""
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def put(self, record: Record) -> bool:
+        """Take a record that nobody waits for; true: come slower, see `room`."""
+        queue = self._queue
+        queue.append(record)
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
+        waiting = len(queue)
+        if waiting < CROWDED:
+            return False
+        if waiting > FULL:
+            queue.pop()
+            raise StoreError(f"The audit log takes no more records: {self.trouble or 'the database does not keep up'}.")
+        return True
+
+    def wait_for(self, record: Record | None = None, transaction: Transaction[Any] | None = None) -> "asyncio.Future[Any]":
+        """Take something whose end is awaited; with neither, the end of all that was taken before."""
+        if self._closing or self._loop is None:
+            raise StoreError("The store is closed.")
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.append(Waiting(done, record, transaction))
+        self._hurry.set()
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
+        return done
+
+    async def room(self) -> None:
+        while len(self._queue) >= CROWDED and self.trouble is None:
+            await asyncio.sleep(0.002)
+
+    async def close(self) -> None:
+        if self._closing or self._loop is None:
+            return
+        if self._thread.is_alive():
+            await self.wait_for()
+        self._closing = True
+        self._wake.release()
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.acquire()
+            while self._queue:
+                if self.trouble is None:
+                    self._hurry.wait(LINGER)
+                else:
+                    sleep(0.2)
+                self._hurry.clear()
+                self._write_all()
+            self._asleep = True
+            if self._queue:  # something came between the last look and falling asleep
+                self._asleep = False
+                self._wake.release()
+
+    def _write_all(self) -> None:
+        queue = self._queue
+        batch = [queue.popleft() for _ in range(len(queue))]
+        answers: Answers
+        try:
+            answers = self._commit(batch)
+            self.trouble = None
+        except BaseException as error:
+            if self.trouble is None:
+                logger.error("the store can't write: %s", error)
+            self.trouble = str(error)
+            answers = [(item.done, None, error) for item in batch if isinstance(item, Waiting)]
+            queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
+        if answers and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_tell, answers)
+
+
+def _tell(answers: Answers) -> None:
+    for done, value, error in answers:
+        if done.done():
+            continue
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)

@@ -1,0 +1,89 @@
+"""What the documentation shows works: Python blocks run, `$ toolgate` lines run, links lead somewhere.
+
+A block is left out by `<!-- not run -->` on the line before it. A console block whose commands end otherwise than with
+success says so by `<!-- exit N -->`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages
+
+# Runs a file as the main module, letting it await at top level as a notebook does.
+RUN = """
+import ast, asyncio, inspect, pathlib, sys
+__file__ = sys.argv[1]
+result = eval(compile(pathlib.Path(__file__).read_text(), __file__, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), globals())
+if inspect.iscoroutine(result):
+    asyncio.run(result)
+"""
+SECONDS = 60
+
+
+def _run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
+    """As a reader would: in an empty folder, with `toolgate` on the path and no settings of ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    return subprocess.run(
+        command,
+        cwd=at,
+        env={**environment, "PATH": path, "HOME": str(at)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def _run_python(block: Block, at: Path) -> subprocess.CompletedProcess[str]:
+    (at / "snippet.py").write_text(block.text)
+    return _run([sys.executable, "-c", RUN, "snippet.py"], at)
+
+
+def _commands(block: Block) -> Iterator[str]:
+    for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
+        if line.startswith("$ toolgate "):
+            yield line.removeprefix("$ ")
+
+
+def _expected(block: Block) -> int:
+    said = re.fullmatch(r"exit (\d+)", block.note)
+    return int(said[1]) if said else 0
+
+
+def _shown(language: str) -> list[Block]:
+    return [block for page in pages() for block in blocks(page) if block.language == language and block.note != "not run"]
+
+
+@pytest.mark.parametrize("block", _shown("python"), ids=str)
+def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
+    done = _run_python(block, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("block", [block for block in _shown("console") if any(_commands(block))], ids=str)
+def test_a_console_block_runs(block: Block, tmp_path: Path) -> None:
+    for command in _commands(block):
+        done = _run(["sh", "-c", command], tmp_path)
+        assert done.returncode == _expected(block), f"$ {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", pages("CONTRIBUTING.md", "CHANGELOG.md"), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    astray = [link for link in links(page) if not _resolves(page, link)]
+    assert not astray
+
+
+def _resolves(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return False
+    return not anchor or target.suffix != ".md" or anchor in anchors(target)

