@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, LEFT, RIGHT, TOP, STEP, BAR = 900, 300, 96, 84, 32, 20
+WIDTH, LEFT, RIGHT, TOP, STEP, BAR = 920, 320, 96, 84, 32, 20
 INK, FAINT, GRID, OURS, THEIRS = "#1b2330", "#667085", "#e4e7ec", "#0f766e", "#b6c2d1"
 
 
@@ -22,11 +22,11 @@ def draw(bars: Sequence[tuple[str, float]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img" aria-label="Time of one tool call by library" font-family="system-ui, Helvetica, Arial, sans-serif">',
         f'<rect width="{WIDTH}" height="{height}" rx="10" fill="#ffffff"/>',
-        _text(24, 36, "One call of add(a, b), median", size=18, weight=600),
+        _text(24, 36, "One tool call, median: add(a, b) unless it says otherwise", size=18, weight=600),
         _text(
             24,
             58,
-            "Toolgate decides, checks, meters and audits each call; the others at most check its arguments",
+            "Toolgate authorizes, checks and audits each call; the others at most check its arguments",
             fill=FAINT,
         ),
     ]

@@ -30,6 +30,14 @@ async def add_later(a: int, b: int) -> int:
     return a + b
 
 
+async def count_words(text: str) -> int:
+    """Count the words of a text: what a tool does that takes text, which may hold a secret."""
+    return len(text.split())
+
+
+THREE_WORDS = "quarterly revenue forecast-for-the-northern-region"
+
+
 async def time_calls(call: Call, count: int) -> tuple[dict[str, float], Any]:
     """Microseconds a call takes (half of them less than p50, mean: all the time over all the calls), and the last result."""
     for _ in range(min(count, 200)):

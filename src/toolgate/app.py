@@ -35,22 +35,22 @@ from toolgate.policy.guard import Guard
 from toolgate.quota.concurrency import Concurrency
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
-from toolgate.registry.catalog import Catalog, Problem
+from toolgate.registry.catalog import Catalog, Problem, origin
 from toolgate.registry.compile import Rules, compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
-from toolgate.registry.tokens import count_tokens, definition_text
+from toolgate.registry.tokens import count_tokens, definition_text, is_exact
 from toolgate.secrets import Secrets, from_environment
 from toolgate.settings import Settings, load_settings
 from toolgate.store import catalog as catalog_table
 from toolgate.store import log
-from toolgate.store.chain import HeadFile, Verdict, Verifier
+from toolgate.store.chain import START, Head, HeadFile, Verdict, Verifier
 from toolgate.store.database import Store
 from toolgate.store.open import open_store
 
 if TYPE_CHECKING:
-    from toolgate.ledger.telemetry import CallMetrics
+    from toolgate.ledger import telemetry
 
 POLL_SECONDS = 1.0
 """How often another process's changes to flags are looked for."""
@@ -67,6 +67,7 @@ class App:
         self._opened = False
         self._unsaved: dict[str, Entry] = {}
         self._saving: asyncio.Task[None] | None = None
+        self._one_save = asyncio.Lock()
         self._polling: asyncio.Task[None] | None = None
         self._epoch = 0
         self._wire()
@@ -100,6 +101,7 @@ class App:
         self.execution = Execution(runners, self.breakers)
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)
+        self.secrets = Secrets(from_environment())
         pipeline = Pipeline(
             providers=self.providers,
             hooks=self.hooks,
@@ -112,7 +114,7 @@ class App:
             idempotency=Idempotency(),
             redactor=self.redactor,
             cache=ResultCache(self._monotonic),
-            secrets=Secrets(from_environment()),
+            secrets=self.secrets,
             execution=self.execution,
             outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes),
             artifacts=self.artifacts,
@@ -123,16 +125,16 @@ class App:
 
     def _observe(self) -> None:
         """Metrics and spans, if they are wanted. Off, nothing of them is even imported."""
-        self.metrics: CallMetrics | None = None
+        self.metrics: telemetry.CallMetrics | None = None
         if not (self.settings.metrics or self.settings.tracing):
             return
-        from toolgate.ledger.telemetry import CallMetrics, Tracing
+        import toolgate.ledger.telemetry as extra
 
         if self.settings.metrics:
-            self.metrics = CallMetrics()
+            self.metrics = extra.CallMetrics()
             self.hooks.add(self.metrics)
         if self.settings.tracing:
-            self.hooks.add(Tracing())
+            self.hooks.add(extra.Tracing())
 
     # -- life
 
@@ -215,12 +217,12 @@ class App:
         """Take all tools of a source. What can't be taken is noted in `problems`, the rest is in the catalog."""
         for loaded in source.load():
             if isinstance(loaded, Problem):
-                self.catalog.problems.append(loaded)
+                self.catalog.note(loaded)
                 continue
             try:
                 self.register(loaded)
             except DefinitionError as error:
-                self.catalog.problems.append(Problem(loaded.tool.name, str(error)))
+                self.catalog.note(Problem(origin(loaded), str(error)))
 
     @property
     def problems(self) -> list[Problem]:
@@ -244,6 +246,7 @@ class App:
         tool = definition({**fields, "source": "dynamic", "tenant": actor.tenant})
         decision = self.guard.decide(actor, "tool.enable", tool.name)
         if not decision.allow:
+            await self._note("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
             raise Denied("PERMISSION_DENIED", f"Registering {tool.name} is not permitted: {decision.reason}.")
         if tool.kind not in self.execution.runners or tool.kind == "local":
             kinds = ", ".join(sorted(set(self.execution.runners) - {"local"})) or "none yet"
@@ -254,9 +257,11 @@ class App:
         self.catalog.add(entry)
         row = catalog_table.DynamicRow(
             tool.name, actor.tenant, actor.persona, tool.kind, tool.target,
-            orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), True,
+            orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), tool.enabled,
         )  # fmt: skip
         try:
+            self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
+            await self._save()
             await self.store.transact(catalog_table.add_dynamic(row))
         except StoreError:
             self.catalog.remove(tool.name, actor.tenant)
@@ -281,9 +286,11 @@ class App:
         reason: str | None = None,
         actor: Actor | None = None,
     ) -> None:
-        """Switch a tool for everybody, for a tenant, or for a persona. None takes a tenant's flag away again."""
+        """Switch a tool for everybody, for a tenant, or for a persona. None takes the flag away again."""
         actor = actor or LOCAL
-        self.catalog.resolve(tool, actor.tenant)
+        entry = self.catalog.resolve(tool, actor.tenant)
+        if tenant is None and persona is None:
+            tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
         if not enabled and enabled is not None and self.catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
         await self._save()
@@ -292,7 +299,8 @@ class App:
         elif persona is not None:
             await self.store.transact(catalog_table.set_persona_restriction(persona, tool, enabled is not False, reason))
         else:
-            await self.store.transact(catalog_table.set_enabled(tool, enabled is not False, actor.user))
+            on, by = (entry.tool.enabled, None) if enabled is None else (enabled, actor.user)
+            await self.store.transact(catalog_table.set_enabled(tool, on, by))
         action = "tool.disabled" if enabled is False else "tool.enabled"
         await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
         await self._refresh()
@@ -310,23 +318,23 @@ class App:
         await self._refresh()
 
     async def _refresh(self) -> None:
-        flags = await self.store.read(catalog_table.flags())
+        flags, dynamic = await self.store.read(catalog_table.all_of_it())
+        if flags.epoch < self._epoch:
+            return  # another refresh has overtaken this one
         self._epoch = flags.epoch
         self.guard.use(flags.personas, flags.can_add_tools)
-        await self._load_dynamic()
+        self._use_dynamic([row for row in dynamic if row.enabled])
         self.catalog.use_flags(flags)
 
-    async def _load_dynamic(self) -> None:
-        known = {(entry.tool.tenant, entry.tool.name) for entry in self.catalog.entries() if entry.tool.tenant}
-        rows = await self.store.read(catalog_table.dynamic_tools())
+    def _use_dynamic(self, rows: list[catalog_table.DynamicRow]) -> None:
+        known = {(entry.tool.tenant, entry.name) for entry in self.catalog.dynamic()}
         for row in rows:
-            if row.enabled and (row.tenant, row.name) not in known:
+            if (row.tenant, row.name) not in known:
                 try:
                     self.catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
-                except DefinitionError as error:
-                    self.catalog.problems.append(Problem(f"dynamic tool {row.name}", str(error)))
-        stored = {(row.tenant, row.name) for row in rows}
-        for tenant, name in known - stored:
+                except (DefinitionError, ValueError) as error:
+                    self.catalog.note(Problem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
+        for tenant, name in known - {(row.tenant, row.name) for row in rows}:
             self.catalog.remove(name, tenant)
 
     async def _poll(self) -> None:
@@ -343,17 +351,25 @@ class App:
 
     async def _save_soon(self) -> None:
         await asyncio.sleep(0)
-        await self._save()
+        try:
+            await self._save()
+        except StoreError as error:
+            logger.warning("tools could not be put on record yet: %s", error)
 
     async def _save(self) -> None:
         """Put registered tools on record, with what they cost a model to read; those that have not changed are let be."""
-        if not self._unsaved:
-            return
-        unsaved, self._unsaved = self._unsaved, {}
-        known = await self.store.read(catalog_table.known_tools())
-        changed = [entry for name, entry in unsaved.items() if known.get(name, ("", None))[0] != entry.fingerprint]
-        if changed:
-            await self.store.transact(catalog_table.seed([_row(entry) for entry in changed]))
+        async with self._one_save:
+            if not self._unsaved:
+                return
+            unsaved, self._unsaved = self._unsaved, {}
+            try:
+                known = await self.store.read(catalog_table.known_tools())
+                changed = [entry for name, entry in unsaved.items() if not _on_record(entry, known.get(name))]
+                if changed:
+                    await self.store.transact(catalog_table.seed([_row(entry) for entry in changed]))
+            except BaseException:
+                self._unsaved = unsaved | self._unsaved
+                raise
 
     async def _note(self, action: str, actor: Actor, tool: str, details: dict[str, Any]) -> None:
         await self.ledger.act(action, actor, tool, details, at=time.time_ns(), id=new_id())
@@ -363,15 +379,20 @@ class App:
         await self._save()
         await self.store.flush()
 
-    async def token_costs(self) -> dict[str, int]:
-        """What each tool's definition costs a model to read."""
+    async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
+        """What each tool's definition costs a model to read: of all tools, or of those that an actor may see. Counted, or
+        estimated where no tokenizer is installed (`registry.tokens.is_exact`)."""
         await self._save()
         known = await self.store.read(catalog_table.known_tools())
+        entries = self.catalog.entries()
+        if actor is not None:
+            entries = [self.catalog.resolve(tool.name, actor.tenant) for tool in self.catalog.permitted(actor)]
         costs = {}
-        for entry in self.catalog.entries():
-            fingerprint, tokens = known.get(entry.tool.name, ("", None))
-            exact = tokens is not None and fingerprint == entry.fingerprint
-            costs[entry.tool.name] = tokens if exact and tokens is not None else count_tokens(definition_text(entry.tool))
+        for entry in entries:
+            fingerprint, tokens = known.get(entry.name, ("", None))
+            if tokens is None or fingerprint != entry.fingerprint:
+                tokens = count_tokens(definition_text(entry.tool))
+            costs[entry.name] = tokens
         return costs
 
     async def verify_audit(self) -> Verdict:
@@ -379,6 +400,12 @@ class App:
         await self.store.flush()
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self.store, Verifier(noted))
+
+    async def audit_heads(self) -> tuple[Head | None, Head]:
+        """The last head noted outside the database, and where the log ends: what can be seen without walking it."""
+        heads = self._head_file.read() if self._head_file is not None else None
+        rows = await self.store.read(log.latest(1))
+        return (heads[-1] if heads else None), (Head(rows[-1][0], rows[-1][-1]) if rows else START)
 
     # -- extension
 
@@ -399,6 +426,11 @@ class App:
             raise ValueError(f"scope must be 'global' or 'session', not {scope!r}")
 
 
+def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
+    """Whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
+    return known is not None and known[0] == entry.fingerprint and (known[1] is not None or not is_exact())
+
+
 def _row(entry: Entry) -> catalog_table.CatalogRow:
     tool = entry.tool
     return catalog_table.CatalogRow(
@@ -412,5 +444,5 @@ def _row(entry: Entry) -> catalog_table.CatalogRow:
         category=tool.category,
         definition=tool.model_dump_json(),
         fingerprint=entry.fingerprint,
-        token_cost=count_tokens(definition_text(tool)),
+        token_cost=count_tokens(definition_text(tool)) if is_exact() else None,
     )

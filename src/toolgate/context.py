@@ -2,17 +2,22 @@
 to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
-from toolgate.errors import CallError
+from toolgate.errors import CallError, Failed
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
 
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
+DEEPEST = 16
+"""Tools may call tools, this far."""
+
+logger = logging.getLogger("toolgate")
 
 
 class Control(BaseException):
@@ -114,7 +119,7 @@ class InvokeContext:
         """Values of secrets that were put into the arguments: masked wherever they show up again."""
         self.credential: str | None = None
         """The value of what the tool's `requires_auth` names."""
-        self.decision = ""
+        self.decision: tuple[str, ...] = ()
         """Why the gates let the call through."""
         self.has_quota = False
         self.has_place = False
@@ -275,6 +280,8 @@ class InvokeContext:
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """Call another tool as the same actor, through the same pipeline; the log links the two calls."""
         call = self.call
+        if call.depth >= DEEPEST:
+            raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
         return await self._invoke(
             Call(
                 id=new_id(),
@@ -305,4 +312,7 @@ class InvokeContext:
         return tuple(self._scratch.hook_errors) if self._scratch else ()
 
     def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
-        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": f"{type(error).__name__}: {error}"})
+        """Record what a hook did wrong after the call was decided; the end record and the program's log show it."""
+        words = f"{type(error).__name__}: {error}"
+        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": words})
+        logger.warning("hook %s failed at %s of call %s: %s", hook, stage, self.id, words)

@@ -125,7 +125,7 @@ class Pipeline:
         # does a person agree, and is there room?
         if on.will_check_consent:
             await on.will_check_consent(ctx)
-        ctx.decision = self.consent.check(call, entry)
+        ctx.decision = (decision.reason, self.consent.check(call, entry))
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
         if entry.rate_limit is not None:
@@ -185,23 +185,25 @@ class Pipeline:
         """The one way out: record, count, give back. Nothing in here changes how the call ended."""
         ctx.finished_at = perf_counter()
         outcome = ctx.outcome = self._outcome(ctx)
-        if on.will_audit:
-            await on.will_audit(ctx)
-        on_disk = self.ledger.end(ctx, outcome)
-        if on_disk is not None:
-            outcome = ctx.outcome = await on_disk
-        if on.did_audit:
-            await on.did_audit(ctx)
-        if on.on_metrics:
-            await on.on_metrics(ctx)
-        if ctx.has_place and ctx.entry is not None:
-            self.concurrency.release(ctx.call, ctx.entry)
-            if on.did_release_semaphore:
-                await on.did_release_semaphore(ctx)
-        if ctx.has_quota and on.did_release_quota:
-            await on.did_release_quota(ctx)
-        if on.will_finalize_invoke:
-            await on.will_finalize_invoke(ctx)
+        try:
+            if on.will_audit:
+                await on.will_audit(ctx)
+            on_disk = self.ledger.end(ctx, outcome)
+            if on_disk is not None:
+                outcome = ctx.outcome = await on_disk
+            if on.did_audit:
+                await on.did_audit(ctx)
+            if on.on_metrics:
+                await on.on_metrics(ctx)
+        finally:  # also if the caller goes away just now
+            if ctx.has_place and ctx.entry is not None:
+                self.concurrency.release(ctx.call, ctx.entry)
+                if on.did_release_semaphore:
+                    await on.did_release_semaphore(ctx)
+            if ctx.has_quota and on.did_release_quota:
+                await on.did_release_quota(ctx)
+            if on.will_finalize_invoke:
+                await on.will_finalize_invoke(ctx)
         return outcome
 
     # -- parts of the line that not every call has

@@ -1,24 +1,277 @@
-"""JSON as all steps see it: what is no number, and how a place in a value is written."""
+"""JSON as all steps see it: what is none, how a place in a value is written, and what a schema finds wrong with one.
 
-from typing import Any
+Words about a value never quote it: it may be a secret, and whoever sent it has it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+
+DEEPEST = 254
+"""Levels that orjson writes."""
+MOST_FAULTS = 20
+LONGEST_PATH = 200
+LONGEST_WORDS = 300
+MANY_BYTES, MANY_VALUES = 200_000, 5_000
+"""Of a larger value only the first fault is looked for: to find all of them could take seconds."""
+NOT_A_NUMBER = "is NaN or infinite, which JSON has no word for"
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", tuple: "array", dict: "object"}
 
 
-def find_nan(value: Any, path: str = "") -> str | None:
-    """The path of a number that is none (orjson writes it as null), or None. Depth is bounded: orjson refuses 254 levels."""
-    if isinstance(value, float):
-        return None if value - value == 0 else path
-    if isinstance(value, dict):
-        pairs = [(f"{path}.{key}" if path else str(key), part) for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        pairs = [(f"{path}[{index}]", part) for index, part in enumerate(value)]
-    else:
-        return None
-    return next((found for where, part in pairs if (found := find_nan(part, where)) is not None), None)
+class Wrong(NamedTuple):
+    """One thing that is wrong with a value: where, and what."""
+
+    path: str
+    message: str
 
 
-def json_path(parts: Any) -> str:
+# -- places
+
+
+def json_path(parts: Iterable[Any]) -> str:
     """`rows[3].name`, from the parts of a path."""
     path = ""
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        if len(path) > LONGEST_PATH:
+            return path[:LONGEST_PATH] + "…"
     return path
+
+
+def _search(value: Any, wrong: Callable[[Any], str | None], depth: int = 0) -> tuple[str, list[Any]] | None:
+    """What is wrong with the first part of a value that has something wrong, and the way back from it."""
+    words = wrong(value) if depth <= DEEPEST else f"is nested more than {DEEPEST} levels deep"
+    if words is not None:
+        return words, []
+    children: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list | tuple):
+        children = enumerate(value)
+    for key, part in children:
+        found = _search(part, wrong, depth + 1)
+        if found is not None:
+            found[1].append(key)
+            return found
+    return None
+
+
+def _first(value: Any, wrong: Callable[[Any], str | None]) -> Wrong | None:
+    found = _search(value, wrong)
+    return Wrong(json_path(_printable(part) for part in reversed(found[1])), found[0]) if found else None
+
+
+def _printable(part: Any) -> Any:
+    return part if isinstance(part, int) else str(part)[: LONGEST_PATH + 1].encode(errors="backslashreplace").decode()
+
+
+# -- values
+
+
+def find_nan(value: Any) -> str | None:
+    """The path of a number that is none (orjson writes it as null), or None."""
+    found = _first(value, _not_a_number)
+    return None if found is None else found.path
+
+
+def find_not_json(value: Any) -> Wrong | None:
+    """The first part of a value that JSON can't hold."""
+    return _first(value, _not_json)
+
+
+def _not_a_number(value: Any) -> str | None:
+    return NOT_A_NUMBER if isinstance(value, float) and value - value != 0 else None
+
+
+def _not_json(value: Any) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return (
+            None if value.isascii() or _is_unicode(value) else "holds half of a surrogate pair, which is not valid Unicode"
+        )
+    if kind is int:
+        return None if -(2**63) <= value < 2**64 else "is an integer of more than 64 bits; send it as text"
+    if kind is float:
+        return _not_a_number(value)
+    if kind is dict:
+        if all(type(key) is str and _is_unicode(key) for key in value):
+            return None
+        return "has a name that is not text, or not valid Unicode"
+    return None if kind in (bool, list, tuple) or value is None else f"is a {kind.__name__}, which JSON has no word for"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+# -- schemas
+
+
+def schema_faults(validator: Any, value: Any, *, every: bool = True) -> list[Wrong]:
+    """What a compiled schema finds wrong, at most MOST_FAULTS. Finding every fault takes microseconds for each there is,
+    shown or not; `every=False` stops at the first."""
+    words = (
+        Wrong(path, _short(message))
+        for error in _errors(validator, value, every)
+        for path, message in _explain(error, value)
+    )
+    return list(islice(words, MOST_FAULTS))
+
+
+def _errors(validator: Any, value: Any, every: bool) -> Iterator[Any]:
+    if every:
+        yield from validator.iter_errors(value)
+        return
+    try:
+        validator.validate(value)
+    except ValueError as error:
+        yield error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_WORDS else text[:LONGEST_WORDS] + "…"
+
+
+def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
+    kind, where = error.kind, list(error.instance_path)
+    name = kind.name
+    if name == "required":
+        yield json_path([*where, kind.property]), "is required"
+    elif name in ("additionalProperties", "unevaluatedProperties"):
+        yield from ((json_path([*where, key]), UNKNOWN) for key in kind.unexpected)
+    elif name == "falseSchema" and list(error.schema_path)[-1:] == ["additionalProperties"]:
+        yield from ((json_path([*where, key]), UNKNOWN) for key in _at(whole, where))
+    elif name in ("anyOf", "oneOf"):
+        yield from _explain_choice(kind, where, whole)
+    else:
+        yield json_path(where), _words(kind, _at(whole, where))
+
+
+UNKNOWN = "is not a name that is known here"
+
+
+def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[str, str]]:
+    """Of several schemas none fits. Where all but one ask for another type altogether, that one says what is wrong."""
+    branches = [branch for branch in kind.context if branch]
+    types: list[str] = []
+    others = []
+    for branch in branches:
+        first = branch[0]
+        if len(branch) == 1 and first.kind.name == "type" and list(first.instance_path) == where:
+            types += first.kind.types
+        else:
+            others.append(branch)
+    if len(others) == 1 and len(branches) > 1:
+        for error in others[0]:
+            yield from _explain(error, whole)
+    elif branches and not others:
+        yield json_path(where), _type_words(types, _at(whole, where))
+    elif branches:
+        yield json_path(where), f"fits none of the {len(branches)} forms that the schema allows"
+    else:
+        yield json_path(where), "fits more than one of the forms of which the schema allows exactly one"
+
+
+def _words(kind: Any, value: Any) -> str:
+    if kind.name == "type":
+        return _type_words(kind.types, value)
+    if kind.name == "enum":
+        return f"must be one of {orjson.dumps(kind.options).decode()[1:-1]}"
+    if kind.name == "propertyNames":
+        return f"has a name that {_words(kind.error.kind, '')}"
+    words = WORDS.get(kind.name)
+    return words.format(**kind.as_dict()) if words else f"does not fit the schema's {kind.name!r}"
+
+
+def _type_words(types: Sequence[str], value: Any) -> str:
+    return f"must be of type {' or '.join(dict.fromkeys(types))}, not {TYPES.get(type(value), 'null')}"
+
+
+def _at(value: Any, where: Iterable[Any]) -> Any:
+    for part in where:
+        value = value[part]
+    return value
+
+
+WORDS = {
+    "const": "must be {expected_value!r}",
+    "pattern": "does not match the pattern {pattern}",
+    "format": "is not a valid {format}",
+    "minLength": "must have at least {limit} characters",
+    "maxLength": "must have at most {limit} characters",
+    "minItems": "must have at least {limit} items",
+    "maxItems": "must have at most {limit} items",
+    "minProperties": "must have at least {limit} names",
+    "maxProperties": "must have at most {limit} names",
+    "minimum": "must be {limit} or more",
+    "maximum": "must be {limit} or less",
+    "exclusiveMinimum": "must be more than {limit}",
+    "exclusiveMaximum": "must be less than {limit}",
+    "multipleOf": "must be a multiple of {multiple_of}",
+    "uniqueItems": "has items that are the same",
+    "contains": "has too few or too many items of the kind that the schema asks for",
+    "falseSchema": "is not allowed",
+    "not": "is what the schema excludes",
+}
+
+
+# -- whole numbers
+
+
+def whole_numbers(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The value with 3 where it has 3.0 and the schema takes it for an integer; the same object if there is none."""
+    return _whole(value, [schema], schema)
+
+
+def _whole(value: Any, schemas: Iterable[Any], root: Mapping[str, Any]) -> Any:
+    if not isinstance(value, float | dict | list | tuple):
+        return value
+    known = _alternatives(schemas, root)
+    if isinstance(value, float):
+        wanted = any("integer" in _types(schema) for schema in known) and not any("number" in _types(each) for each in known)
+        return int(value) if wanted and value.is_integer() else value
+    if isinstance(value, dict):
+        changed = {
+            key: whole for key, part in value.items() if (whole := _whole(part, _inside(known, key), root)) is not part
+        }
+        return {**value, **changed} if changed else value
+    inside = [schema["items"] for schema in known if "items" in schema]
+    parts = [_whole(part, inside, root) for part in value] if inside else value
+    return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
+
+
+def _alternatives(schemas: Iterable[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas, and all that they refer to for the same value, each once."""
+    found: dict[int, Mapping[str, Any]] = {}
+    waiting = list(schemas)
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, Mapping) and id(schema) not in found:
+            found[id(schema)] = schema
+            waiting += (part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ()))
+            waiting.append(_referred(schema.get("$ref"), root))
+    return list(found.values())
+
+
+def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    target: Any = root
+    for name in reference[2:].split("/"):
+        target = target.get(name) if isinstance(target, Mapping) else None
+    return target
+
+
+def _types(schema: Mapping[str, Any]) -> Sequence[str]:
+    types = schema.get("type", ())
+    return (types,) if isinstance(types, str) else types
+
+
+def _inside(schemas: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+    named = [schema.get("properties", {}).get(key, schema.get("additionalProperties")) for schema in schemas]
+    return [schema for schema in named if schema is not None]

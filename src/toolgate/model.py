@@ -276,11 +276,15 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     def to_dict(self) -> dict[str, Any]:
         """The outcome as plain JSON values; what is rare (artifact, resources_used) is left out where there is none."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        if plain["artifact"] is None:
+        if self.artifact is None:
             del plain["artifact"]
+        else:
+            plain["artifact"]["cut"] = list(self.artifact.cut)
         plain["metrics"]["duration_ms"] = round(self.metrics.duration_ms, 4)
-        if plain["metrics"]["resources_used"] is None:
+        if self.metrics.resources_used is None:
             del plain["metrics"]["resources_used"]
+        else:
+            plain["metrics"]["resources_used"] = list(self.metrics.resources_used)
         return plain
 
     def to_json(self) -> bytes:

@@ -4,19 +4,22 @@ What is cut is not lost: the whole output goes to `keep`, which gives an id unde
 """
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
+from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import BaseModel
 
 from toolgate.context import InvokeContext
 from toolgate.errors import Failed
-from toolgate.jsontext import find_nan, json_path
+from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, Wrong, find_nan, schema_faults
 from toolgate.model import Entry
 
 STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+LENIENT = orjson.OPT_PASSTHROUGH_DATACLASS
 SCALARS = frozenset({int, bool, type(None)})
 CUT = "...[truncated]"
 MOST_CUTS = 50
@@ -38,11 +41,11 @@ class Outputs:
         if type(output) not in SCALARS:
             ctx.result = output = self._plain(output)
         elif type(output) is int and not -(2**63) <= output < 2**64:
-            raise _invalid("an integer has more than 64 bits; return it as text")
+            raise _invalid(Wrong("", "is an integer of more than 64 bits; return it as text"))
         if entry.check_output is not None and not entry.check_output.is_valid(output):
-            error = next(entry.check_output.iter_errors(output))
-            where = json_path(error.instance_path)
-            raise _invalid(f"{where}: {error.message:.300}" if where else f"{error.message:.300}")
+            text = orjson.dumps(output)
+            every = len(text) <= MANY_BYTES and text.count(b",") <= MANY_VALUES
+            raise _invalid(*schema_faults(entry.check_output, output, every=every))
 
     def _plain(self, output: Any) -> Any:
         try:
@@ -50,14 +53,14 @@ class Outputs:
             plain = output
         except (orjson.JSONEncodeError, RecursionError):
             try:
-                text = orjson.dumps(output, default=_known_types)
+                text = orjson.dumps(output, default=_known_types, option=LENIENT)
                 plain = orjson.loads(text)
-            except (orjson.JSONEncodeError, RecursionError, ValueError) as error:
-                raise _invalid(f"it is not JSON: {error}") from error
+            except (orjson.JSONEncodeError, RecursionError) as error:
+                raise _invalid(Wrong("", f"is not JSON: {error.__cause__ or error}")) from error
         if b"null" in text:
             where = find_nan(output)
             if where is not None:
-                raise _invalid(f"{where or 'it'}: NaN and infinite numbers are not JSON")
+                raise _invalid(Wrong(where, NOT_A_NUMBER))
         return plain
 
     def too_long(self, ctx: InvokeContext) -> bytes | None:
@@ -80,42 +83,80 @@ class Outputs:
         return False
 
     def cut(self, output: Any) -> tuple[Any, tuple[str, ...]]:
-        """The output within the limits, and a line for each thing that was cut."""
+        """The output within the limits, and a line for each thing that was cut. Where it is too large as a whole, everything
+        gets shorter until it is not; names of objects are the last to go."""
+        limits = Limits(self._string, self._items)
         cuts: list[str] = []
-        items, string = self._items, self._string
         while True:
-            shortened = _shorten(output, "", string, items, cuts)
+            shortened = _shorten(output, "", limits, cuts)
             if len(orjson.dumps(shortened)) <= self._bytes:
                 return shortened, tuple(cuts[:MOST_CUTS])
-            if items == 1 and string <= 16:
-                return "[too large to show; fetch the artifact]", ("the whole output",)
+            if limits == limits.halved():
+                return "[too large to show]", ("the whole output",)
             cuts = [f"the whole output, to {self._bytes:,} bytes"]
-            items, string = max(items // 2, 1), max(string // 2, 16)
+            limits = limits.halved()
 
 
-def _shorten(value: Any, path: str, string: int, items: int, cuts: list[str]) -> Any:
+class Limits(NamedTuple):
+    """What may be shown of one string, list or object."""
+
+    string: int
+    items: int
+    names: int = 1 << 24
+
+    def halved(self) -> "Limits":
+        names = self.names // 2 if self.names <= MANY_NAMES else MANY_NAMES
+        return Limits(min(self.string, max(self.string // 2, 16)), max(self.items // 2, 1), max(names, 1))
+
+
+MANY_NAMES = 8192
+
+
+def _shorten(value: Any, path: str, limits: Limits, cuts: list[str]) -> Any:
     if isinstance(value, str):
-        if len(value) <= string:
+        if len(value) <= limits.string:
             return value
-        cuts.append(f"{path or 'the text'}: {len(value):,} characters, {string:,} shown")
-        return value[:string] + CUT
+        cuts.append(f"{path or 'the text'}: {len(value):,} characters, {limits.string:,} shown")
+        return value[: limits.string] + CUT
     if isinstance(value, list | tuple):
-        if len(value) > items:
-            cuts.append(f"{path or 'the list'}: {len(value):,} items, {items:,} shown")
-        return [_shorten(part, f"{path}[{index}]", string, items, cuts) for index, part in enumerate(value[:items])]
+        if len(value) > limits.items:
+            cuts.append(f"{path or 'the list'}: {len(value):,} items, {limits.items:,} shown")
+        shown = value[: limits.items]
+        return [_shorten(part, f"{path}[{index}]", limits, cuts) for index, part in enumerate(shown)]
     if isinstance(value, dict):
-        return {
-            key if len(key) <= string else key[:string] + CUT: _shorten(
-                part, f"{path}.{key:.40}" if path else f"{key:.40}", string, items, cuts
-            )
-            for key, part in value.items()
-        }
+        return _shorten_object(value, path, limits, cuts)
     return value
 
 
+def _shorten_object(value: dict[str, Any], path: str, limits: Limits, cuts: list[str]) -> dict[str, Any]:
+    if len(value) > limits.names:
+        cuts.append(f"{path or 'the object'}: {len(value):,} names, {limits.names:,} shown")
+    shown = {}
+    for key, part in islice(value.items(), limits.names):
+        where = f"{path}.{key:.40}" if path else f"{key:.40}"
+        name = key
+        if len(key) > limits.string:
+            cuts.append(f"{where}: a name of {len(key):,} characters, {limits.string:,} shown")
+            name = key[: limits.string] + CUT
+        if name not in shown:  # two names may begin the same
+            shown[name] = _shorten(part, where, limits, cuts)
+    return shown
+
+
 def _known_types(value: Any) -> Any:
+    """What orjson does not write by itself. Numbers that are none have to be found here: it would write null."""
+    plain = _as_json(value)
+    where = find_nan(plain)
+    if where is not None:
+        raise ValueError(f"{type(value).__name__}.{where} {NOT_A_NUMBER}")
+    return plain
+
+
+def _as_json(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
     if isinstance(value, Mapping):
@@ -125,5 +166,11 @@ def _known_types(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def _invalid(words: str) -> Failed:
-    return Failed("OUTPUT_INVALID", f"The tool's output is not what it promised: {words}")
+def _invalid(*faults: Wrong) -> Failed:
+    words = "; ".join(f"{path}: {message}" if path else f"it {message}" for path, message in faults)
+    return Failed(
+        "OUTPUT_INVALID",
+        f"The tool's output is not what it promised: {words}",
+        suggestion="This is a fault of the tool, not of the arguments; its author can mend it.",
+        details={"errors": [fault._asdict() for fault in faults]},
+    )

@@ -9,43 +9,79 @@ hold a secret.
 import asyncio
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import orjson
+
+from toolgate.errors import CallError
+from toolgate.model import ErrorInfo
 
 MASK = "[REDACTED]"
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
 
 STRONG = frozenset(
-    {"password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "credential", "credentials"}
-    | {"authorization", "cookie", "privatekey", "accesskey", "secretkey"}
+    {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}
+    | {"credential", "credentials", "authorization", "cookie", "cookies", "privatekey", "accesskey", "secretkey"}
 )
 """A field with one of these words in its name is masked."""
+ENDINGS = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "accesskey", "secretkey")
+"""So is one with a word that ends like this: `clientsecret`, `dbpassword`."""
 PAIRS = frozenset(
     {("api", "key"), ("private", "key"), ("access", "key"), ("secret", "key"), ("signing", "key"), ("auth", "key")}
+    | {("api", "keys"), ("encryption", "key"), ("service", "key"), ("account", "key")}
 )
-WEAK = frozenset({"key", "auth", "bearer", "jwt", "session"})
+INNOCENT = frozenset(
+    {(before, "token") for before in ("page", "next", "continuation", "sync")}
+    | {("token", after) for after in ("count", "counts", "limit", "usage", "type", "budget", "price", "cost")}
+)
+"""A token that turns a page, and what is said of tokens that a model reads."""
+WEAK = frozenset({"key", "keys", "auth", "bearer", "jwt", "session", "tokens", "pass", "sid"})
 """A field with one of these is masked if its value looks like a credential."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_TOKEN_LIKE = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[^\s]{16,}\Z")
-_KNOWN = re.compile(
-    r"-----BEGIN (?:[A-Z ]+ )?PRIVATE KEY-----.*?(?:-----END (?:[A-Z ]+ )?PRIVATE KEY-----|\Z)"
-    r"|\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,})"
-    r"|\bsk-(?:ant-|proj-|svcacct-)?[A-Za-z0-9_-]{20,}"
-    r"|\b[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|\bwhsec_[A-Za-z0-9]{10,}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"
-    r"|\b(?:npm_|hf_|dop_v1_|SG\.)[A-Za-z0-9_.-]{20,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
-    r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"
-    r"|(?i:(?<=\bbearer )[A-Za-z0-9._~+/-]{12,}=*)",
-    re.DOTALL,
-)
+_RUN = re.compile(r"[A-Za-z0-9]{16,}")
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9_\-+=])(?=[A-Za-z_\-+=]*\d)(?=[\d_\-+=]*[A-Za-z])[A-Za-z0-9_\-+=]{20,}")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z")
+
+
+def _form(pattern: str, *hints: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
+    return hints, re.compile(pattern, re.DOTALL)
+
+
+_DIGIT = r"(?=[A-Za-z_.~+/=-]{0,48}\d)"
+FORMS = (
+    _form(
+        r"-----BEGIN (?:[A-Z0-9 ]{1,40} )?PRIVATE KEY(?: BLOCK)?-----.*?"
+        r"(?:-----END (?:[A-Z0-9 ]{1,40} )?PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        "PRIVATE KEY",
+    ),
+    _form(r"\bgh[pousr]_[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    _form(r"\bgithub_pat_[A-Za-z0-9_]{20,}", "github_pat_"),
+    _form(r"\bglpat-[A-Za-z0-9_-]{16,}", "glpat-"),
+    _form(rf"\bsk-{_DIGIT}[A-Za-z0-9_-]{{20,}}", "sk-"),
+    _form(r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{10,}", "k_live_", "k_test_"),
+    _form(r"\bwhsec_[A-Za-z0-9]{10,}", "whsec_"),
+    _form(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{10,}", "xox", "xapp-"),
+    _form(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "AKIA", "ASIA"),
+    _form(r"\bAIza[0-9A-Za-z_-]{30,}", "AIza"),
+    _form(r"\b(?:npm|hf)_[A-Za-z0-9]{30,}", "npm_", "hf_"),
+    _form(r"\bdop_v1_[a-f0-9]{40,}", "dop_v1_"),
+    _form(r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}", "SG."),
+    _form(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
+    _form(r"(?<=://)[^\s/:@\"'<>]*:[^\s/?\"'<>]+(?=@)", "://"),
+    _form(
+        r"(?i)(?P<keep>[?&](?:(?:access|auth|refresh|id)[_-]?token|token|(?:api|access|secret)[_-]?key|(?:client[_-]?)?secret"
+        r"|password|passwd)=)(?!\[REDACTED\])[^\s&#\"'<>]{8,}",
+        "=",
+    ),
+    _form(rf"(?i)(?P<keep>\bbearer )(?:{_DIGIT}[A-Za-z0-9._~+/-]{{12,}}|[A-Za-z0-9._~+/-]{{24,}})=*", "earer ", "EARER "),
+    _form(r"(?i)(?P<keep>\bauthorization[\"']?[:=] ?[\"']?basic )[A-Za-z0-9+/]{6,}=*", "asic ", "ASIC "),
+)
+"""Credentials that can be told by their looks: what a text must hold for a look to be worth it, and the look. All of it but
+`keep` is masked. Each takes time in proportion to the text, whatever the text."""
 
 
 class Redactor:
@@ -70,6 +106,8 @@ class Redactor:
         kind = type(value)
         if kind is dict:
             for key, part in value.items():
+                if len(key) >= SHORTEST:
+                    return False
                 part_kind = type(part)
                 if part_kind is int or part_kind is bool or part is None or part_kind is float:
                     continue
@@ -83,33 +121,54 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value, known)
         if isinstance(value, dict):
-            changed = {
-                key: masked for key, part in value.items() if (masked := self._field(key, part, public, known)) is not part
-            }
-            return {**value, **changed} if changed else value
+            return self._mask_fields(value, public, known)
         if isinstance(value, list | tuple):
             parts = [self.mask(part, public, known) for part in value]
             return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
         return value
 
+    def _mask_fields(self, value: dict[Any, Any], public: frozenset[str], known: tuple[str, ...]) -> dict[Any, Any]:
+        masked, changed = {}, False
+        for key, part in value.items():
+            name = self.text(key, known) if isinstance(key, str) else key
+            new = masked[name] = self._field(key, part, public, known)
+            changed = changed or name is not key or new is not part
+        return masked if changed else value
+
     def _field(self, key: Any, part: Any, public: frozenset[str], known: tuple[str, ...]) -> Any:
         rank = 0 if key in public else self._rank(key)
-        if rank and part and isinstance(part, str | dict | list | tuple):
-            if rank == 2:
-                return MASK
-            if isinstance(part, str) and _TOKEN_LIKE.match(part):
-                return MASK
+        if rank == 2 and part and isinstance(part, str | dict | list | tuple):
+            return MASK
+        if rank == 1 and _looks_like_a_token(part):
+            return MASK
         return self.mask(part, public, known)
 
     def text(self, text: str, known: tuple[str, ...] = ()) -> str:
         """A text with secrets masked: those given as known, well-known forms, and what the scanner finds."""
-        for secret in known:
-            if secret and secret in text:
-                text = text.replace(secret, MASK)
+        if known:
+            text = _without(known, text)
         if len(text) < SHORTEST:
             return text
-        text = _KNOWN.sub(MASK, text)
+        for hints, form in FORMS:
+            for hint in hints:
+                if hint in text:
+                    text = form.sub(_masked, text)
+                    break
         return self._scanned(text) if self._scan and self._has_candidate(text) else text
+
+    async def error(self, error: CallError, known: tuple[str, ...] = ()) -> ErrorInfo:
+        """What a caller and the records are told of an error: valid text and plain JSON, without secrets."""
+        message, suggestion = _valid(error.message), _valid(error.suggestion or "")
+        details = None if error.details is None else _plain(error.details)
+        if not self.ready:
+            await self.prepare([message, suggestion, details])
+        return ErrorInfo(
+            error.code,
+            self.text(message, known),
+            error.retryable,
+            self.text(suggestion, known) or None,
+            self.mask(details, known=known),
+        )
 
     # -- names
 
@@ -120,13 +179,18 @@ class Redactor:
         rank = self._sensitive.get(key)
         if rank is None:
             rank = self._judge(key)
-            if len(self._sensitive) < 10_000:
+            if len(self._sensitive) < 10_000 and len(key) <= 200:
                 self._sensitive[key] = rank
         return rank
 
     def _judge(self, key: str) -> int:
+        if key.lower() in self._more:
+            return 2
         words = [word.lower() for word in _WORD.findall(key[:200])]
-        if key.lower() in self._more or STRONG & set(words) or PAIRS & set(pairwise(words)):
+        pairs = set(pairwise(words))
+        if pairs & INNOCENT:
+            return 0
+        if pairs & PAIRS or any(word in STRONG or word.endswith(ENDINGS) for word in words):
             return 2
         return 1 if WEAK & set(words) else 0
 
@@ -146,7 +210,7 @@ class Redactor:
         if isinstance(value, str):
             return any(not _UUID.match(found[0]) for found in _CANDIDATE.finditer(value))
         if isinstance(value, dict):
-            return any(self._has_candidate(part) for part in value.values())
+            return any(self._has_candidate(key) or self._has_candidate(part) for key, part in value.items())
         return isinstance(value, list | tuple) and any(self._has_candidate(part) for part in value)
 
     @property
@@ -162,10 +226,8 @@ class Redactor:
         scanner = self._load_scanner()
         if scanner is None:
             return text
-        secrets = {finding.secret for finding in scanner.scan(text) if finding.secret}
-        for secret in sorted(secrets, key=len, reverse=True):
-            text = text.replace(secret, MASK)
-        return text
+        found = {finding.secret for finding in scanner.scan(_valid(text)) if finding.secret}
+        return _without(tuple(found), text) if found else text
 
     def _load_scanner(self) -> Any:
         with self._scanner_lock:
@@ -177,3 +239,38 @@ class Redactor:
                 else:
                     self._scanner = Scanner(redact=False)
         return self._scanner or None
+
+
+def _masked(found: re.Match[str]) -> str:
+    return f"{found['keep']}{MASK}" if "keep" in found.re.groupindex else MASK
+
+
+def _without(secrets: tuple[str, ...], text: str) -> str:
+    """The text without the secrets; the longest first, so that none leaves a rest of another."""
+    present = sorted({secret for secret in secrets if secret and secret in text}, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
+
+
+def _looks_like_a_token(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_looks_like_a_token(part) for part in value)
+    if not isinstance(value, str) or "/" in value or len(value.split(None, 1)) != 1:
+        return False
+    return any(not run.isalpha() and not run.isdigit() for run in _RUN.findall(value))
+
+
+def _valid(text: str) -> str:
+    """Text that can be written as UTF-8: half of a surrogate pair is written out."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _plain(details: Mapping[str, Any]) -> Any:
+    """Details as JSON values; an object becomes its name."""
+    try:
+        return orjson.loads(orjson.dumps(details, default=_named, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError, RecursionError):
+        return {"unreadable": "the details can't be written as JSON"}
+
+
+def _named(value: Any) -> str:
+    return f"<{type(value).__name__}>"

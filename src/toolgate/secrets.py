@@ -4,16 +4,19 @@ Values come from sources that an operator set up, never from the environment at 
 variable could read them all. Here: TOOLGATE_SECRET_NAME. What was put in is masked wherever it shows up again.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from toolgate.context import InvokeContext
 from toolgate.errors import Denied
 from toolgate.model import Auth, Entry
 
-REFERENCE = re.compile(r"\{\{\s*secret:([A-Za-z_][A-Za-z0-9_]{0,127})\s*\}\}")
+REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 PREFIX = "TOOLGATE_SECRET_"
 
 Source = Callable[[str], str | None]
@@ -42,26 +45,29 @@ class Secrets:
             ctx.credential = self._credential(entry.auth)
             if ctx.credential is not None:
                 used[entry.auth.config_key] = ctx.credential
-        ctx.injected = tuple(used.values())
+        ctx.injected = tuple(shape for value in used.values() for shape in _shapes(value))
         return filled
 
     def _fill(self, value: Any, used: dict[str, str]) -> Any:
         if isinstance(value, str):
-            return REFERENCE.sub(lambda found: self._value(found[1], used), value) if "{{" in value else value
+            return REFERENCE.sub(lambda found: self._value(found[1].strip(), used), value) if "{{" in value else value
         if isinstance(value, dict):
             return {key: self._fill(part, used) for key, part in value.items()}
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [self._fill(part, used) for part in value]
         return value
 
     def _value(self, name: str, used: dict[str, str]) -> str:
-        value = used.get(name) or self.find(name)
+        proper = NAME.match(name) is not None
+        value = used.get(name) or (self.find(name) if proper else None)
         if value is None:
             raise Denied(
                 "MISSING_AUTH",
                 f"There is no secret named {name!r}.",
-                suggestion=f"Set {PREFIX}{name} in Toolgate's environment.",
-                details={"secret": name},
+                suggestion=f"Set {PREFIX}{name} in Toolgate's environment."
+                if proper
+                else "The name of a secret has letters, digits and _, and does not begin with a digit.",
+                details={"missing": name},
             )
         used[name] = value
         return value
@@ -74,6 +80,12 @@ class Secrets:
                 "MISSING_AUTH",
                 f"The tool needs the credential {auth.config_key}, which is not set.",
                 suggestion=f"Set {PREFIX}{auth.config_key}" + (f"; get one at {auth.setup_url}" if auth.setup_url else "."),
-                details={"secret": auth.config_key, "setup_url": auth.setup_url},
+                details={"missing": auth.config_key, "setup_url": auth.setup_url},
             )
         return value
+
+
+def _shapes(value: str) -> set[str]:
+    """A secret as it may come back: itself, as JSON and Python write it inside quotes, and as URLs do."""
+    in_url = {write(value, safe="", errors="backslashreplace") for write in (quote, quote_plus)}
+    return {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], *in_url}

@@ -29,7 +29,7 @@ class Start(msgspec.Struct, gc=False):
     entry: Entry
     canonical: bytes
     recorded: bytes
-    decision: str
+    decision: tuple[str, ...]
     args_hash: str | None = None
 
     def row(self) -> Row:
@@ -41,7 +41,7 @@ class Start(msgspec.Struct, gc=False):
             "fingerprint": entry.fingerprint,
             "args_hash": self.hash(),
             "arguments": orjson.Fragment(self.recorded),
-            "decision": self.decision,
+            "decision": "; ".join(self.decision),
         }
         return self.at // 1000, "start", call.id, call.actor.tenant, entry.tool.name, "started", orjson.dumps(body)
 
@@ -57,7 +57,7 @@ class End(msgspec.Struct, gc=False):
     at: int
     call: Call
     outcome: Outcome
-    decision: str
+    decision: tuple[str, ...]
     start: Start | None = None
     entry: Entry | None = None
     canonical: bytes = b""
@@ -75,7 +75,7 @@ class End(msgspec.Struct, gc=False):
             "attempts": metrics.attempts,
             "cached": metrics.cached,
             "cost_usd": metrics.cost_usd,
-            "decision": self.reason or self.decision,
+            "decision": self.reason or "; ".join(self.decision),
         }
         if start is None:  # it never started, so this record says all there is to say
             body["arguments"] = orjson.Fragment(self.recorded) if self.recorded else NOTHING

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from toolgate.errors import Denied
 from toolgate.model import Call, Entry
 
+MOST_CALLERS = 50_000
+"""Callers kept in mind at which those who have not called for a day are forgotten."""
 WINDOWS = (("per_minute", 60.0), ("per_hour", 3600.0), ("per_day", 86400.0))
 
 
@@ -24,6 +26,8 @@ class Rates:
         limit = entry.rate_limit
         now = self._time()
         past = self._calls.setdefault((entry.name, call.actor.tenant, call.actor.user), deque())
+        if len(self._calls) > MOST_CALLERS:
+            self._forget(now)
         while past and past[0] <= now - WINDOWS[-1][1]:
             past.popleft()
         for name, seconds in WINDOWS:
@@ -36,3 +40,8 @@ class Rates:
                     details={"retry_after": round(wait, 3)},
                 )
         past.append(now)
+
+    def _forget(self, now: float) -> None:
+        idle = [caller for caller, past in self._calls.items() if past and past[-1] <= now - WINDOWS[-1][1]]
+        for caller in idle:
+            del self._calls[caller]

@@ -4,11 +4,15 @@ What the store says of tools (flags) is given to it by `App`, which also tells i
 but enabled or not; whether a persona may is `policy`'s.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from toolgate.errors import DefinitionError, Failed, Fault
 from toolgate.model import SOURCES, Actor, Entry, Tool
+
+MOST_LISTED = 5_000_000
+"""Tools in all the lists that are kept for actors; past that, they are made anew."""
 
 
 class FlagData(Protocol):
@@ -44,6 +48,7 @@ class Catalog:
         self._flags: FlagData | None = None
         self._off: set[str] = set()
         self._permitted: dict[tuple[str | None, str | None], tuple[Tool, ...]] = {}
+        self._listed = 0
         self.problems: list[Problem] = []
         self.version = 0
         """Counts up whenever what an actor may see might have changed."""
@@ -53,29 +58,37 @@ class Catalog:
     def add(self, entry: Entry) -> None:
         """Put a tool in. The name must be free: for a taken one, the source that comes first in SOURCES keeps it."""
         tool = entry.tool
-        holder = self._dynamic.setdefault(tool.tenant, {}) if tool.tenant else self._entries
+        holder = self._dynamic.get(tool.tenant, {}) if tool.tenant else self._entries
         taken = holder.get(tool.name) or self._entries.get(tool.name)
-        if taken is not None and SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
-            raise DefinitionError(
-                tool.name,
-                [Fault("name", f"the name is taken by a tool of source {taken.tool.source}")],
-                suggestion="Give it another name.",
-            )
+        if taken is not None:
+            if SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
+                raise _taken(taken, tool.name)
+            self.note(Problem(origin(taken), str(_taken(entry, tool.name))))
         holder[tool.name] = entry
+        if tool.tenant:
+            self._dynamic[tool.tenant] = holder
         self._switch(tool.name)
         self._forget()
+
+    def note(self, problem: Problem) -> None:
+        """Say what could not be loaded; saying it twice says no more."""
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def remove(self, name: str, tenant: str | None = None) -> None:
         holder = self._dynamic.get(tenant, {}) if tenant else self._entries
         holder.pop(name, None)
+        if tenant and not holder:
+            self._dynamic.pop(tenant, None)
         self._forget()
 
     def use_flags(self, flags: FlagData) -> None:
         """Take what the store says now."""
         self._flags = flags
         self._off.clear()
-        for name in self._entries:
-            self._switch(name)
+        for holder in (self._entries, *self._dynamic.values()):
+            for name in holder:
+                self._switch(name)
         self._forget()
 
     def _switch(self, name: str) -> None:
@@ -92,6 +105,7 @@ class Catalog:
 
     def _forget(self) -> None:
         self._permitted.clear()
+        self._listed = 0
         self.version += 1
 
     # -- looking things up
@@ -115,13 +129,24 @@ class Catalog:
                 return None if flag else f"{name} is disabled for tenant {tenant}"
         return f"{name} is disabled" if name in self._off else None
 
+    def is_on(self, name: str) -> bool:
+        """Whether a tool is enabled for those who have no flag of their own."""
+        return name not in self._off
+
+    def tenant_flag(self, name: str, tenant: str) -> bool | None:
+        """What a tenant's own flag says of a tool; None if it has none."""
+        return None if self._flags is None else self._flags.tenants.get(tenant, {}).get(name)
+
     def is_enforced(self, name: str) -> bool:
         return name in self._enforced
 
     def entries(self) -> list[Entry]:
         """Every tool, whoever may use it."""
-        dynamic = [entry for held in self._dynamic.values() for entry in held.values()]
-        return [*self._entries.values(), *dynamic]
+        return [*self._entries.values(), *self.dynamic()]
+
+    def dynamic(self) -> list[Entry]:
+        """The tools that only one tenant has."""
+        return [entry for held in self._dynamic.values() for entry in held.values()]
 
     def permitted(self, actor: Actor) -> tuple[Tool, ...]:
         """The tools that an actor may see, by name. Actors for whom no rule makes a difference share one list."""
@@ -131,7 +156,12 @@ class Catalog:
         key = (actor.tenant if special_tenant else None, actor.persona if special_persona else None)
         found = self._permitted.get(key)
         if found is None:
-            found = self._permitted[key] = tuple(self._list(actor))
+            found = tuple(self._list(actor))
+            self._listed += len(found)
+            if self._listed > MOST_LISTED:
+                self._permitted.clear()
+                self._listed = len(found)
+            self._permitted[key] = found
         return found
 
     def _list(self, actor: Actor) -> list[Tool]:
@@ -142,6 +172,18 @@ class Catalog:
             if self.why_off(entry, actor.tenant) is None and self._may_view(actor, entry.tool.name)
         ]
         return sorted(seen, key=lambda tool: tool.name)
+
+
+def origin(entry: Entry) -> str:
+    """Where a tool is defined: its file, if it has one."""
+    function = getattr(entry.implementation, "function", None)
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    return f"{entry.name} ({code.co_filename})" if code is not None else entry.name
+
+
+def _taken(by: Entry, name: str) -> DefinitionError:
+    fault = Fault("name", f"the name is taken by a tool of source {by.tool.source}")
+    return DefinitionError(name, [fault], suggestion="Give it another name.")
 
 
 def not_found(name: Any, reason: str | None = None) -> Failed:

@@ -4,7 +4,8 @@ A bad definition is refused here with the path of each fault, whatever source it
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -13,13 +14,21 @@ import jsonschema_rs
 import orjson
 from pydantic import ValidationError
 
+from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
-from toolgate.hooks import instance
+from toolgate.hooks import Hook, instance
 from toolgate.model import NAME, TIERS, Entry, Source, Tier, Tool, Validator
 from toolgate.registry.declare import declared
 
 MAX_NAME = 64
+INNERMOST = -1_000_000_000
 MAX_SCHEMA_BYTES = 262_144
+NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+DRAFTS = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    *(f"http://json-schema.org/draft-0{number}/schema{end}" for number in (7, 6, 4) for end in ("#", "")),
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,10 +49,22 @@ def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> En
         raise DefinitionError(name, [Fault("", "it is not declared as a tool")], suggestion="Put @tool(tier=...) above it.")
     tool = definition({**found.fields, "source": source})
     try:
-        implementation = found.make()
+        implementation = found.make(code)
     except Exception as error:
         raise DefinitionError(tool.name, [Fault("", f"it can't be made: {type(error).__name__}: {error}")]) from error
-    return compile_entry(tool, implementation, found.hooks, rules)
+    return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules)
+
+
+def _stages_of(made: Any) -> list[Hook]:
+    """`before_execution(**arguments)` and `after_execution(output)` of a class-based tool (document D), as the hook they
+    are: the innermost one at will_execute and did_execute."""
+    stages: dict[str, Callable[[Hook, InvokeContext], Any]] = {}
+    before, after = getattr(made, "before_execution", None), getattr(made, "after_execution", None)
+    if callable(before):
+        stages["will_execute"] = lambda _hook, ctx: before(**ctx.arguments)
+    if callable(after):
+        stages["did_execute"] = lambda _hook, ctx: after(ctx.output)
+    return [type(type(made).__name__, (Hook,), {"priority": INNERMOST, **stages})()] if stages else []
 
 
 def definition(fields: Mapping[str, Any]) -> Tool:
@@ -67,8 +88,8 @@ def compile_entry(
     override = rules.tiers.get(tool.name)
     try:
         made_hooks = tuple(instance(hook) for hook in hooks)
-    except TypeError as error:
-        raise DefinitionError(tool.name, [Fault("hooks", str(error))]) from error
+    except Exception as error:
+        raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
     if override is not None and override not in TIERS:
         raise DefinitionError(tool.name, [Fault("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")])
     tier = effective_tier(tool, override)
@@ -117,7 +138,22 @@ def effective_tier(tool: Tool, override: str | None = None) -> Tier:
 
 def fingerprint(tool: Tool) -> str:
     """A hash of the whole definition."""
-    return sha256(orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)).hexdigest()
+    try:
+        text = orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+    except (ValueError, TypeError) as error:  # what is no JSON: objects, half surrogates, integers of more than 64 bits
+        raise DefinitionError(tool.name, [Fault(_not_json(tool), f"it is not JSON: {error}")]) from error
+    if b"u0000" in text and NUL.search(text):
+        raise DefinitionError(tool.name, [Fault("", "it holds a NUL character, which PostgreSQL can't keep")])
+    return sha256(text).hexdigest()
+
+
+def _not_json(tool: Tool) -> str:
+    for name in Tool.model_fields:
+        try:
+            orjson.dumps(tool.model_dump(mode="json", include={name}))
+        except (ValueError, TypeError):
+            return name
+    return ""
 
 
 def prefixed(server: str, tool: str) -> str:
@@ -125,7 +161,7 @@ def prefixed(server: str, tool: str) -> str:
     full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
     if len(full) <= MAX_NAME and full == f"mcp_{server}_{tool}" and NAME.match(full):
         return full
-    mark = sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    mark = sha256(f"{len(server)} {server}{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{full[: MAX_NAME - 9]}_{mark}"
 
 
@@ -144,13 +180,28 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
         raise refuse("", f"the schema is not JSON: {error}") from error
     if field == "input_schema" and schema.get("type", "object") != "object":
         raise refuse("type", "arguments are named, so the schema's type must be 'object'")
+    if schema.get("$schema", DRAFTS[0]) not in DRAFTS:  # before `meta` sees it, which would fetch it
+        raise refuse("$schema", f"{schema['$schema']!r} is no known draft of JSON Schema")
     try:
         jsonschema_rs.meta.validate(schema)
         validator: Validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        path = ".".join(str(part) for part in getattr(error, "instance_path", None) or ())
-        raise refuse(path, getattr(error, "message", str(error)).split("\n", 1)[0]) from error
+        words = getattr(error, "message", str(error)).split("\n", 1)[0]
+        path = list(getattr(error, "instance_path", None) or ()) or _reference_in(schema, words) or []
+        raise refuse(".".join(str(part) for part in path), words) from error
     return validator
+
+
+def _reference_in(schema: Any, words: str) -> list[str] | None:
+    """Where the reference is that an error speaks of: it names the reference, but not its place."""
+    parts = enumerate(schema) if isinstance(schema, list) else schema.items() if isinstance(schema, dict) else ()
+    for key, part in parts:
+        if key in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(part, str) and part.lstrip("#") in words:
+            return [key]
+        inner = _reference_in(part, words)
+        if inner is not None:
+            return [str(key), *inner]
+    return None
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -165,13 +216,24 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _integers(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name for name, rule in _properties(schema).items() if rule.get("type") == "integer")
+    return tuple(name for name, rule in _properties(schema).items() if _whole(rule))
+
+
+def _whole(rule: Mapping[str, Any]) -> bool:
+    """Whether a number that fits the rule is a whole one: `integer`, or a choice of it and what is no number."""
+    types: list[Any] = []
+    for part in rule.get("anyOf") or (rule,):
+        said = part.get("type") if isinstance(part, Mapping) else None
+        types.extend(said if isinstance(said, list) else [said])
+    return "integer" in types and not {"number", None} & set(types)
 
 
 def _takes_text(schema: Mapping[str, Any]) -> bool:
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    numbers = all(rule.get("type") in ("integer", "number", "boolean", "null") for rule in _properties(schema).values())
-    return not (closed and numbers)
+    rules = _properties(schema)
+    numbers = all(rule.get("type") in ("integer", "number", "boolean", "null") for rule in rules.values())
+    described = len(rules) == len(schema.get("properties") or {})  # the schema `true` is no rule, and allows all
+    return not (closed and numbers and described)
 
 
 def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
@@ -194,5 +256,6 @@ def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def declared_in(module: Any) -> list[Any]:
-    """The functions and classes of a module that `@tool` declared there."""
-    return [code for _, code in inspect.getmembers(module) if declared(code) is not None and not inspect.ismodule(code)]
+    """The functions and classes of a module that `@tool` declared, each once whatever its names."""
+    found = [code for _, code in inspect.getmembers(module) if not inspect.ismodule(code) and declared(code) is not None]
+    return list({id(code): code for code in found}.values())

@@ -9,7 +9,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar, get_args, get_origin, overload
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, overload
 
 from pydantic import Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
@@ -21,8 +22,10 @@ from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implemen
 from toolgate.registry.docstring import read_docstring
 
 MARK = "__toolgate__"
-PLAIN = {str, bool, float, int, Any, None, type(None), inspect.Parameter.empty}
+PLAIN = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
 """Hints whose JSON form is what the function wants to be given."""
+NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation, TypeError)
+"""What pydantic raises for a hint that it can't describe."""
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
@@ -32,7 +35,8 @@ class Declared:
     """What `@tool` leaves on a function or class: the fields of its definition and the code behind it."""
 
     fields: dict[str, Any]
-    make: Callable[[], Implementation]
+    make: Callable[[Any], Implementation]
+    """Given what is registered: the function, perhaps wrapped since; the class, or an object of it."""
     hooks: tuple[Any, ...]
 
 
@@ -72,7 +76,7 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
 
 def declared(code: Any) -> Declared | None:
     """What `@tool` said of this function or class, or of the class of this object."""
-    found = getattr(code, MARK, None)
+    found = vars(code).get(MARK) if inspect.isclass(code) else getattr(code, MARK, None)
     return found if isinstance(found, Declared) else None
 
 
@@ -82,21 +86,24 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
     name = options.get("name") or getattr(code, "name", None) or code.__name__
     if not callable(function):
         raise DefinitionError(str(name), [Fault("execute", "a class-based tool needs a method `execute`")])
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(str(name), [Fault("", "a tool returns one value, so a generator can't be one")])
     doc = read_docstring(inspect.getdoc(code) or "")
-    arguments = doc.arguments or (read_docstring(inspect.getdoc(function) or "").arguments if is_class else {})
-    read = _Signature(str(name), function, arguments, skip_self=is_class)
+    inner = read_docstring(inspect.getdoc(function) or "")
+    takes_self = is_class and inspect.isfunction(inspect.getattr_static(code, "execute"))
+    read = _Signature(str(name), function, doc.arguments or inner.arguments, skip_self=takes_self)
     fields: dict[str, Any] = {
         "name": name,
-        "description": doc.summary,
+        "description": doc.summary or inner.summary,
         "input_schema": read.input_schema,
         "output_schema": read.output_schema,
         **{key: _shorthand(key, value) for key, value in options.items() if value is not None},
     }
     fields = {key: value for key, value in fields.items() if value is not None}
 
-    def make() -> Implementation:
-        made = code() if is_class else None
-        run = made.execute if made is not None else function
+    def make(given: Any) -> Implementation:
+        made: Any = given() if inspect.isclass(given) else given if is_class else None
+        run = made.execute if is_class else given
         mode = _mode(run)
         return Implementation(
             function=run,
@@ -104,7 +111,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
             bind=read.bind,
             context_parameter=read.context_parameter,
             instance=made,
-            plain=mode == "inline" and not (read.bind or read.context_parameter or made),
+            plain=mode == "inline" and not (read.bind or read.context_parameter or is_class),
         )
 
     return Declared(fields, make, hooks)
@@ -112,8 +119,8 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
 
 def _shorthand(key: str, value: Any) -> Any:
     """The short forms that `@tool` takes: cost=0.01, retry=3, cache=60, requires_auth="KEY", capabilities=["read"]."""
-    if key == "cost" and not isinstance(value, Cost):
-        return {"fixed": Decimal(str(value))}
+    if key == "cost" and isinstance(value, int | float | str | Decimal):
+        return {"fixed": str(value)}
     if key == "retry" and isinstance(value, int):
         return {"max_attempts": value}
     if key == "cache" and isinstance(value, int | float):
@@ -121,7 +128,8 @@ def _shorthand(key: str, value: Any) -> Any:
     if key == "requires_auth" and isinstance(value, str):
         return {"config_key": value}
     if key == "capabilities":
-        return [{"action": item} if isinstance(item, str) else item for item in value]
+        given = [value] if isinstance(value, str) else value
+        return [{"action": item} if isinstance(item, str) else item for item in given]
     return value
 
 
@@ -137,11 +145,13 @@ class _Signature:
         parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
         self.context_parameter: str | None = None
         self._names: list[str] = []
+        self._filled: set[str] = set()
+        """Parameters whose default is a `Field`: only the model knows its value."""
         fields: dict[str, Any] = {}
         open_ended, plain = False, True
         for parameter in parameters:
             hint, path = parameter.annotation, f"input_schema.properties.{parameter.name}"
-            if hint is InvokeContext:
+            if hint is InvokeContext or InvokeContext in get_args(hint):
                 self.context_parameter = parameter.name
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -149,15 +159,20 @@ class _Signature:
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise self._refuse(path, "arguments are passed by name; *args and positional-only can't be")
-            plain = plain and _is_plain(hint)
+            if isinstance(parameter.default, FieldInfo):
+                self._filled.add(f"p{len(self._names)}")
+            plain = plain and _is_plain(hint) and not self._filled
             fields[f"p{len(self._names)}"] = _field(parameter, described.get(parameter.name))
             self._names.append(parameter.name)
         try:
             self._model = create_model(f"{tool_name}_arguments", **fields)
             schema = self._model.model_json_schema(by_alias=True)
+        except NO_SCHEMA as error:
+            raise self._refuse(_at_fault(parameters), _first_line(error)) from error
+        try:
             self.output_schema = _output_schema(signature.return_annotation)
-        except (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation, TypeError) as error:
-            raise self._refuse("input_schema", str(error).split("\n", 1)[0]) from error
+        except NO_SCHEMA as error:
+            raise self._refuse("output_schema", _first_line(error)) from error
         self.input_schema = _tidy(schema) | {"additionalProperties": open_ended}
         self.input_schema.setdefault("properties", {})
         self.bind = None if plain else self._through_model
@@ -167,7 +182,7 @@ class _Signature:
         given = {
             name: getattr(made, f"p{index}")
             for index, name in enumerate(self._names)
-            if f"p{index}" in made.model_fields_set
+            if f"p{index}" in made.model_fields_set or f"p{index}" in self._filled
         }
         extra = {name: value for name, value in arguments.items() if name not in self._names}
         return given | extra
@@ -187,16 +202,33 @@ def _field(parameter: inspect.Parameter, described: str | None) -> tuple[Any, An
     return Annotated[hint, Field(**named)], ... if parameter.default is parameter.empty else parameter.default
 
 
-def _is_plain(hint: Any) -> bool:
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (list, dict) or type(hint).__name__ in ("UnionType", "_UnionGenericAlias"):
-        return all(_is_plain(part) for part in inside)
-    if origin is None:
+def _is_plain(hint: Any, *, inside: bool = False) -> bool:
+    """Whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand where 3 is meant."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return all(_is_plain(part, inside=inside) for part in parts)
+    if origin in (list, dict):
+        return parts[:-1] in ((), (str,), (Any,)) and _is_plain(parts[-1], inside=True)
+    if origin is Literal:
+        return all(type(value) in (str, int, bool, NoneType) for value in parts)
+    try:
+        return origin is None and hint in PLAIN and not (inside and hint is int)
+    except TypeError:
+        return False
+
+
+def _at_fault(parameters: list[inspect.Parameter]) -> str:
+    """The path of the first parameter whose hint has no schema."""
+    for parameter in parameters:
         try:
-            return hint in PLAIN or hint in (list, dict)
-        except TypeError:
-            return False
-    return type(hint).__name__ == "_LiteralGenericAlias"
+            create_model("one", p=_field(parameter, None)).model_json_schema()
+        except NO_SCHEMA:
+            return f"input_schema.properties.{parameter.name}"
+    return "input_schema"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
 
 
 def _output_schema(hint: Any) -> dict[str, Any] | None:

@@ -6,8 +6,16 @@ from typing import Any, Literal
 from toolgate.model import Entry, Tool
 
 Shape = Literal["openai", "anthropic", "gemini", "mcp"]
-GEMINI_DROPS = ("additionalProperties", "$schema", "$defs", "default", "x-public", "title")
-"""What Gemini's subset of JSON Schema does not know."""
+GEMINI_KNOWS = frozenset(
+    {
+        "type", "description", "nullable", "enum", "format", "items", "minItems", "maxItems", "properties", "required",
+        "minProperties", "maxProperties", "minimum", "maximum", "minLength", "maxLength", "pattern", "anyOf",
+    }
+)  # fmt: skip
+"""Gemini's subset of JSON Schema: a field outside it makes the API refuse the whole request."""
+GEMINI_FORMATS = ("enum", "date-time", "float", "double", "int32", "int64")
+DEEPEST = 8
+"""How often a reference is followed before what it says is left open."""
 
 
 def export(entries: Iterable[Entry], shape: Shape) -> list[dict[str, Any]]:
@@ -18,22 +26,20 @@ def _openai(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
+        "function": {"name": tool.name, "description": tool.description, "parameters": _object(tool.input_schema)},
     }
 
 
 def _anthropic(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+    return {"name": tool.name, "description": tool.description, "input_schema": _object(tool.input_schema)}
 
 
 def _gemini(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": _for_gemini(tool.input_schema, tool.input_schema.get("$defs", {})),
-    }
+    shape = {"name": tool.name, "description": tool.description}
+    parameters = _for_gemini(_object(tool.input_schema), tool.input_schema)
+    return {**shape, "parameters": parameters} if parameters.get("properties") else shape
 
 
 def _mcp(entry: Entry) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def _mcp(entry: Entry) -> dict[str, Any]:
     shape: dict[str, Any] = {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": tool.input_schema,
+        "inputSchema": _object(tool.input_schema),
         "annotations": annotations(entry),
     }
     if _is_object_schema(tool):
@@ -62,24 +68,63 @@ def _is_object_schema(tool: Tool) -> bool:
     return tool.output_schema is not None and tool.output_schema.get("type") == "object"
 
 
-def _for_gemini(schema: Any, definitions: dict[str, Any], depth: int = 0) -> Any:
-    """Without the keywords that Gemini refuses, and with references put in place (to a depth of 8)."""
-    if isinstance(schema, list):
-        return [_for_gemini(part, definitions, depth) for part in schema]
+def _object(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that says that arguments are an object: the APIs want to read it, where JSON Schema can leave it out."""
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _for_gemini(schema: Any, root: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+    """What Gemini's subset can say of a schema: references put in place, a choice with null as `nullable`, one type each."""
     if not isinstance(schema, dict):
-        return schema
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        if depth >= 8:
-            return {"type": "object"}
-        return _for_gemini(definitions.get(reference.removeprefix("#/$defs/"), {}), definitions, depth + 1)
-    plain: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key == "properties" and isinstance(value, dict):
-            plain[key] = {name: _for_gemini(part, definitions, depth) for name, part in value.items()}
-        elif key not in GEMINI_DROPS:
-            plain[key] = _for_gemini(value, definitions, depth)
+        return {}
+    if isinstance(schema.get("$ref"), str):
+        found = _at(root, schema["$ref"]) if depth < DEEPEST else {"type": "object"}
+        return _for_gemini({**found, **{key: value for key, value in schema.items() if key != "$ref"}}, root, depth + 1)
+    schema = _choice(schema)
+    plain: dict[str, Any] = {key: value for key, value in schema.items() if key in GEMINI_KNOWS}
+    if isinstance(plain.get("properties"), dict):
+        plain["properties"] = {name: _for_gemini(part, root, depth) for name, part in plain["properties"].items()}
+    if "items" in plain or plain.get("type") == "array":
+        plain["items"] = _for_gemini(plain.get("items"), root, depth)
+    if "anyOf" in plain:
+        plain["anyOf"] = [_for_gemini(part, root, depth) for part in plain["anyOf"]]
+    if plain.get("format", "enum") not in GEMINI_FORMATS:
+        del plain["format"]
     return plain
+
+
+def _choice(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema's alternatives, however written, as one type or `anyOf`, with null apart; const and enum as texts."""
+    schema = dict(schema)
+    types = schema.get("type")
+    options = schema.pop("oneOf", None) or schema.get("anyOf") or []
+    if isinstance(types, list):
+        del schema["type"]
+        options = [{"type": name} for name in types]
+    kept = [option for option in options if not (isinstance(option, dict) and option.get("type") == "null")]
+    if len(kept) < len(options):
+        schema["nullable"] = True
+    schema.pop("anyOf", None)
+    if len(kept) == 1 and isinstance(kept[0], dict):
+        schema = {**kept[0], **schema}
+    elif kept:
+        schema["anyOf"] = kept
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        if None in values:
+            schema["nullable"] = True
+        schema["enum"] = [str(value) for value in values if value is not None]
+        schema.setdefault("type", "string")
+        if schema["type"] != "string":
+            del schema["enum"]
+    return schema
+
+
+def _at(root: Any, reference: str) -> dict[str, Any]:
+    found = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 _SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {

@@ -112,12 +112,18 @@ def flags() -> Transaction[Flags]:
     return read
 
 
+def all_of_it() -> Transaction[tuple[Flags, list[DynamicRow]]]:
+    """Flags and dynamic tools as they were at one moment."""
+    read = yield from flags()
+    return read, (yield from dynamic_tools())
+
+
 def _changed() -> Transaction[None]:
     yield "UPDATE catalog_epoch SET value = value + 1 WHERE id = 1", {}
 
 
-def set_enabled(tool: str, enabled: bool, by: str) -> Transaction[None]:
-    """Switch a tool for everybody."""
+def set_enabled(tool: str, enabled: bool, by: str | None) -> Transaction[None]:
+    """Switch a tool for everybody; by None: give it back to the seed and the settings."""
     yield (
         "UPDATE tool_catalog SET enabled = :enabled, enabled_by = :by, updated_at = :moment WHERE name = :tool",
         {"tool": tool, "enabled": enabled, "by": by, "moment": now()},

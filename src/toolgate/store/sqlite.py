@@ -113,10 +113,10 @@ class SqliteStore:
                     if isinstance(item, Waiting):
                         answers.append((item.done, None, None))
                 _insert(connection, linked)
+                connection.execute("COMMIT")
             except BaseException:
                 connection.rollback()
                 raise
-            connection.commit()
         except sqlite3.Error as error:
             raise _explain(str(self._path), error) from error
         if self._head_file is not None and head != before:
@@ -171,7 +171,7 @@ def _alone(connection: sqlite3.Connection, item: Waiting) -> "tuple[asyncio.Futu
     except BaseException as error:
         connection.execute("ROLLBACK TO alone")
         connection.execute("RELEASE alone")
-        return item.done, None, error
+        return item.done, None, _explain("", error) if isinstance(error, sqlite3.Error) else error
     connection.execute("RELEASE alone")
     return item.done, result, None
 

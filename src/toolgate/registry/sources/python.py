@@ -15,7 +15,6 @@ from toolgate.errors import DefinitionError
 from toolgate.model import Entry, Source
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules, declared_in, entry_of
-from toolgate.registry.declare import declared
 
 GROUP = "toolgate.tools"
 
@@ -67,13 +66,13 @@ class EntryPointSource:
 
 def _load(where: str, get: Any, source: Source, rules: Rules) -> Iterator[Entry | Problem]:
     try:
-        offered = get()
+        offered = list(_tools_in(get()))
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         yield Problem(where, _words(error))
         return
-    for code in _tools_in(offered):
+    for code in offered:
         try:
             yield entry_of(code, source, rules)
         except DefinitionError as error:
@@ -82,8 +81,9 @@ def _load(where: str, get: Any, source: Source, rules: Rules) -> Iterator[Entry 
 
 def _tools_in(offered: Any) -> Iterable[Any]:
     if isinstance(offered, ModuleType):
-        return [code for code in declared_in(offered) if getattr(code, "__module__", None) == offered.__name__]
-    return [offered] if declared(offered) is not None else list(offered) if isinstance(offered, list | tuple) else [offered]
+        own = (offered.__name__, f"{offered.__name__}.")
+        return [code for code in declared_in(offered) if code.__module__ == own[0] or code.__module__.startswith(own[1])]
+    return offered if isinstance(offered, list | tuple) else [offered]
 
 
 def _import_file(file: Path) -> ModuleType:

@@ -1,0 +1,62 @@
+"""`toolgate artifacts`: whole outputs of which a call gave only a part."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from toolgate.cli.opening import AsJson, NotFound, Tenant, actor_of, opened
+from toolgate.cli.screen import Unwritable, emit, note, show
+
+group = typer.Typer(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
+
+
+@group.callback()
+def artifacts() -> None: ...
+
+
+@group.command()
+def get(
+    ctx: typer.Context,
+    artifact_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the outcome gave.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Get a whole output: text as it is, anything else as JSON."""
+
+    async def fetch() -> bytes | None:
+        async with opened(ctx) as app:
+            if not artifact_id.isascii() or not artifact_id.isprintable():
+                return None
+            return await app.artifacts.fetch(artifact_id, actor_of(tenant, None, None))
+
+    content = asyncio.run(fetch())
+    if content is None:
+        raise NotFound(
+            f"There is no artifact {artifact_id[:64]} of this tenant.",
+            suggestion="Artifacts are kept for a while only (limits.artifact_days).",
+        )
+    value = orjson.loads(content)
+    if output is not None:
+        _save(output, value.encode() if isinstance(value, str) else content)
+        if as_json:
+            emit({"id": artifact_id, "output": str(output), "bytes": output.stat().st_size})
+        else:
+            note(f"{output.stat().st_size:,} bytes written to {output}")
+    elif as_json:
+        emit(content)
+    else:
+        show(value)
+    return 0
+
+
+def _save(output: Path, content: bytes) -> None:
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise Unwritable(output, error) from None

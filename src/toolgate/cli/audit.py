@@ -1,0 +1,198 @@
+"""`toolgate audit`: read the log of everything that was called, and find out whether anybody changed it."""
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import AsJson, NotFound, Usage, opened, readable
+from toolgate.cli.records import CSV_HEADER, STYLES, Shown
+from toolgate.cli.screen import Unwritable, emit, note, say, show, write
+from toolgate.store import log
+from toolgate.store.chain import Verdict
+
+POLL_SECONDS = 0.3
+Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
+"""What a record can say: `started` and `done` (of what is no call), and how a call can end."""
+
+group = typer.Typer(help="The log of everything that was called.", no_args_is_help=True)
+
+
+@group.command()
+def tail(
+    ctx: typer.Context,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, metavar="N", help="How many records.")] = 20,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")] = None,
+    status: Annotated[
+        Status | None,
+        typer.Option("--status", help=f"Only with this status: {', '.join(get_args(Status))}.", metavar="STATUS"),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing records as they are written.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show the last records, oldest first."""
+    readable("--tenant", tenant)
+    readable("--tool", tool)
+
+    async def run() -> None:
+        async with opened(ctx) as app:
+            end = (await app.audit_heads())[1].seq
+            rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+            _print([Shown.of(row) for row in rows], as_json)
+            if not rows and not as_json and not follow:
+                note(("No records.", "dim"))
+            if follow:
+                await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status), as_json)
+
+    asyncio.run(run())
+    return 0
+
+
+async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
+    while True:
+        records = [Shown.of(row) for row in await app.store.read(log.after(seq))]
+        _print([record for record in records if record.fits(*wanted)], as_json)
+        if records:
+            seq = records[-1].seq
+        else:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _print(records: list[Shown], as_json: bool) -> None:
+    tool_width = max((len(record.tool) for record in records), default=0)
+    for record in records:
+        if as_json:
+            emit(record.to_json())
+        else:
+            say(*record.to_line(min(max(tool_width, 12), 40)))
+
+
+@group.command("show")
+def show_call(
+    ctx: typer.Context,
+    call_id: Annotated[
+        str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Show all records of one call."""
+
+    async def gather() -> list[Shown]:
+        async with opened(ctx) as app:
+            if not call_id.isascii() or not call_id.isprintable():
+                return []
+            return [Shown.of(row) for row in await app.store.read(log.of_call(call_id))]
+
+    records = asyncio.run(gather())
+    if not records:
+        raise NotFound(
+            f"There is no call {call_id[:64]}, or more than one whose id begins so.",
+            suggestion="`toolgate audit tail` shows the last ones.",
+        )
+    if as_json:
+        emit(b'{"call_id":"%s","records":[%s]}' % (records[0].call_id.encode(), b",".join(one.to_json() for one in records)))
+        return 0
+    for record in records:
+        say(
+            (f"{record.kind} ", "bold"),
+            (record.status, STYLES.get(record.status, "")),
+            f"  {record.tool or '-'}  {record.moment.astimezone().isoformat(sep=' ', timespec='milliseconds')}",
+        )
+        say((f"row {record.seq}, call {record.call_id}, tenant {record.tenant}, hash {record.hash}", "dim"))
+        show(record.content)
+    return 0
+
+
+@group.command()
+def verify(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """Find rows that were changed or removed, and a cut tail."""
+
+    async def check() -> Verdict:
+        async with opened(ctx) as app:
+            return await app.verify_audit()
+
+    verdict = asyncio.run(check())
+    if as_json:
+        emit({"ok": verdict.ok, **verdict._asdict(), "head": verdict.head._asdict()})
+        return 0 if verdict.ok else 1
+    if verdict.ok:
+        say((f"✓ The audit log is whole: {verdict.rows:,} rows, head {verdict.head.seq} {verdict.head.hash}", "green"))
+    else:
+        say((f"✗ The audit log is not what was written ({verdict.rows:,} rows):", "red"))
+    for fault in verdict.faults:
+        say((f"  {fault}", "red"))
+    for warning in verdict.warnings:
+        note((f"! {warning}", "yellow"))
+    return 0 if verdict.ok else 1
+
+
+@group.command()
+def export(
+    ctx: typer.Context,
+    shape: Annotated[
+        Literal["jsonl", "csv"], typer.Option("--format", help="A JSON object to a line, or a table.")
+    ] = "jsonl",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=1, help="Begin with this row.")] = 1,
+    as_json: AsJson = False,
+) -> int:
+    """Write the log, or its end, for other programs."""
+    if as_json and output is None and shape == "csv":
+        raise Usage("--json and --format csv contradict each other.", suggestion="With --output FILE, --json is a summary.")
+    rows = asyncio.run(_export(ctx, shape, output, first))
+    if output is None:
+        return 0
+    if as_json:
+        emit({"rows": rows, "format": shape, "output": str(output)})
+    else:
+        note(f"{rows:,} rows written to {output}")
+    return 0
+
+
+async def _export(ctx: typer.Context, shape: str, output: Path | None, first: int) -> int:
+    written = 0
+    async with opened(ctx) as app:
+        with _sink(output) as put:
+            if shape == "csv":
+                put(_csv([CSV_HEADER]))
+            async for page in _pages(app, first):
+                written += len(page)
+                if shape == "csv":
+                    put(_csv([record.to_cells() for record in page]))
+                else:
+                    put(b"".join(record.to_json() + b"\n" for record in page))
+    return written
+
+
+@contextmanager
+def _sink(output: Path | None) -> Iterator[Callable[[bytes], object]]:
+    if output is None:
+        yield write
+        return
+    try:
+        with output.open("wb") as file:
+            yield file.write
+    except OSError as error:
+        raise Unwritable(output, error) from None
+
+
+async def _pages(app: App, first: int) -> AsyncIterator[list[Shown]]:
+    seq = first - 1
+    while rows := await app.store.read(log.after(seq)):
+        yield [Shown.of(row) for row in rows]
+        seq = rows[-1][0]
+
+
+def _csv(rows: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode("utf-8", "backslashreplace")

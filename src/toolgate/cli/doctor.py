@@ -1,0 +1,40 @@
+"""`toolgate doctor`: is everything there, and does it work?"""
+
+import asyncio
+
+import typer
+
+from toolgate.cli.opening import AsJson, Place, place_of
+from toolgate.cli.probes import Check, probe
+from toolgate.cli.screen import emit, say
+
+MARKS = {"ok": ("✓ ", "green"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
+
+
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """Check everything that Toolgate needs, by using it."""
+    checks = asyncio.run(_examine(place_of(ctx), aloud=not as_json))
+    faults = sum(check.status == "fault" for check in checks)
+    warnings = sum(check.status == "warning" for check in checks)
+    if as_json:
+        emit({"ok": not faults, "checks": [check._asdict() for check in checks]})
+    elif faults or warnings:
+        say(f"\n{_count(faults, 'fault')}, {_count(warnings, 'warning')}.", lines=True)
+    else:
+        say(("\nAll is well.", "green"), lines=True)
+    return 1 if faults else 0
+
+
+async def _examine(place: Place, *, aloud: bool) -> list[Check]:
+    checks = []
+    async for check in probe(place):
+        checks.append(check)
+        if aloud:
+            say(MARKS[check.status], (check.name.ljust(12), "bold"), " ", check.message)
+            if check.advice:
+                say(" " * 15, (check.advice, "dim"))
+    return checks
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,190 @@
+"""`toolgate`: the commands put together, and the one place where errors become words and exit codes."""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from toolgate import __version__
+from toolgate.cli import artifacts, audit, call, doctor, tools
+from toolgate.cli.opening import NotFound, Place, Usage
+from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
+from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
+
+CODES: dict[type[ToolgateError], tuple[str, int]] = {
+    Usage: ("USAGE_ERROR", 2),
+    NotFound: ("NOT_FOUND", 1),
+    SettingsError: ("SETTINGS_ERROR", 2),
+    Unwritable: ("OUTPUT_ERROR", 1),
+    StoreError: ("STORE_ERROR", 1),
+    DefinitionError: ("DEFINITION_ERROR", 1),
+}
+"""Code and exit code of what is no call error; those have codes of their own, and exit 1."""
+
+app = typer.Typer(
+    name="toolgate",
+    help="One governed gate between AI agents and every tool they can use.",
+    epilog="Exit codes: 0 success, 1 failure or denied, 2 usage, 3 pending.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"toolgate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def toolgate(
+    ctx: typer.Context,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="Settings; without it, ./toolgate.yaml if it is there."),
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", metavar="DIR", help="Where data is kept; without it, ./.toolgate.")
+    ] = None,
+    version: Annotated[  # noqa: ARG001 - its callback does all
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    ctx.obj = Place(settings, home)
+
+
+app.command("call")(call.call)
+app.add_typer(tools.group, name="tools")
+app.add_typer(audit.group, name="audit")
+app.add_typer(artifacts.group, name="artifacts")
+app.command("doctor")(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
+    with _plain_logging():
+        code = _run(words)
+    return _flush(code)
+
+
+def _run(words: list[str]) -> int:
+    as_json = "--json" in words
+    try:
+        given: Any = get_command(app).main(words, prog_name="toolgate", standalone_mode=False)
+        return given if isinstance(given, int) else 0
+    except ToolgateError as error:
+        return _report(error, as_json)
+    except typer.TyperException as error:
+        return _report_usage(error, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        return 1  # `_flush` sees to the rest
+    except Exception as error:  # noqa: BLE001 - a person is shown a line, not a traceback
+        return _report_unexpected(error, as_json)
+
+
+# -- what went wrong
+
+
+def _report(error: ToolgateError, as_json: bool) -> int:
+    code, exit_code = next((found for kind, found in CODES.items() if isinstance(error, kind)), ("UNEXPECTED_ERROR", 1))
+    details = None
+    if isinstance(error, CallError):
+        code, details = error.code, error.details
+    if as_json and not (isinstance(error, Unwritable) and error.to_stdout):
+        _emit_error(code, error.message, error.suggestion, details)
+    else:
+        complain(error.message if isinstance(error, CallError) else f"Error: {error.message}", error.suggestion)
+    return exit_code
+
+
+def _report_usage(error: typer.TyperException, as_json: bool) -> int:
+    message, context = " ".join(error.format_message().replace("Value error, ", "").split()), getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer keeps it to itself; its message is the help
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
+    hint = f"Try `{context.command_path} --help`." if context is not None else None
+    if as_json:
+        _emit_error("USAGE_ERROR", message, hint, None)
+    else:
+        if context is not None:
+            note((context.get_usage(), "dim"), lines=True)
+        complain(f"Error: {message}", hint)
+    return error.exit_code
+
+
+def _report_unexpected(error: Exception, as_json: bool) -> int:
+    words = f"Something unexpected went wrong: {type(error).__name__}: {error}"
+    hint = "Set TOOLGATE_DEBUG=1 for the traceback."
+    if os.environ.get("TOOLGATE_DEBUG"):
+        note("".join(traceback.format_exception(error)), lines=True)
+        hint = "The traceback is above." if not as_json else "The traceback is on stderr."
+    if as_json:
+        _emit_error("UNEXPECTED_ERROR", words, hint, None)
+    else:
+        complain(f"Error: {words}", hint)
+    return 1
+
+
+def _emit_error(code: str, message: str, suggestion: str | None, details: dict[str, Any] | None) -> None:
+    shown = clean(message, lines=True), clean(suggestion, lines=True) if suggestion else None
+    emit({"error": {"code": code, "message": shown[0], "retryable": False, "suggestion": shown[1], "details": details}})
+
+
+# -- streams
+
+
+def _prepare_streams() -> None:
+    """No character that a terminal can't show ends a command; a closed stdout or stderr is one that nobody reads."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until we end
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _plain_logging() -> Iterator[None]:
+    """Warnings of the program as single lines on stderr, without tracebacks unless they are asked for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(message)s") if os.environ.get("TOOLGATE_DEBUG") else _OneLine("%(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(record.getMessage())
+
+
+def _flush(code: int) -> int:
+    """Write what is left; when nobody reads it any more, be quiet about it."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code and not isinstance(error, BrokenPipeError):
+            complain(f"Error: {Unwritable(STDOUT, error)}")
+        return code or 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

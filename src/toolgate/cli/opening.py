@@ -1,0 +1,91 @@
+"""How a command gets its App, and the options that many commands share."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.screen import clean
+from toolgate.errors import ToolgateError
+from toolgate.model import LOCAL, Actor
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
+Persona = Annotated[str | None, typer.Option("--persona", metavar="P", help="The persona, the role of the user.")]
+User = Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, local.")]
+
+
+class Usage(ToolgateError):
+    """The command line is not right."""
+
+
+class NotFound(ToolgateError):
+    """What was named is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: what the global options said."""
+
+    settings: Path | None = None
+    home: Path | None = None
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        return {} if self.home is None else {"home": self.home}
+
+
+def place_of(ctx: typer.Context) -> Place:
+    place = ctx.obj
+    return place if isinstance(place, Place) else Place()
+
+
+@asynccontextmanager
+async def opened(ctx: typer.Context) -> AsyncIterator[App]:
+    """The App of this command."""
+    place = place_of(ctx)
+    app = App.open(place.settings, **place.overrides)
+    with diverted():
+        await app.__aenter__()
+    try:
+        yield app
+    finally:
+        with diverted():
+            await app.__aexit__(*sys.exc_info())
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """What tools print, and the programs that they start, goes to stderr meanwhile: stdout is for the answer alone."""
+    sys.stdout.flush()
+    with redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+            os.dup2(2, 1)
+        except OSError:  # one of them is closed
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def actor_of(tenant: str | None, persona: str | None, user: str | None) -> Actor:
+    try:
+        return Actor(LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user)
+    except ValueError as error:
+        raise Usage(f"{error}.".replace("Actor.", "--")) from None
+
+
+def readable(option: str, value: str | None) -> None:
+    """Refuse what no record could hold, and no terminal should be shown."""
+    if value is not None and (clean(value) != value or not 0 < len(value) <= 256):
+        raise Usage(f"{option} must be 1 to 256 printable characters.")

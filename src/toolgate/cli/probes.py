@@ -1,0 +1,277 @@
+"""Whether everything works, found out by using it. Each probe gives a `Check`; none changes anything that is kept."""
+
+import asyncio
+import difflib
+import inspect
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+from toolgate import __version__
+from toolgate.app import App
+from toolgate.cli.opening import Place, diverted
+from toolgate.errors import SettingsError, ToolgateError
+from toolgate.redact import MASK
+from toolgate.registry.tokens import is_exact
+from toolgate.settings import FILE, PREFIX, SECRET_PREFIX, Settings, load_settings
+from toolgate.store import log
+from toolgate.store.database import Transaction
+
+SECONDS = 5.0
+"""What a tool's own health check may take."""
+LITTLE_ROOM = 200_000_000
+NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG"}
+
+
+class Check(NamedTuple):
+    """What a probe found."""
+
+    name: str
+    status: Literal["ok", "warning", "fault"]
+    message: str
+    advice: str | None = None
+
+
+async def probe(place: Place) -> AsyncIterator[Check]:
+    """All probes, as far as what they need is there."""
+    yield Check("python", "ok", f"{platform.python_version()}, toolgate {__version__}, SQLite {sqlite3.sqlite_version}")
+    try:
+        settings = load_settings(place.settings, place.overrides)
+    except SettingsError as error:
+        yield Check("settings", "fault", error.message, error.suggestion)
+        return
+    yield _settings(place)
+    for check in _unknown_variables():
+        yield check
+    yield _home(settings)
+    try:
+        app = App(settings)
+        with diverted():
+            await app.__aenter__()
+    except ToolgateError as error:
+        name = "telemetry" if isinstance(error, SettingsError) else "database"
+        yield Check(name, "fault", error.message, error.suggestion)
+        return
+    try:
+        async for check in _opened(app):
+            yield check
+    finally:
+        with diverted():
+            await app.__aexit__(None, None, None)
+
+
+async def _opened(app: App) -> AsyncIterator[Check]:
+    yield await _database(app)
+    yield await _audit(app)
+    yield _tools(app)
+    async for check in _health_checks(app):
+        yield check
+    yield _tokenizer()
+    yield _scanner(app)
+    yield _dates()
+    yield _telemetry(app)
+    yield _running(app)
+
+
+# -- where it works
+
+
+def _settings(place: Place) -> Check:
+    file = place.settings or os.environ.get("TOOLGATE_SETTINGS") or (FILE if Path(FILE).exists() else None)
+    names = sorted(name for name in os.environ if name.startswith(PREFIX) and _setting(name) in Settings.model_fields)
+    words = f"read from {file}" if file else f"no {FILE} here, so defaults"
+    return Check("settings", "ok", f"{words}; environment: {', '.join(names)}" if names else words)
+
+
+def _unknown_variables() -> Iterator[Check]:
+    for name in sorted(os.environ):
+        if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
+            continue
+        if _setting(name) not in Settings.model_fields:
+            near = difflib.get_close_matches(_setting(name), Settings.model_fields, 1)
+            advice = f"Did you mean {PREFIX}{near[0].upper()}?" if near else None
+            yield Check("settings", "warning", f"the variable {name} is no setting of this version", advice)
+
+
+def _setting(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower().split("__")[0]
+
+
+def _home(settings: Settings) -> Check:
+    home = settings.home
+    if settings.in_memory and not home.exists():
+        return Check("home", "ok", "not needed: the database is in memory")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home) as file:
+            file.write(b"toolgate doctor")
+        free = shutil.disk_usage(home).free
+    except OSError as error:
+        advice = "Run where you may write, or set TOOLGATE_HOME to a folder where you may."
+        return Check("home", "fault", f"{home.absolute()} can't be written: {error.strerror or error}", advice)
+    message = f"{home.absolute()} can be written, {free / 1e9:,.1f} GB are free"
+    return Check("home", "warning", message, "Free some room.") if free < LITTLE_ROOM else Check("home", "ok", message)
+
+
+# -- what is kept
+
+
+async def _database(app: App) -> Check:
+    place = re.sub(r"//[^@/]*@", "//", app.settings.database)
+    try:
+        begun = perf_counter()
+        schema = await app.store.read(_schema())
+        read = perf_counter()
+        await app.store.transact(_write_the_same())
+        written = perf_counter()
+    except ToolgateError as error:
+        return Check("database", "fault", error.message, error.suggestion)
+    times = f"read in {(read - begun) * 1000:.1f} ms, written durably in {(written - read) * 1000:.1f} ms"
+    return Check("database", "ok", f"{place}, schema {schema}, {times}")
+
+
+def _schema() -> Transaction[int]:
+    rows = yield "SELECT max(number) FROM toolgate_schema", {}
+    return int(rows[0][0])
+
+
+def _write_the_same() -> Transaction[None]:
+    yield "UPDATE catalog_epoch SET value = value WHERE id = 1", {}
+
+
+async def _audit(app: App) -> Check:
+    """A quick look; `audit verify` walks the whole log."""
+    try:
+        noted, end = await app.audit_heads()
+        at_noted = await app.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
+    except (ToolgateError, OSError, ValueError) as error:
+        return Check("audit log", "fault", f"the end of the log can't be read: {error}")
+    ends = f"ends at row {end.seq:,}"
+    if app.settings.in_memory:
+        return Check("audit log", "ok", f"{ends}; in memory, it ends with this process")
+    if noted is None:
+        if end.seq == 0:
+            return Check("audit log", "ok", "empty")
+        words = f"{ends}, but no head is noted outside the database, so a cut tail can't be seen"
+        return Check("audit log", "warning", words, "Find out who removed the file.")
+    if not at_noted or (at_noted[0][0], at_noted[0][-1]) != tuple(noted):
+        words = f"{ends}, but row {noted.seq:,} had been written otherwise"
+        return Check("audit log", "fault", words, "`toolgate audit verify` shows what is missing or changed.")
+    return Check("audit log", "ok", f"{ends}, as is noted outside the database; `toolgate audit verify` walks all of it")
+
+
+# -- what it runs
+
+
+def _tools(app: App) -> Check:
+    entries = app.catalog.entries()
+    sources = Counter(entry.tool.source for entry in entries)
+    words = ", ".join(f"{count} {source}" for source, count in sources.items()) or "none"
+    off = sum(not app.catalog.is_on(entry.name) for entry in entries)
+    message = f"{words}; {off} disabled" if off else words
+    if not app.problems:
+        return Check("tools", "ok", message)
+    bad = "; ".join(f"{problem.where}: {problem.why}" for problem in app.problems)
+    return Check("tools", "warning", f"{message}; {len(app.problems)} could not be loaded: {bad}", "Correct or remove them.")
+
+
+async def _health_checks(app: App) -> AsyncIterator[Check]:
+    """What class-based tools say of themselves, made ready as for a call and cleaned up again."""
+    for entry in app.catalog.entries():
+        instance: Any = getattr(entry.implementation, "instance", None)
+        if not hasattr(instance, "health_check") or not app.catalog.is_on(entry.name):
+            continue
+        words: str | None
+        try:
+            with diverted():
+                if hasattr(instance, "initialize"):
+                    await _asked(app, instance.initialize)
+                words = _unwell(await _asked(app, instance.health_check))
+                if hasattr(instance, "cleanup"):
+                    await _asked(app, instance.cleanup)
+        except TimeoutError:
+            words = f"no answer within {SECONDS:g} s"
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
+            words = f"{type(error).__name__}: {error}"
+        found = f"{entry.name}: {words or 'says that it is well'}"
+        yield Check("tool", "ok" if words is None else "fault", found)
+
+
+async def _asked(app: App, method: Any) -> Any:
+    if inspect.iscoroutinefunction(method):
+        return await asyncio.wait_for(method(), SECONDS)
+    future = app.local.threads.submit(partial(method))
+    done, _ = await asyncio.wait((future,), timeout=SECONDS)
+    if not done:
+        future.cancel()
+        app.local.threads.give_up()
+        raise TimeoutError
+    return future.result()
+
+
+def _unwell(answer: Any) -> str | None:
+    """Why a tool is not well, from True or False, or from document B's {healthy, message}; None if it is."""
+    healthy = answer.get("healthy", True) if isinstance(answer, dict) else getattr(answer, "healthy", answer)
+    message = answer.get("message") if isinstance(answer, dict) else getattr(answer, "message", None)
+    return None if healthy is None or healthy else str(message or "says that it is not well")
+
+
+def _running(app: App) -> Check:
+    circuits, runaways = app.breakers.open_targets(), app.local.threads.overrunning + len(app.local.runaways)
+    if not circuits and not runaways:
+        return Check("running", "ok", "no open circuits and no overrunning tools in this process")
+    return Check("running", "warning", f"open circuits: {', '.join(circuits) or 'none'}; overrunning tools: {runaways}")
+
+
+# -- what makes it better
+
+
+def _tokenizer() -> Check:
+    if is_exact():
+        return Check("tokenizer", "ok", "tokens are counted (o200k)")
+    return Check(
+        "tokenizer", "warning", "not installed: tokens are estimated, four characters each", "pip install 'toolgate[tokens]'"
+    )
+
+
+def _scanner(app: App) -> Check:
+    if not app.settings.scan_secrets:
+        return Check("secrets", "warning", "scan_secrets is off: only keys and well-known forms are masked")
+    try:
+        masked = app.redactor.mask({"password": "x" * 12, "text": "AKIA" + "Q3EGR7K2LMNWX5ZT"})
+    except Exception as error:  # noqa: BLE001 - whatever the scanner raises
+        return Check("secrets", "fault", f"masking fails: {type(error).__name__}: {error}", "Set scan_secrets: false.")
+    if masked != {"password": MASK, "text": MASK}:
+        return Check("secrets", "fault", "a test secret was not masked")
+    if app.redactor.scanner_name is None:
+        words = "masked by key and by well-known forms; no scanner is installed"
+        return Check("secrets", "warning", words, "pip install 'toolgate[scan]'")
+    return Check("secrets", "ok", f"masked by key, by well-known forms, and by {app.redactor.scanner_name}")
+
+
+def _dates() -> Check:
+    try:
+        import_module("dateparser")
+    except ImportError:
+        advice = "pip install 'toolgate[dates]'"
+        return Check("dates", "warning", "dateparser is not installed: datetime reads ISO 8601 and timestamps only", advice)
+    return Check("dates", "ok", "dateparser reads dates in English")
+
+
+def _telemetry(app: App) -> Check:
+    wanted = [name for name in ("metrics", "tracing") if getattr(app.settings, name)]
+    if wanted:
+        return Check("telemetry", "ok", f"on: {', '.join(wanted)}")
+    installed = all(find_spec(module) for module in ("prometheus_client", "opentelemetry"))
+    return Check("telemetry", "ok", "off, and installed" if installed else "off; toolgate[telemetry] is not installed")

@@ -1,0 +1,114 @@
+"""What the terminal shows: lines for people, in colour where there is colour, and JSON for programs, a value to a line.
+
+What comes from a tool, a file or a caller is data. It is cleaned before a terminal gets it: a control character could
+move the cursor, hide text or set the window's title.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+import orjson
+from rich.console import Console
+from rich.highlighter import JSONHighlighter
+from rich.text import Text
+
+from toolgate.errors import ToolgateError
+
+Part = str | tuple[str, str]
+"""A piece of a line: text, or text and its style."""
+
+STDOUT = "The output"
+MOST_COLOURED = 100_000
+"""Characters of JSON that are coloured; more takes longer than a person wants to wait."""
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and newline, marks that turn the direction of writing, halves of surrogate pairs."""
+
+
+class Unwritable(ToolgateError):
+    """What was asked for can't be written."""
+
+    def __init__(self, place: object, error: OSError) -> None:
+        super().__init__(f"{place} can't be written: {error.strerror or error}.")
+        self.to_stdout = place is STDOUT
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """The text with what a terminal might obey written out, as in `\\x1b`; newlines too, unless `lines`."""
+    text = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return text if lines else text.replace("\n", "\\n")
+
+
+def say(*parts: Part, lines: bool = False) -> None:
+    """A line on stdout."""
+    with _writing():
+        _print(sys.stdout, parts, lines)
+
+
+def note(*parts: Part, lines: bool = False) -> None:
+    """A line on stderr: what accompanies the answer, and what went wrong. If nobody can hear it, so be it."""
+    with suppress(OSError):
+        _print(sys.stderr, parts, lines)
+
+
+def complain(message: str, suggestion: str | None = None) -> None:
+    """What went wrong, and what to do about it."""
+    note((message, "red"), lines=True)
+    if suggestion:
+        note(suggestion, lines=True)
+
+
+def emit(value: Any) -> None:
+    """A value as one line of JSON on stdout; bytes are JSON already."""
+    write((value if isinstance(value, bytes) else orjson.dumps(value)) + b"\n")
+
+
+def write(content: bytes) -> None:
+    """Bytes on stdout, whatever encoding the terminal has."""
+    with _writing():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+
+def pretty(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def show(value: Any) -> None:
+    """A tool's output: text as it is, anything else as JSON that can be read. A file or a pipe gets it unchanged."""
+    text = value if isinstance(value, str) else pretty(value)
+    if not sys.stdout.isatty():
+        write(text.encode("utf-8", "backslashreplace") + b"\n")
+        return
+    shown = Text(clean(text, lines=True))
+    if not isinstance(value, str) and len(text) <= MOST_COLOURED:
+        JSONHighlighter().highlight(shown)
+    with _writing():
+        _console(sys.stdout).print(shown, soft_wrap=True)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(STDOUT, error) from None
+
+
+def _print(stream: TextIO, parts: Iterable[Part], lines: bool) -> None:
+    line = Text()
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        line.append(clean(text, lines=lines), style)
+    _console(stream).print(line)
+
+
+def _console(stream: TextIO) -> Console:
+    """Made for each use, because tests and `diverted` put other streams in place. Lines are broken for a terminal only."""
+    return Console(file=stream, soft_wrap=not stream.isatty(), markup=False, emoji=False, highlight=False)

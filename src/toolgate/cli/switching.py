@@ -1,0 +1,66 @@
+"""`toolgate tools enable` and `disable`: for everybody, for a tenant, or for a persona."""
+
+import asyncio
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.listing import Listed, find
+from toolgate.cli.opening import Usage, actor_of, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.errors import StoreError
+from toolgate.model import LOCAL, Actor
+
+
+def switch(
+    ctx: typer.Context, name: str, on: bool, tenant: str | None, persona: str | None, reason: str | None, as_json: bool
+) -> int:
+    if tenant is not None and persona is not None:
+        raise Usage("A tool is switched for a tenant or for a persona, not for both at once.")
+    readable("--reason", reason)
+    whose = actor_of(tenant, persona, None)
+
+    async def change() -> tuple[Listed, Listed, bool]:
+        async with opened(ctx) as app:
+            before = await find(app, name, whose)
+            needed = _is_on(app, before, tenant, persona) != on
+            if needed:
+                await app.set_enabled(name, on, tenant=tenant, persona=persona, reason=reason)
+                if _is_on(app, before, tenant, persona) != on:
+                    raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
+            return before, await find(app, name, whose), needed
+
+    before, after, changed = asyncio.run(change())
+    if as_json:
+        emit(
+            {
+                "tool": name, "enabled": after.on, "changed": changed, "tenant": tenant, "persona": persona,
+                "token_cost": after.tokens, "why_disabled": after.why_off,
+            }
+        )  # fmt: skip
+        return 0
+    _say_switched(after, on, changed=changed, moved=before.on != after.on, tenant=tenant, persona=persona)
+    return 0
+
+
+def _is_on(app: App, tool: Listed, tenant: str | None, persona: str | None) -> bool | None:
+    """How the switch that is asked for stands; None: a tenant has no flag of its own yet."""
+    if tenant is not None:
+        return app.catalog.tenant_flag(tool.name, tenant)
+    if persona is not None:
+        return app.guard.may_view(Actor(persona=persona), tool.name)
+    return app.catalog.is_on(tool.name)
+
+
+def _say_switched(tool: Listed, on: bool, *, changed: bool, moved: bool, tenant: str | None, persona: str | None) -> None:
+    whose = f" for tenant {tenant}" if tenant is not None else f" for persona {persona}" if persona is not None else ""
+    if not changed:
+        say(f"Tool already {'enabled' if on else 'disabled'}{whose}: {tool.name}")
+    else:
+        mark = ("✓ Enabled", "green") if on else ("✗ Disabled", "red")
+        tokens = f" ({'+' if on else '-'}{tool.tokens} tokens)" if moved else ""
+        say(mark, f" tool{whose}: {tool.name}{tokens}")
+    if on and not tool.on:
+        note((f"It stays out of reach: {tool.why_off}.", "yellow"))
+    elif not on and tool.on:
+        note((f"Tenant {LOCAL.tenant} has it all the same: it has a flag of its own.", "yellow"))

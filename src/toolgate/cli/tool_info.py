@@ -1,0 +1,83 @@
+"""`toolgate tools info`: one tool in full."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from toolgate.cli.listing import BADGES, Listed, declared
+from toolgate.cli.screen import say, show
+from toolgate.model import Tool
+
+
+def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:
+    return {
+        **tool.to_dict(),
+        "enforced": enforced,
+        "timeout": tool.entry.timeout,
+        "fingerprint": tool.entry.fingerprint,
+        "definition": tool.entry.tool.model_dump(mode="json"),
+    }
+
+
+def say_info(tool: Listed, *, enforced: bool, has_credential: bool) -> None:
+    definition = tool.entry.tool
+    say()
+    for label, text in _lines(tool, enforced=enforced, has_credential=has_credential):
+        say((f"{label}: ", "bold"), text, lines=True)
+    say("\nParameters:", lines=True)
+    show(definition.input_schema)
+    if definition.output_schema is not None:
+        say("\nOutput:", lines=True)
+        show(definition.output_schema)
+    if definition.documentation:
+        say("\nDocumentation:\n", definition.documentation, lines=True)
+
+
+def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tuple[str, str]]:
+    entry, definition = tool.entry, tool.entry.tool
+    yield "Tool", definition.name
+    yield "Description", definition.description
+    yield "Source", BADGES[definition.source] + (f" of tenant {definition.tenant}" if definition.tenant else "")
+    yield "Enabled", f"No ({tool.why_off})" if tool.why_off else "Yes (enforced)" if enforced else "Yes"
+    yield "Token Cost", f"~{tool.tokens} tokens{declared(tool)}"
+    yield "Version", definition.version
+    yield "Category", definition.category
+    yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
+    yield "Cost", _cost(definition)
+    yield "Timeout", f"{entry.timeout:g} s"
+    yield from _rules(definition)
+    if definition.requires_auth is not None:
+        yield "Credential", f"{definition.requires_auth.config_key} ({'set' if has_credential else 'not set'})"
+    if definition.requires_permission is not None:
+        yield "Permission", definition.requires_permission
+    if definition.capabilities:
+        yield (
+            "Capabilities",
+            ", ".join(
+                capability.action + (" (asks first)" if capability.requires_confirmation else "")
+                for capability in definition.capabilities
+            ),
+        )
+    if definition.tags:
+        yield "Tags", ", ".join(definition.tags)
+
+
+def _rules(tool: Tool) -> Iterator[tuple[str, str]]:
+    """What is set for this tool only."""
+    if tool.retry is not None:
+        yield "Retry", f"{tool.retry.max_attempts} attempts, on {', '.join(tool.retry.codes)}"
+    if tool.cache is not None:
+        yield "Cache", f"{tool.cache.ttl:g} s for each {tool.cache.scope}"
+    if tool.rate_limit is not None:
+        limits = {"minute": tool.rate_limit.per_minute, "hour": tool.rate_limit.per_hour, "day": tool.rate_limit.per_day}
+        yield "Rate limit", ", ".join(f"{most} a {period}" for period, most in limits.items() if most is not None)
+    if tool.concurrency is not None:
+        yield "Concurrency", f"{tool.concurrency} at once"
+
+
+def _cost(tool: Tool) -> str:
+    cost = tool.cost
+    parts = [f"${cost.fixed} a call"] if cost.fixed else []
+    if cost.per_unit is not None:
+        of = f" of {cost.per_unit.field}" if cost.per_unit.field else ""
+        parts.append(f"${cost.per_unit.price} a {cost.per_unit.unit}{of}")
+    return " + ".join(parts) or cost.model

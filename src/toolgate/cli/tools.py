@@ -1,0 +1,260 @@
+"""`toolgate tools`: what there is, what it costs a model to read, and who has it."""
+
+import asyncio
+from textwrap import shorten
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli import tool_info
+from toolgate.cli.listing import BADGES, Listed, bar, declared, dollars, find, listed, total, width
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened
+from toolgate.cli.ranking import rank
+from toolgate.cli.screen import emit, note, say, show
+from toolgate.cli.switching import switch
+from toolgate.model import SOURCES, Source
+from toolgate.registry.catalog import Problem
+from toolgate.registry.export import Shape
+from toolgate.registry.tokens import is_exact
+
+USAGE = """
+Usage:
+  toolgate tools enable <name>   - Enable a tool
+  toolgate tools disable <name>  - Disable a tool
+  toolgate tools info <name>     - Show tool details
+  toolgate tools tokens          - Show token breakdown"""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)]
+
+group = typer.Typer(help="What tools there are, and who has them.", invoke_without_command=True)
+
+
+@group.callback()
+def tools(ctx: typer.Context, as_json: AsJson = False) -> int:
+    if ctx.invoked_subcommand is None:
+        return list_tools(ctx, as_json=as_json)
+    if as_json:
+        raise Usage(f"--json comes after the command: toolgate tools {ctx.invoked_subcommand} --json.")
+    return 0
+
+
+# -- what there is
+
+
+@group.command("list")
+def list_tools(
+    ctx: typer.Context,
+    source: Annotated[
+        Source | None, typer.Option("--source", help=f"Only of this source: {', '.join(SOURCES)}.", metavar="SOURCE")
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Also what the tenant or persona does not have, and why; dynamic tools of all tenants."),
+    ] = False,
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """List all tools, or those that a tenant or persona has."""
+    somebody = (tenant, persona, user) != (None, None, None)
+
+    async def gather() -> tuple[list[Listed], list[Problem], bool]:
+        async with opened(ctx) as app:
+            found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
+            return found, list(app.problems), app.settings.show_token_costs
+
+    found, problems, with_tokens = asyncio.run(gather())
+    found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
+    if as_json:
+        emit(
+            {
+                "tools": [tool.to_dict() for tool in found],
+                "total_tokens": total(found),
+                "problems": [problem._asdict() for problem in problems],
+            }
+        )
+        return 0
+    say("Available Tools:\n" if found else "No tools.", lines=True)
+    for tool in found:
+        _say_tool(tool, width(found), with_tokens=with_tokens, why=everything)
+    if found and with_tokens:
+        which = f"Total of source {source}" if source else "Total system prompt cost"
+        say(f"\n{which}: ~{total(found)} tokens", lines=True)
+    say(USAGE, lines=True)
+    _note_problems(problems)
+    return 0
+
+
+def _say_tool(tool: Listed, name_width: int, *, with_tokens: bool, why: bool) -> None:
+    tokens = f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else ""
+    say(
+        ("✓ ", "green") if tool.on else ("✗ ", "red"),
+        (tool.name.ljust(name_width), "" if tool.on else "dim"),
+        " ",
+        (BADGES[tool.entry.tool.source].ljust(12), "cyan"),
+        " ",
+        tokens.ljust(13) + "  " if tokens else "",
+        (tool.entry.tier, "dim"),
+        (f"  {tool.why_off}" if why and tool.why_off else "", "yellow"),
+    )
+
+
+def _note_problems(problems: list[Problem]) -> None:
+    if problems:
+        note(("\nCould not be loaded:", "yellow"), lines=True)
+        for problem in problems:
+            note((f"  {problem.where}: {problem.why}", "yellow"))
+
+
+@group.command()
+def info(
+    ctx: typer.Context,
+    name: Name,
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show everything about one tool."""
+    somebody = (tenant, persona, user) != (None, None, None)
+
+    async def gather() -> tuple[Listed, bool, bool]:
+        async with opened(ctx) as app:
+            tool = await find(app, name, actor_of(tenant, persona, user), only_on=somebody)
+            auth = tool.entry.auth
+            return (
+                tool,
+                app.catalog.is_enforced(tool.name),
+                auth is not None and app.secrets.find(auth.config_key) is not None,
+            )
+
+    tool, enforced, has_credential = asyncio.run(gather())
+    if as_json:
+        emit(tool_info.to_dict(tool, enforced=enforced))
+    else:
+        tool_info.say_info(tool, enforced=enforced, has_credential=has_credential)
+    return 0
+
+
+@group.command()
+def tokens(
+    ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, as_json: AsJson = False
+) -> int:
+    """Show what each enabled tool costs a model to read."""
+
+    async def gather() -> tuple[list[Listed], float]:
+        async with opened(ctx) as app:
+            return await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
+
+    found, price = asyncio.run(gather())
+    found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
+    if as_json:
+        costs = [
+            {"name": tool.name, "token_cost": tool.tokens, "declared_tokens": tool.entry.tool.declared_tokens}
+            for tool in found
+        ]
+        cost = total(found) * price / 1_000_000
+        emit({"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)})
+        return 0
+    say("Token Cost Breakdown:\n", lines=True)
+    largest = max((tool.tokens for tool in found), default=0)
+    for tool in found:
+        say(
+            tool.name.ljust(width(found)),
+            " ",
+            (bar(tool.tokens, largest), "cyan"),
+            f" {tool.tokens}",
+            (declared(tool), "dim"),
+        )
+    say(f"\nTotal: {total(found)} tokens (~{dollars(total(found), price)})", lines=True)
+    if not is_exact():
+        note(("Estimated from length: pip install 'toolgate[tokens]' to count them.", "dim"))
+    return 0
+
+
+@group.command()
+def search(
+    ctx: typer.Context,
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Words to look for.", show_default=False)],
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000, metavar="N", help="How many to show.")] = 10,
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Find tools by words in their names, tags and descriptions."""
+
+    async def gather() -> list[tuple[Listed, float]]:
+        async with opened(ctx) as app:
+            found = {tool.name: tool for tool in await listed(app, actor_of(tenant, persona, user)) if tool.on}
+            ranked = rank(" ".join(query), (tool.entry.tool for tool in found.values()))
+            return [(found[tool.name], score) for tool, score in ranked[:limit]]
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"tools": [{**tool.to_dict(), "score": score} for tool, score in found]})
+        return 0
+    if not found:
+        note("No tool was found. `toolgate tools list` shows them all.")
+    for tool, _ in found:
+        words = shorten(tool.entry.tool.description, 72, placeholder=" …")
+        say((tool.name.ljust(width([each for each, _ in found])), "bold"), " ", words)
+    return 0
+
+
+@group.command("export")
+def export_tools(
+    ctx: typer.Context,
+    shape: Annotated[Shape, typer.Option("--format", help="Whose shape.", show_default=False)],
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print definitions as models and MCP clients take them."""
+
+    async def gather() -> list[dict[str, Any]]:
+        async with opened(ctx) as app:
+            return await app.export(shape, actor_of(tenant, persona, user))
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit(found)
+    else:
+        show(found)
+    return 0
+
+
+# -- who has it
+
+
+Reason = Annotated[str | None, typer.Option("--reason", metavar="WHY", help="Why, for the audit log and for those who ask.")]
+ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only for this tenant.")]
+ForPersona = Annotated[str | None, typer.Option("--persona", metavar="P", help="Only for this persona.")]
+
+
+@group.command()
+def enable(
+    ctx: typer.Context,
+    name: Name,
+    tenant: ForTenant = None,
+    persona: ForPersona = None,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> int:
+    """Enable a tool for everybody, a tenant or a persona."""
+    return switch(ctx, name, True, tenant, persona, reason, as_json)
+
+
+@group.command()
+def disable(
+    ctx: typer.Context,
+    name: Name,
+    tenant: ForTenant = None,
+    persona: ForPersona = None,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> int:
+    """Disable a tool for everybody, a tenant or a persona."""
+    return switch(ctx, name, False, tenant, persona, reason, as_json)

@@ -1,0 +1,27 @@
+"""The conformance suite of stores, on memory, SQLite and PostgreSQL alike."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from toolgate.store.database import Store
+from toolgate.store.open import open_store
+from toolgate.testing.stores import CHECKS, Check
+
+pytestmark = pytest.mark.requirement("REG-2", "AUD-2")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path / 'a.db'}"}
+    url = urls[request.param] if request.param in urls else request.getfixturevalue("postgres_database")
+    opened = open_store(url, tmp_path / "audit.head")
+    await opened.start()
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_a_store(check: Check, store: Store) -> None:
+    await check(store)

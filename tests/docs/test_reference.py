@@ -1,0 +1,25 @@
+"""Undocumented means a failing test."""
+
+import re
+from pathlib import Path
+
+from toolgate.errors import CODES
+from toolgate.hooks import STAGES
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+def names_in(page: str) -> list[str]:
+    """What a table of the page lists in its first column."""
+    return re.findall(r"^\| `(\w+)`", (REFERENCE / page).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_stage_is_documented_and_nothing_else() -> None:
+    assert sorted(names_in("stages.md")) == sorted(STAGES)
+
+
+def test_every_code_is_documented_with_its_status() -> None:
+    text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+    assert names_in("errors.md") == list(CODES)
+    for code, meaning in CODES.items():
+        assert f"| `{code}` | {meaning.status} |" in text
