@@ -32,7 +32,7 @@ from toolgate.policy.guard import Guard
 from toolgate.quota.concurrency import Concurrency
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
-from toolgate.registry.catalog import Catalog, not_found
+from toolgate.registry.catalog import Catalog, not_found, printable
 from toolgate.secrets import Secrets
 
 logger = logging.getLogger("toolgate")
@@ -280,7 +280,3 @@ def _understand(error: BaseException) -> CallError:
         return Failed("UNEXPECTED_ERROR", f"{type(error).__name__} where it has no meaning.")
     logger.error("unexpected error in a call", exc_info=error)
     return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")
-
-
-def printable(name: Any) -> str:
-    return str(name)[:64].encode("ascii", "backslashreplace").decode()

@@ -19,6 +19,7 @@ from toolgate.errors import SettingsError
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS"}
+BY_TOOL = {"tools", "tier_overrides", "tierOverrides"}
 SECRET_PREFIX = "TOOLGATE_SECRET_"
 
 
@@ -130,6 +131,11 @@ class Settings(Section):
         return self.python_tools if self.python_tools is not None else (self.home / "tools",)
 
 
+SECTIONS: dict[str, type[Section]] = {
+    "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker,
+}  # fmt: skip
+
+
 def load_settings(
     path: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -151,7 +157,7 @@ def load_settings(
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise _explain(error, origins) from error
+        raise _explain(error, origins) from None  # its own words quote the value, which may be a password
 
 
 def _read_file(file: Path, *, required: bool) -> dict[str, Any]:
@@ -168,23 +174,26 @@ def _read_file(file: Path, *, required: bool) -> dict[str, Any]:
     try:
         read = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise SettingsError(f"The settings file {file} is not valid YAML: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else type(error).__name__
+        raise SettingsError(f"The settings file {file} is not valid YAML: {where}") from None
     if read is None:
         return {}
     if not isinstance(read, dict):
         raise SettingsError(f"The settings file {file} must hold names and values, not a {type(read).__name__}.")
+    if "maxExecutionTime" in read:
+        read["max_execution_time"] = _seconds(read.pop("maxExecutionTime"))
     return _document_e(_snake(read))
 
 
-def _snake(value: Any, *, inside_tools: bool = False) -> Any:
+def _snake(value: Any, *, of_tools: bool = False) -> Any:
+    """Names in snake_case, except where they are names of tools."""
     if not isinstance(value, dict):
         return value
-    names = {str(key): _snake(part, inside_tools=key == "tools") for key, part in value.items()}
-    return (
-        names
-        if inside_tools
-        else {re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower(): part for key, part in names.items()}
-    )
+    names = {str(key): _snake(part, of_tools=key in BY_TOOL) for key, part in value.items()}
+    if of_tools:
+        return names
+    return {re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower(): part for key, part in names.items()}
 
 
 def _document_e(values: dict[str, Any]) -> dict[str, Any]:
@@ -198,14 +207,17 @@ def _document_e(values: dict[str, Any]) -> dict[str, Any]:
             values.setdefault(ours, tools.pop(theirs))
     for theirs in ("maxExecutionTime", "max_execution_time"):
         if theirs in tools:
-            milliseconds = tools.pop(theirs)
-            values.setdefault("max_execution_time", milliseconds / 1000 if isinstance(milliseconds, int) else milliseconds)
+            values.setdefault("max_execution_time", _seconds(tools.pop(theirs)))
     return values
+
+
+def _seconds(milliseconds: Any) -> Any:
+    return milliseconds / 1000 if type(milliseconds) in (int, float) else milliseconds
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     read: dict[str, Any] = {}
-    for name, text in environment.items():
+    for name, text in sorted(environment.items()):
         if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
             continue
         path = name.removeprefix(PREFIX).lower().split("__")
@@ -214,6 +226,8 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         inner = read
         for part in path[:-1]:
             inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(f"{name} is set, and so is a variable for all of {part!r}: one of them has to go.")
         inner[path[-1]] = _parse(text)
     return read
 
@@ -240,7 +254,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> SettingsErro
     name = ".".join(str(part) for part in first["loc"])
     origin = origins.get(str(first["loc"][0]), "the settings") if first["loc"] else "the settings"
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(first["loc"][-1]), Settings.model_fields, 1)
+        names = SECTIONS.get(str(first["loc"][0]), Settings).model_fields if len(first["loc"]) > 1 else Settings.model_fields
+        near = difflib.get_close_matches(str(first["loc"][-1]), names, 1)
         return SettingsError(
             f"There is no setting {name!r} (read from {origin}).",
             suggestion=f"Did you mean {near[0]!r}?" if near else "See docs/reference/settings.md.",

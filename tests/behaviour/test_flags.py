@@ -121,8 +121,8 @@ async def test_a_tool_that_one_does_not_have_looks_like_none_but_the_log_knows_b
 ) -> None:
     await switch(app)
     for arguments in ({"a": 1, "b": 2}, {"wrong": True}, None, "not json"):
-        hidden = await app.invoke("add", arguments, actor=INTERN)  # type: ignore[arg-type]
-        missing = await app.invoke("nix", arguments, actor=INTERN)  # type: ignore[arg-type]
+        hidden = await app.invoke("add", arguments, actor=INTERN)
+        missing = await app.invoke("nix", arguments, actor=INTERN)
         assert shown(hidden) == shown(missing)
         assert isinstance(hidden.error, ErrorInfo)
         assert hidden.error.code == "TOOL_NOT_FOUND"
@@ -159,7 +159,8 @@ async def test_what_an_organisation_enforces_nobody_can_disable(database: str, t
     async with App.open(home=tmp_path, database_url=database, entry_points=False, **enforced) as app:
         assert await has(app, ACME, "echo")
         assert await has(app, None, "echo")
-        for whom in ({}, {"tenant": "acme"}, {"persona": "intern"}):
+        everybody: dict[str, Any] = {}
+        for whom in (everybody, {"tenant": "acme"}, {"persona": "intern"}):
             with pytest.raises(CallError, match="enforced") as caught:
                 await app.set_enabled("echo", False, **whom)
             assert caught.value.code == "PERMISSION_DENIED"

@@ -168,6 +168,20 @@ async def test_models_go_in_and_come_out(app: App) -> None:
     assert await code(app, "mirror", {"line": {"start": {}, "ends": []}, "others": {}}) == "VALIDATION_ERROR"
 
 
+class Renamed(BaseModel):
+    since: int = Field(alias="from")
+    kind: str = Field(default="k", serialization_alias="class")
+
+
+async def test_a_model_with_aliases_is_taken_by_them_and_given_out_by_its_field_names(app: App) -> None:
+    @read_only
+    async def rename(it: Renamed) -> list[Renamed]:
+        """Give it back."""
+        return [it]
+
+    assert await output(app, rename, {"it": {"from": 3}}) == [{"since": 3, "kind": "k"}]
+
+
 async def test_values_are_made_what_the_hints_ask_for(app: App) -> None:
     @read_only
     def kinds(

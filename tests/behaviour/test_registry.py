@@ -226,7 +226,7 @@ async def test_the_cost_of_a_definition_is_what_the_tokenizer_counts_and_is_kept
     async with memory_app() as app:
         app.register(divide)
         costs = await app.token_costs()
-        kept = dict(await app.store.read(select("name, token_cost", "tool_catalog")))
+        kept: dict[str, int] = dict(await app.store.read(select("name, token_cost", "tool_catalog")))
         for found in await app.tools():
             shown = {"name": found.name, "description": found.description, "parameters": found.input_schema}
             assert json.loads(definition_text(found)) == shown

@@ -23,6 +23,7 @@ from toolgate import (
 )
 from toolgate.model import TIERS, Category
 from toolgate.registry.compile import compile_entry, definition
+from toolgate.store import log
 from toolgate.store.database import Rows, Transaction
 from toolgate.testing import memory_app
 
@@ -288,3 +289,16 @@ async def test_bad_files_are_named_with_what_is_wrong_and_the_rest_of_the_folder
     assert len(problems) == len(FILES)
     for name, (_, words) in FILES.items():
         assert [words in why for where, why in problems.items() if str(tmp_path / name) in where] == [True], name
+
+
+@pytest.mark.requirement("IO-2")
+@pytest.mark.parametrize("rule", [True, {}, {"type": ["integer", "string"]}, {"type": "object"}])
+async def test_an_argument_of_which_a_schema_says_little_may_hold_a_secret_and_is_masked(rule: Any) -> None:
+    schema = {"properties": {"password": rule}, "additionalProperties": False}
+    async with memory_app() as app:
+        app.register(compile_entry(Tool(name="loose", description="Loose.", tier="read_only", input_schema=schema), None))
+        await app.invoke("loose", {"password": {"inner": "hunter22"} if rule == {"type": "object"} else "hunter22"})
+        await app.flush()
+        rows = await app.store.read(log.latest(10, tool="loose"))
+    assert rows
+    assert not [row for row in rows if "hunter22" in row[7]]

@@ -34,8 +34,10 @@ class Start(msgspec.Struct, gc=False):
 
     def row(self) -> Row:
         call, entry = self.call, self.entry
-        body = {
-            **_who(call),
+        body: dict[str, Any] = {
+            "persona": call.actor.persona,
+            "user": call.actor.user,
+            "session": call.session,
             "version": entry.tool.version,
             "tier": entry.tier,
             "fingerprint": entry.fingerprint,
@@ -43,7 +45,8 @@ class Start(msgspec.Struct, gc=False):
             "arguments": orjson.Fragment(self.recorded),
             "decision": "; ".join(self.decision),
         }
-        return self.at // 1000, "start", call.id, call.actor.tenant, entry.tool.name, "started", orjson.dumps(body)
+        _came_from(call, body)
+        return self.at // 1000, "start", call.id, call.actor.tenant, entry.name, "started", _json(body)
 
     def hash(self) -> str:
         if self.args_hash is None:
@@ -69,14 +72,17 @@ class End(msgspec.Struct, gc=False):
         call, outcome, start = self.call, self.outcome, self.start
         metrics = outcome.metrics
         body: dict[str, Any] = {
-            **_who(call),
-            "args_hash": start.hash() if start else sha256(self.canonical).hexdigest() if self.canonical else None,
+            "persona": call.actor.persona,
+            "user": call.actor.user,
+            "session": call.session,
+            "args_hash": start.hash() if start else self.hash(),
             "duration_ms": metrics.duration_ms,
             "attempts": metrics.attempts,
             "cached": metrics.cached,
             "cost_usd": metrics.cost_usd,
             "decision": self.reason or "; ".join(self.decision),
         }
+        _came_from(call, body)
         if start is None:  # it never started, so this record says all there is to say
             body["arguments"] = orjson.Fragment(self.recorded) if self.recorded else NOTHING
             if self.entry is not None:
@@ -92,7 +98,10 @@ class End(msgspec.Struct, gc=False):
         if self.hook_errors:
             body["hook_errors"] = self.hook_errors
         at = self.at // 1000 + int(metrics.duration_ms * 1000)
-        return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, orjson.dumps(body)
+        return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, _json(body)
+
+    def hash(self) -> str | None:
+        return sha256(self.canonical).hexdigest() if self.canonical else _hash_of(self.call.arguments)
 
 
 class Act(msgspec.Struct, gc=False):
@@ -106,17 +115,47 @@ class Act(msgspec.Struct, gc=False):
     details: dict[str, Any]
 
     def row(self) -> Row:
-        body = orjson.dumps({"persona": self.actor.persona, "user": self.actor.user, **self.details})
+        body = _json({"persona": self.actor.persona, "user": self.actor.user, **self.details})
         return self.at // 1000, self.action, self.id, self.actor.tenant, self.tool, "done", body
 
 
-def _who(call: Call) -> dict[str, Any]:
-    who: dict[str, Any] = {"persona": call.actor.persona, "user": call.actor.user, "session": call.session}
+def _came_from(call: Call, body: dict[str, Any]) -> None:
     if call.parent is not None:
-        who["parent"] = call.parent
+        body["parent"] = call.parent
     if call.door != "python":
-        who["door"] = call.door
-    return who
+        body["door"] = call.door
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    """The body as JSON that every database takes. Whatever a record holds, it must not keep the others from being written."""
+    try:
+        text = orjson.dumps(body)
+    except (TypeError, RecursionError):
+        text = b"\\u0000"
+    return text if b"\\u0000" not in text else orjson.dumps(_scrubbed(body))
+
+
+def _scrubbed(value: Any) -> Any:
+    """Plain values: halves of surrogate pairs and NUL written out, what has no JSON form as its own description."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    if isinstance(value, dict):
+        return {str(_scrubbed(str(key))): _scrubbed(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_scrubbed(part) for part in value]
+    if isinstance(value, orjson.Fragment):
+        return _scrubbed(orjson.loads(orjson.dumps(value)))
+    if isinstance(value, bool | float | None) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    return _scrubbed(repr(value)[:200])
+
+
+def _hash_of(arguments: Any) -> str | None:
+    """The hash of arguments that were never validated; None if they are no JSON."""
+    try:
+        return sha256(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    except (TypeError, RecursionError):
+        return None
 
 
 class Ledger:

@@ -6,6 +6,7 @@ but enabled or not; whether a persona may is `policy`'s.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from toolgate.errors import DefinitionError, Failed, Fault
@@ -44,6 +45,8 @@ class Catalog:
         self._enforced = frozenset(enforced)
         self._may_view = may_view
         self._entries: dict[str, Entry] = {}
+        self._by_name: list[Entry] = []
+        """The entries in the order of their names; empty if that must be found again."""
         self._dynamic: dict[str, dict[str, Entry]] = {}
         self._flags: FlagData | None = None
         self._off: set[str] = set()
@@ -65,6 +68,7 @@ class Catalog:
                 raise _taken(taken, tool.name)
             self.note(Problem(origin(taken), str(_taken(entry, tool.name))))
         holder[tool.name] = entry
+        self._by_name = []
         if tool.tenant:
             self._dynamic[tool.tenant] = holder
         self._switch(tool.name)
@@ -78,6 +82,7 @@ class Catalog:
     def remove(self, name: str, tenant: str | None = None) -> None:
         holder = self._dynamic.get(tenant, {}) if tenant else self._entries
         holder.pop(name, None)
+        self._by_name = []
         if tenant and not holder:
             self._dynamic.pop(tenant, None)
         self._forget()
@@ -165,13 +170,14 @@ class Catalog:
         return found
 
     def _list(self, actor: Actor) -> list[Tool]:
-        held = {**self._dynamic.get(actor.tenant, {}), **self._entries}
-        seen = [
-            entry.tool
-            for entry in held.values()
-            if self.why_off(entry, actor.tenant) is None and self._may_view(actor, entry.tool.name)
-        ]
-        return sorted(seen, key=lambda tool: tool.name)
+        if not self._by_name:
+            self._by_name = sorted(self._entries.values(), key=attrgetter("name"))
+        held = self._by_name
+        own = [entry for name, entry in self._dynamic.get(actor.tenant, {}).items() if name not in self._entries]
+        if own:
+            held = sorted([*held, *own], key=attrgetter("name"))
+        may_view, why_off, tenant = self._may_view, self.why_off, actor.tenant
+        return [entry.tool for entry in held if why_off(entry, tenant) is None and may_view(actor, entry.name)]
 
 
 def origin(entry: Entry) -> str:
@@ -186,12 +192,16 @@ def _taken(by: Entry, name: str) -> DefinitionError:
     return DefinitionError(name, [fault], suggestion="Give it another name.")
 
 
+def printable(name: Any) -> str:
+    """A name that somebody made up, fit for messages and records."""
+    return str(name)[:64].encode("unicode_escape").decode()
+
+
 def not_found(name: Any, reason: str | None = None) -> Failed:
     """What a caller is told of a tool that does not exist or that it may not see: the same."""
-    shown = str(name)[:64].encode("ascii", "backslashreplace").decode()
     return Failed(
         "TOOL_NOT_FOUND",
-        f"There is no tool named {shown!r}.",
+        f"There is no tool named '{printable(name)}'.",
         suggestion="`toolgate tools list` shows the tools that you have.",
         reason=reason or "no such tool",
     )

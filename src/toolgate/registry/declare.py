@@ -234,7 +234,7 @@ def _first_line(error: Exception) -> str:
 def _output_schema(hint: Any) -> dict[str, Any] | None:
     if hint in (inspect.Signature.empty, Any, InvokeContext):
         return None
-    return _tidy(TypeAdapter(hint).json_schema(mode="serialization"))
+    return _tidy(TypeAdapter(hint).json_schema(by_alias=False, mode="serialization"))  # models are given out by field name
 
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:

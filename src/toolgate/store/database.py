@@ -5,7 +5,7 @@ SQLite (in a thread) and on PostgreSQL (asynchronously). Parameters are written 
 datetimes and come out through `moment`; JSON goes in and comes out as text.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -39,8 +39,8 @@ class Store(Protocol):
         """Hand a record to the log; on disk within 50 ms. True: records come faster than they can be written, so the
         caller should await `room`."""
 
-    async def append_durably(self, record: Record) -> None:
-        """Log a record; on disk when this returns."""
+    def append_durably(self, record: Record) -> Awaitable[None]:
+        """Log a record; awaited, it is on disk."""
 
     async def room(self) -> None:
         """Wait until the writer has caught up."""

@@ -5,6 +5,7 @@ Any number of processes may share a database: an advisory lock orders their batc
 
 import asyncio
 import re
+from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -73,8 +74,8 @@ class PostgresStore:
 
     # -- the log
 
-    async def append_durably(self, record: Record) -> None:
-        await self._writer.wait_for(record)
+    def append_durably(self, record: Record) -> Awaitable[None]:
+        return self._writer.wait_for(record)
 
     async def flush(self) -> None:
         await self._writer.wait_for()

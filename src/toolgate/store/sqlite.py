@@ -5,7 +5,7 @@ Several processes may share a file: the write lock orders them, and each batch b
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -79,8 +79,8 @@ class SqliteStore:
 
     # -- the log
 
-    async def append_durably(self, record: Record) -> None:
-        await self._writer.wait_for(record)
+    def append_durably(self, record: Record) -> Awaitable[None]:
+        return self._writer.wait_for(record)
 
     async def flush(self) -> None:
         await self._writer.wait_for()

@@ -10,9 +10,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import sleep
 from typing import Any
+
+import msgspec
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Record, Transaction
@@ -27,13 +28,12 @@ FULL = 200_000
 logger = logging.getLogger("toolgate.store")
 
 
-@dataclass(slots=True, frozen=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A record or a transaction that somebody waits for. Neither: they only wait for what came before."""
 
-    done: "asyncio.Future[Any]"
-    record: Record | None = None
-    transaction: Transaction[Any] | None = None
+    done: Any
+    record: Any = None
+    transaction: Any = None
 
 
 Item = Record | Waiting
@@ -80,7 +80,8 @@ class Writer:
             raise StoreError("The store is closed.")
         done: asyncio.Future[Any] = self._loop.create_future()
         self._queue.append(Waiting(done, record, transaction))
-        self._hurry.set()
+        if not self._hurry.is_set():
+            self._hurry.set()
         if self._asleep:
             self._asleep = False
             self._wake.release()

@@ -1,0 +1,191 @@
+"""`toolgate doctor`: each line probes for real, and what is broken turns its own line, and only that."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.terminal import Terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(tmp_path, monkeypatch, capsys)
+
+
+def troubles(terminal: Terminal) -> list[tuple[str, str]]:
+    """Every check that is not well: its name and status."""
+    done = terminal("doctor", "--json")
+    found = [(check["name"], check["status"]) for check in done.json["checks"] if check["status"] != "ok"]
+    assert done.json["ok"] == (done.code == 0) == all(status != "fault" for _, status in found)
+    return found
+
+
+def check(terminal: Terminal, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in terminal("doctor", "--json").json["checks"] if one["name"] == name)
+    return found
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
+    done = terminal("doctor")
+    assert (done.code, done.err) == (0, "")
+    assert all(line.startswith("✓ ") for line in done.lines[:-2])
+    assert done.lines[-1] == "All is well."
+    names = [one["name"] for one in terminal("doctor", "--json").json["checks"]]
+    assert names == [
+        "python", "settings", "home", "database", "audit log", "tools",
+        "tokenizer", "secrets", "dates", "telemetry", "running",
+    ]  # fmt: skip
+
+
+@pytest.mark.requirement("DOOR-4", "AUD-1")
+def test_an_examination_leaves_no_record(terminal: Terminal) -> None:
+    terminal("call", "echo", "text=a")
+    terminal("doctor")
+    assert terminal("audit", "verify", "--json").json["rows"] == 2
+    assert check(terminal, "audit log")["message"].startswith("ends at row 2, as is noted outside the database")
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_wrong_setting_ends_the_examination_there(terminal: Terminal) -> None:
+    terminal.settings("hoem: elsewhere")
+    assert troubles(terminal) == [("settings", "fault")]
+    done = terminal("doctor")
+    assert "✗ settings     There is no setting 'hoem'" in done.out
+    assert "Did you mean 'home'?" in done.out
+    assert done.lines[-1] == "1 fault, 0 warnings."
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_misspelt_variable_is_noticed(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_HOEM", "elsewhere")
+    terminal.set("TOOLGATE_SECRET_KEY", "not a setting, and right")
+    assert troubles(terminal) == [("settings", "warning")]
+    assert "Did you mean TOOLGATE_HOME?" in terminal("doctor").out
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_home_that_cannot_be_is_a_fault_of_home_and_database(terminal: Terminal) -> None:
+    (terminal.folder / "file").write_text("")
+    terminal.set("TOOLGATE_HOME", str(terminal.folder / "file" / "home"))
+    assert troubles(terminal) == [("home", "fault"), ("database", "fault")]
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_damaged_database_is_a_fault_of_the_database_alone(terminal: Terminal) -> None:
+    terminal.home.mkdir()
+    (terminal.home / "toolgate.db").write_bytes(b"this is no database" * 100)
+    assert troubles(terminal) == [("database", "fault")]
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_database_that_does_not_answer_is_named_without_its_password(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_DATABASE_URL", "postgresql://someone:hunter2@127.0.0.1:1/nowhere")
+    assert troubles(terminal) == [("database", "fault")]
+    assert "hunter2" not in terminal("doctor").out
+
+
+@pytest.mark.requirement("DOOR-4", "AUD-2")
+def test_a_cut_log_is_a_fault_of_the_log_alone(terminal: Terminal) -> None:
+    terminal("call", "echo", "text=a")
+    connection = sqlite3.connect(terminal.home / "toolgate.db")
+    connection.execute("DELETE FROM audit_log WHERE seq = 2")
+    connection.commit()
+    connection.close()
+    assert troubles(terminal) == [("audit log", "fault")]
+    assert "toolgate audit verify" in check(terminal, "audit log")["advice"]
+
+
+@pytest.mark.requirement("DOOR-4", "AUD-2")
+def test_a_head_that_was_removed_is_a_warning(terminal: Terminal) -> None:
+    terminal("call", "echo", "text=a")
+    (terminal.home / "audit.head").unlink()
+    assert troubles(terminal) == [("audit log", "warning")]
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_database_in_memory_needs_no_home(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_DATABASE_URL", "memory://")
+    assert troubles(terminal) == []
+    assert not terminal.home.exists()
+
+
+@pytest.mark.requirement("DOOR-4", "TOOL-3")
+def test_tools_that_could_not_be_loaded_are_a_warning(terminal: Terminal) -> None:
+    terminal.add_tools("1/0", name="broken")
+    assert troubles(terminal) == [("tools", "warning")]
+    assert "broken.py: ZeroDivisionError" in check(terminal, "tools")["message"]
+
+
+HEALTH = """
+    import asyncio
+    import time
+
+    from toolgate import tool
+
+
+    class Lifecycle:
+        async def execute(self) -> None: ...
+
+        async def initialize(self) -> None:
+            self.ready = True
+
+
+    @tool(name="well", description="It is well.", tier="read_only")
+    class Well(Lifecycle):
+        async def health_check(self) -> bool:
+            return self.ready
+
+
+    @tool(name="ill", description="It is not.", tier="read_only")
+    class Ill(Lifecycle):
+        def health_check(self) -> dict[str, object]:
+            return {"healthy": False, "message": "the wire is cut"}
+
+
+    @tool(name="raises", description="It raises.", tier="read_only")
+    class Raises(Lifecycle):
+        def health_check(self) -> bool:
+            raise ConnectionError("nobody there")
+
+
+    @tool(name="silent", description="It hangs.", tier="read_only")
+    class Silent(Lifecycle):
+        def health_check(self) -> bool:
+            time.sleep(60)
+            return True
+"""
+
+
+@pytest.mark.requirement("DOOR-4", "TOOL-2")
+def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.cli.probes.SECONDS", 0.2)
+    terminal.add_tools(HEALTH)
+    done = terminal("doctor", "--json")
+    said = {one["message"].partition(":")[0]: one for one in done.json["checks"] if one["name"] == "tool"}
+    assert {name: one["status"] for name, one in said.items()} == {
+        "well": "ok", "ill": "fault", "raises": "fault", "silent": "fault",
+    }  # fmt: skip
+    assert said["ill"]["message"] == "ill: the wire is cut"
+    assert said["raises"]["message"] == "raises: ConnectionError: nobody there"
+    assert said["silent"]["message"] == "silent: no answer within 0.2 s"
+    running = next(one for one in done.json["checks"] if one["name"] == "running")
+    assert (running["status"], running["message"]) == ("warning", "open circuits: none; overrunning tools: 1")
+
+
+@pytest.mark.requirement("DOOR-4")
+@pytest.mark.parametrize(
+    ("module", "name"), [("splintr", "tokenizer"), ("kingfisher_sdk", "secrets"), ("dateparser", "dates")]
+)
+def test_a_missing_extra_is_a_warning_with_the_way_to_get_it(terminal: Terminal, module: str, name: str) -> None:
+    hide = terminal.folder / "hide" / "sitecustomize.py"
+    hide.parent.mkdir()
+    hide.write_text(f"import sys; sys.modules[{module!r}] = None")
+    done = terminal.run("doctor", "--json", environment={"PYTHONPATH": str(hide.parent)})
+    assert done.code == 0
+    found = next(one for one in json.loads(done.out)["checks"] if one["name"] == name)
+    assert found["status"] == "warning"
+    assert "pip install 'toolgate[" in found["advice"]

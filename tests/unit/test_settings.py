@@ -1,0 +1,184 @@
+"""Settings: four layers, strict names, and a page that has them all."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.errors import SettingsError
+from toolgate.settings import SECTIONS, Section, Settings, load_settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+
+
+def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting by its full name, with its default."""
+    for name, field in section.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, Section):
+            yield from every_setting(type(default), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", default
+
+
+@pytest.mark.parametrize(("name", "default"), every_setting(), ids=lambda part: part if isinstance(part, str) else "")
+def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, default: Any) -> None:
+    shown = orjson.dumps(default, default=str).decode()
+    variable = "TOOLGATE_" + name.replace(".", "__").upper()
+    [row] = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |")]
+    _, _, told_default, told_variable, meaning, _ = row.split("|")
+    assert told_default.strip() == f"`{shown}`"
+    assert told_variable.strip() == f"`{variable}`"
+    assert len(meaning.strip()) > 10
+
+
+def test_the_page_has_no_setting_that_does_not_exist() -> None:
+    names = {line.split("`")[1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")}
+    assert names - {name for name, _ in every_setting()} == {"tools.<name>.enabled"}
+
+
+def test_every_group_of_settings_can_explain_a_wrong_name() -> None:
+    groups = {name for name, field in Settings.model_fields.items() if isinstance(field.get_default(), Section)}
+    assert groups | {"tools"} == set(SECTIONS)
+
+
+# -- layers
+
+
+def load(text: str = "", environment: dict[str, str] | None = None, tmp: Path | None = None, **overrides: Any) -> Settings:
+    file = None
+    if tmp is not None:
+        file = tmp / "settings.yaml"
+        file.write_text(text, encoding="utf-8")
+    return load_settings(file, overrides, environment or {})
+
+
+def test_arguments_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    text = "limits: {output_items: 1, output_string: 1, threads: 1}\ntoken_price: 1.5"
+    environment = {"TOOLGATE_LIMITS__OUTPUT_ITEMS": "2", "TOOLGATE_LIMITS__OUTPUT_STRING": "2"}
+    settings = load(text, environment, tmp_path, limits={"output_items": 3})
+    assert (settings.limits.output_items, settings.limits.output_string, settings.limits.threads) == (3, 2, 1)
+    assert settings.token_price == 1.5
+    assert settings.limits.artifact_days == 7
+
+
+def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("metrics: true")
+    assert load_settings(None, {}, {"TOOLGATE_SETTINGS": str(file)}).metrics
+    with pytest.raises(SettingsError, match=r"missing\.yaml does not exist"):
+        load_settings(tmp_path / "missing.yaml", {}, {})
+
+
+def test_the_file_beside_the_program_is_read_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not load_settings(None, {}, {}).metrics
+    (tmp_path / "toolgate.yaml").write_text("metrics: true")
+    assert load_settings(None, {}, {}).metrics
+
+
+def test_both_spellings_are_read_and_names_of_tools_are_left_as_they_are(tmp_path: Path) -> None:
+    text = """
+    scanSecrets: false
+    limits: {outputItems: 7}
+    tierOverrides: {MyTool: write}
+    tools: {MyTool: {enabled: false}, showTokenCosts: false, autoLoadCustomTools: false, maxExecutionTime: 1500}
+    """
+    settings = load(text, tmp=tmp_path)
+    assert settings.scan_secrets is False
+    assert settings.limits.output_items == 7
+    assert settings.tier_overrides == {"MyTool": "write"}
+    assert list(settings.tools) == ["MyTool"]
+    assert settings.tools["MyTool"].enabled is False
+    assert settings.show_token_costs is False
+    assert settings.auto_load_custom_tools is False
+    assert settings.max_execution_time == 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("maxExecutionTime: 30000", 30), ("max_execution_time: 30", 30), ("tools: {maxExecutionTime: 2500.0}", 2.5)],
+)
+def test_the_spelling_says_whether_time_is_in_milliseconds(tmp_path: Path, text: str, seconds: float) -> None:
+    assert load(text, tmp=tmp_path).max_execution_time == seconds
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("TOOLGATE_SENSITIVE_KEYS", '["iban", "pin"]', "sensitive_keys", ("iban", "pin")),
+        ("TOOLGATE_TIER_OVERRIDES", '{"Echo": "write"}', "tier_overrides", {"Echo": "write"}),
+        ("TOOLGATE_SCAN_SECRETS", "false", "scan_secrets", False),
+        ("TOOLGATE_HOME", "/data", "home", Path("/data")),
+        ("TOOLGATE_MAX_EXECUTION_TIME", "2.5", "max_execution_time", 2.5),
+    ],
+)
+def test_variables_hold_text_or_json(variable: str, text: str, name: str, value: Any) -> None:
+    assert getattr(load(environment={variable: text}), name) == value
+
+
+@given(
+    st.dictionaries(st.from_regex(r"TOOLGATE_SECRET_[A-Z]{1,9}|TOOLGATE_Z[A-Z_]{1,9}|[A-Z]{1,9}", fullmatch=True), st.text())
+)
+def test_secrets_and_variables_of_others_are_no_settings(environment: dict[str, str]) -> None:
+    assert load(environment=environment) == Settings()
+
+
+# -- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "suggestion"),
+    [
+        ({"scan_secret": True}, "scan_secret", "Did you mean 'scan_secrets'?"),
+        ({"limits": {"output_item": 1}}, "limits.output_item", "Did you mean 'output_items'?"),
+        ({"tools": {"echo": {"enable": True}}}, "tools.echo.enable", "Did you mean 'enabled'?"),
+        ({"zzz": 1}, "zzz", "See docs/reference/settings.md."),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_with_the_nearest(values: dict[str, Any], name: str, suggestion: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(**values)
+    assert caught.value.message == f"There is no setting {name!r} (read from the arguments)."
+    assert caught.value.suggestion == suggestion
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("limits: {output_items: 0}", "'limits.output_items' (read from"),
+        ("limits: 5", "'limits' (read from"),
+        ("max_execution_time: soon", "'max_execution_time' (read from"),
+        ("- a list", "must hold names and values, not a list"),
+        ("a: [1", "is not valid YAML: line"),
+        ("{a: b: c}", "is not valid YAML: line 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_and_where_it_was_read(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(text, tmp=tmp_path)
+    assert words in caught.value.message
+    assert "settings.yaml" in caught.value.message
+
+
+def test_a_wrong_database_is_refused_without_showing_its_password() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(environment={"TOOLGATE_DATABASE_URL": "mysql://ann:hunter2@db/x"})
+    assert "must begin with sqlite:///, memory:// or postgresql://" in str(caught.value)
+    assert "the environment" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_group_set_as_a_whole_and_in_part_is_refused() -> None:
+    with pytest.raises(SettingsError, match="one of them has to go"):
+        load(environment={"TOOLGATE_LIMITS": "5", "TOOLGATE_LIMITS__THREADS": "5"})
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert load("", tmp=tmp_path) == load("# nothing", tmp=tmp_path) == Settings()
