@@ -21,6 +21,8 @@ from toolgate.model import ErrorInfo
 MASK = "[REDACTED]"
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
+MOST_PASSES = 10
+"""What is masked may have hidden where the next secret begins."""
 
 STRONG = frozenset(
     {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}
@@ -147,8 +149,14 @@ class Redactor:
         """A text with secrets masked: those given as known, well-known forms, and what the scanner finds."""
         if known:
             text = _without(known, text)
-        if len(text) < SHORTEST:
-            return text
+        for _ in range(MOST_PASSES):
+            masked = text if len(text) < SHORTEST else self._masked_once(text)
+            if masked == text:
+                break
+            text = masked
+        return text
+
+    def _masked_once(self, text: str) -> str:
         for hints, form in FORMS:
             for hint in hints:
                 if hint in text:

@@ -79,7 +79,7 @@ def test_a_tail_that_makes_no_sense_is_usage(terminal: Terminal, words: tuple[st
 
 @pytest.mark.requirement("AUD-1")
 def test_following_shows_what_other_processes_do_until_interrupted(terminal: Terminal) -> None:
-    words = [SCRIPT, "audit", "tail", "-n", "1", "--follow", "--tenant", "acme", "--json"]
+    words = [str(SCRIPT), "audit", "tail", "-n", "1", "--follow", "--tenant", "acme", "--json"]
     with subprocess.Popen(
         words, cwd=terminal.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as following:

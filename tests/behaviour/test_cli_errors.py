@@ -243,7 +243,7 @@ def test_an_interrupted_call_is_recorded_and_ends_with_130(terminal: Terminal) -
             await asyncio.sleep(60)
         """
     )
-    words = [SCRIPT, "call", "waits"]
+    words = [str(SCRIPT), "call", "waits"]
     with subprocess.Popen(words, cwd=terminal.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as calling:
         try:
             _wait_for(terminal.folder / "waiting")

@@ -277,8 +277,10 @@ def test_what_an_organisation_enforces_cannot_be_disabled(terminal: Terminal) ->
 @pytest.mark.requirement("REG-4", "AUD-1")
 def test_a_switch_is_on_record_with_its_reason(terminal: Terminal) -> None:
     terminal("tools", "disable", "echo", "--reason", "it is late")
-    record = json.loads(terminal("audit", "tail", "-n", "1", "--json").out)
+    terminal("tools", "disable", "echo", "--reason", "it was off already")
+    record = json.loads(terminal("audit", "tail", "--json").out)
     assert (record["kind"], record["tool"], record["body"]["reason"]) == ("tool.disabled", "echo", "it is late")
+    assert "echo         tool.disabled         default/local  because: it is late" in terminal("audit", "tail").out
 
 
 @pytest.mark.requirement("REG-4")

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate.errors import Failed
@@ -160,6 +160,7 @@ def test_innocent_text_is_left_alone(redactor: Redactor, text: str) -> None:
 @given(
     words=st.lists(st.sampled_from([*SECRETS.values(), *INNOCENT, " ", "=", "://", "a:b", "@", "Bearer ", MASK, "&token="]))
 )
+@example([SECRETS["AWS"], SECRETS["GitHub, fine-grained"], SECRETS["GitHub"]])
 def test_masking_twice_is_masking_once(words: list[str]) -> None:
     for redactor in (PLAIN, SCANNING):
         once = redactor.text("".join(words))

@@ -25,7 +25,7 @@ def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterat
             yield f"{prefix}{name}", default
 
 
-@pytest.mark.parametrize(("name", "default"), every_setting(), ids=lambda part: part if isinstance(part, str) else "")
+@pytest.mark.parametrize(("name", "default"), list(every_setting()), ids=lambda part: part if isinstance(part, str) else "")
 def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, default: Any) -> None:
     shown = orjson.dumps(default, default=str).decode()
     variable = "TOOLGATE_" + name.replace(".", "__").upper()

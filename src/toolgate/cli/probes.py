@@ -147,7 +147,9 @@ def _schema() -> Transaction[int]:
 
 
 def _write_the_same() -> Transaction[None]:
-    yield "UPDATE catalog_epoch SET value = value WHERE id = 1", {}
+    """There and back: SQLite would not write a value that stays the same."""
+    yield "UPDATE catalog_epoch SET value = value + 1 WHERE id = 1", {}
+    yield "UPDATE catalog_epoch SET value = value - 1 WHERE id = 1", {}
 
 
 async def _audit(app: App) -> Check:

@@ -75,6 +75,9 @@ class Shown(NamedTuple):
             took = known.get("duration_ms")
             parts.append(f"{took:>9,.1f} ms  " if isinstance(took, int | float) else " " * 14)
         parts.append(who)
+        parts.extend(f"  for {name} {known[f'for_{name}']}" for name in ("tenant", "persona") if known.get(f"for_{name}"))
+        if known.get("reason"):
+            parts.append(f"  because: {known['reason']}")
         if known.get("code"):
             parts.append((f"  {known['code']}: {known.get('message', '')}", "red"))
         return parts

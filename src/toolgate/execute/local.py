@@ -98,7 +98,7 @@ class LocalRunner:
         if hasattr(instance, "initialize"):
             ready = self._initialized.get(id(instance))
             if ready is None or (ready.done() and ready.exception() is not None):
-                ready = self._initialized[id(instance)] = asyncio.ensure_future(_call(instance.initialize))
+                ready = self._initialized[id(instance)] = asyncio.ensure_future(_call_aside(instance.initialize))
             await asyncio.shield(ready)
         if instance not in self._instances:
             self._instances.append(instance)
@@ -119,7 +119,7 @@ class LocalRunner:
         for instance in self._instances:
             if hasattr(instance, "cleanup"):
                 try:
-                    await asyncio.wait_for(_call(instance.cleanup), 10)
+                    await asyncio.wait_for(_call_aside(instance.cleanup), 10)
                 except Exception as error:
                     troubles.append(f"cleanup of {type(instance).__name__}: {type(error).__name__}: {error}")
         self._instances.clear()
@@ -142,6 +142,13 @@ async def _guarded(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException |
 async def _call(method: Any, *arguments: Any) -> Any:
     result = method(*arguments)
     return await result if asyncio.iscoroutine(result) else result
+
+
+async def _call_aside(method: Any) -> Any:
+    """A method that may take long: one that is not async runs off the event loop."""
+    if asyncio.iscoroutinefunction(method):
+        return await method()
+    return await asyncio.to_thread(method)
 
 
 def _bind(bind: Callable[[dict[str, Any]], dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
