@@ -195,7 +195,11 @@ class App:
         """Call a tool: await this. Whatever the tool, a hook, a gate or the arguments do, it gives an outcome."""
         if not self._opened:
             raise NotOpen
-        call = Call(new_id(), name, arguments, actor or LOCAL, session, idempotency_key, approval, timeout, None, 0, door)
+        if actor is None:
+            actor = LOCAL
+        elif type(actor) is not Actor:
+            raise TypeError(f"actor must be an Actor, not a {type(actor).__name__}")
+        call = Call(new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door)
         return self._invoke(call)
 
     # -- the registry
@@ -288,6 +292,8 @@ class App:
     ) -> None:
         """Switch a tool for everybody, for a tenant, or for a persona. None takes the flag away again."""
         actor = actor or LOCAL
+        if tenant is not None and persona is not None:
+            raise ValueError("a flag is for a tenant or for a persona, not for both")
         entry = self.catalog.resolve(tool, actor.tenant)
         if tenant is None and persona is None:
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant

@@ -12,6 +12,7 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 
 import asyncio
 import logging
+import traceback
 from dataclasses import dataclass
 from time import perf_counter, time_ns
 from typing import Any
@@ -83,7 +84,7 @@ class Pipeline:
             await asyncio.shield(self._settle(ctx, on))
             raise
         except BaseException as error:
-            ctx.error = _understand(error)
+            ctx.error = self._understand(error, ctx)
             if on.on_error and not isinstance(ctx.error, Pending):
                 await on.on_error(ctx)
         return await self._settle(ctx, on)
@@ -184,11 +185,12 @@ class Pipeline:
     async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:
         """The one way out: record, count, give back. Nothing in here changes how the call ended."""
         ctx.finished_at = perf_counter()
-        outcome = ctx.outcome = self._outcome(ctx)
+        info = await self.redactor.error(ctx.error, ctx.injected) if ctx.error is not None else None
+        outcome = ctx.outcome = self._outcome(ctx, info)
         try:
             if on.will_audit:
                 await on.will_audit(ctx)
-            on_disk = self.ledger.end(ctx, outcome)
+            on_disk = self.ledger.end(ctx, outcome, self._hook_errors(ctx))
             if on_disk is not None:
                 outcome = ctx.outcome = await on_disk
             if on.did_audit:
@@ -204,6 +206,7 @@ class Pipeline:
                 await on.did_release_quota(ctx)
             if on.will_finalize_invoke:
                 await on.will_finalize_invoke(ctx)
+            self._log_hook_errors(ctx)
         return outcome
 
     # -- parts of the line that not every call has
@@ -245,7 +248,17 @@ class Pipeline:
             ctx.output = masked
             ctx.redacted = True
 
-    def _outcome(self, ctx: InvokeContext) -> Outcome:
+    def _hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
+        """What went wrong in hooks once the call was decided, fit to be recorded."""
+        if not ctx.hooked:
+            return ()
+        return tuple({**trouble, "error": self.redactor.text(trouble["error"], ctx.injected)} for trouble in ctx.hook_errors)
+
+    def _log_hook_errors(self, ctx: InvokeContext) -> None:
+        for trouble in self._hook_errors(ctx):
+            logger.warning("hook %(hook)s failed at %(stage)s: %(error)s", trouble)
+
+    def _outcome(self, ctx: InvokeContext, info: ErrorInfo | None) -> Outcome:
         call, error, entry = ctx.call, ctx.error, ctx.entry
         duration = (ctx.finished_at - ctx.started_at) * 1000
         cost = entry.fixed_cost if entry is not None and ctx.attempts else 0.0
@@ -254,29 +267,35 @@ class Pipeline:
             metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
         else:
             cost = cost if report.cost_usd is None else report.cost_usd
-            metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, report.resources_used)
+            resources = self.redactor.mask(report.resources_used, frozenset(), ctx.injected)
+            metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
         if error is None:
             return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
-        message = self.redactor.text(error.message, ctx.injected)
-        info = ErrorInfo(error.code, message, error.retryable, error.suggestion, error.details)
+        name = entry.name if entry is not None else self.redactor.text(printable(call.tool))
         pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
-        return Outcome(call.id, entry.name if entry else printable(call.tool), error.status, None, info, pending, metrics)
+        return Outcome(call.id, name, error.status, None, info, pending, metrics)
+
+    def _understand(self, error: BaseException, ctx: InvokeContext) -> CallError:
+        """Whatever stopped the call, as the error that its outcome will show."""
+        if isinstance(error, CallError):
+            return error
+        if isinstance(error, Control):
+            return _chosen(error)
+        trace = "".join(traceback.format_exception(error))
+        logger.error("unexpected error in a call: %s", self.redactor.text(trace, ctx.injected))
+        return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")
 
 
-def _understand(error: BaseException) -> CallError:
-    """Whatever stopped the call, as the error that its outcome will show."""
-    if isinstance(error, CallError):
-        return error
-    if isinstance(error, Abort):
-        known = error.code in CODES and CODES[error.code].status != "pending"
-        details: dict[str, Any] = {} if error.http_status is None else {"http_status": error.http_status}
+def _chosen(control: Control) -> CallError:
+    """The error that a hook or a tool chose."""
+    if isinstance(control, Abort):
+        known = control.code in CODES and CODES[control.code].status != "pending"
+        details: dict[str, Any] = {} if control.http_status is None else {"http_status": control.http_status}
         if not known:
-            details["code"] = error.code
-        return call_error(error.code if known else "PERMISSION_DENIED", error.reason, details=details)
-    if isinstance(error, RetryAfter):
-        words = error.reason or "The call can't be served now"
-        return Denied("RATE_LIMITED", f"{words}; try again in {error.seconds:g} s.", details={"retry_after": error.seconds})
-    if isinstance(error, Control):
-        return Failed("UNEXPECTED_ERROR", f"{type(error).__name__} where it has no meaning.")
-    logger.error("unexpected error in a call", exc_info=error)
-    return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")
+            details["code"] = control.code
+        return call_error(control.code if known else "PERMISSION_DENIED", control.reason, details=details)
+    if isinstance(control, RetryAfter):
+        words = control.reason or "The call can't be served now"
+        wait = control.seconds
+        return Denied("RATE_LIMITED", f"{words}; try again in {wait:g} s.", details={"retry_after": wait})
+    return Failed("UNEXPECTED_ERROR", f"{type(control).__name__} where it has no meaning.")

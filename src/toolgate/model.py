@@ -366,8 +366,6 @@ class Entry:
     check_input: Validator
     check_output: Validator | None
     defaults: dict[str, Any]
-    integers: tuple[str, ...]
-    """Arguments that are whole numbers: JSON Schema takes 3.0 for one, Python does not."""
     takes_text: bool
     """Whether an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
     public_input: frozenset[str]

@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +72,7 @@ def _print(records: list[Shown], as_json: bool) -> None:
         if as_json:
             emit(record.to_json())
         else:
-            say(*record.to_line(min(max(tool_width, 12), 40)))
+            say(*record.to_line(min(max(tool_width, 12), 40), brief=sys.stdout.isatty()))
 
 
 @group.command("show")

@@ -6,8 +6,9 @@ import typer
 
 from toolgate.cli.opening import AsJson, Place, place_of
 from toolgate.cli.probes import Check, probe
-from toolgate.cli.screen import emit, say
+from toolgate.cli.screen import emit, folded, say
 
+INDENT = 15
 MARKS = {"ok": ("✓ ", "green"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
 
 
@@ -30,9 +31,12 @@ async def _examine(place: Place, *, aloud: bool) -> list[Check]:
     async for check in probe(place):
         checks.append(check)
         if aloud:
-            say(MARKS[check.status], (check.name.ljust(12), "bold"), " ", check.message)
-            if check.advice:
-                say(" " * 15, (check.advice, "dim"))
+            first, *rest = folded(check.message, INDENT)
+            say(MARKS[check.status], (check.name.ljust(INDENT - 2), "bold"), first)
+            for line in rest:
+                say(" " * INDENT, line)
+            for line in folded(check.advice, INDENT) if check.advice else ():
+                say(" " * INDENT, (line, "dim"))
     return checks
 
 

@@ -60,11 +60,14 @@ class Shown(NamedTuple):
         texts = [_cell(text) for text in (self.kind, self.call_id, self.tenant, self.tool, self.status)]
         return [str(self.seq), _iso(self.moment), *texts, *fields, self.body, self.hash]
 
-    def to_line(self, tool_width: int = 16) -> list[Part]:
+    def to_line(self, tool_width: int, *, brief: bool) -> list[Part]:
+        """For people; `brief` leaves the date out of what happened today."""
         content = self.content
         known = content if isinstance(content, dict) else {}
         who = "/".join(str(part) for part in (self.tenant, known.get("persona"), known.get("user")) if part)
-        when = self.moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        local = self.moment.astimezone()
+        today = brief and local.date() == datetime.now(UTC).astimezone().date()
+        when = local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
         parts: list[Part] = [
             (f"{when} ", "dim"),
             (f"{self.call_id[:SHORT_ID]} ", "dim"),

@@ -127,7 +127,7 @@ def _came_from(call: Call, body: dict[str, Any]) -> None:
 
 
 def _json(body: dict[str, Any]) -> bytes:
-    """The body as JSON that every database takes. Whatever a record holds, it must not keep the others from being written."""
+    """The body as JSON that every database takes: what a record holds must not keep the others from being written."""
     try:
         text = orjson.dumps(body)
     except (TypeError, RecursionError):
@@ -182,7 +182,9 @@ class Ledger:
         except StoreError as error:
             raise _not_run(ctx, error) from error
 
-    def end(self, ctx: InvokeContext, outcome: Outcome) -> Awaitable[Outcome] | None:
+    def end(
+        self, ctx: InvokeContext, outcome: Outcome, hook_errors: tuple[dict[str, str], ...] = ()
+    ) -> Awaitable[Outcome] | None:
         """Record the outcome; gives what to await before it may be returned, if it has to wait. That gives the outcome,
         or OUTCOME_UNKNOWN if a record that must be there could not be written."""
         start: Start | None = ctx.start
@@ -191,7 +193,7 @@ class Ledger:
         else:
             record = End(
                 ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
-                ctx.error.reason if ctx.error is not None else None, ctx.hook_errors,
+                ctx.error.reason if ctx.error is not None else None, hook_errors,
             )  # fmt: skip
         if start is None or start.entry.tier == "read_only":
             try:

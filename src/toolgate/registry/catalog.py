@@ -117,9 +117,12 @@ class Catalog:
 
     def resolve(self, name: str, tenant: str) -> Entry:
         """The entry of a name, exactly as written."""
-        entry = self._entries.get(name)
-        if entry is None and self._dynamic:
-            entry = self._dynamic.get(tenant, {}).get(name)
+        try:
+            entry = self._entries.get(name)
+            if entry is None and self._dynamic:
+                entry = self._dynamic.get(tenant, {}).get(name)
+        except TypeError:  # a list, say
+            entry = None
         if entry is None:
             raise not_found(name)
         return entry

@@ -105,7 +105,6 @@ def compile_entry(
         check_input=_schema(tool, "input_schema", tool.input_schema),
         check_output=_schema(tool, "output_schema", tool.output_schema) if tool.output_schema is not None else None,
         defaults=_defaults(tool.input_schema),
-        integers=_integers(tool.input_schema),
         takes_text=_takes_text(tool.input_schema),
         public_input=_public_fields(tool.input_schema),
         public_output=_public_fields(tool.output_schema),
@@ -118,7 +117,7 @@ def compile_entry(
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
         fixed_cost=float(tool.cost.fixed),
-        fingerprint=fingerprint(tool),
+        fingerprint=fingerprint(tool, tier),
         hooks=made_hooks,
     )
 
@@ -136,15 +135,15 @@ def effective_tier(tool: Tool, override: str | None = None) -> Tier:
     return max(raised, key=TIERS.index)
 
 
-def fingerprint(tool: Tool) -> str:
-    """A hash of the whole definition."""
+def fingerprint(tool: Tool, tier: Tier) -> str:
+    """A hash of the whole definition, and of the tier that it has in effect."""
     try:
         text = orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     except (ValueError, TypeError) as error:  # what is no JSON: objects, half surrogates, integers of more than 64 bits
         raise DefinitionError(tool.name, [Fault(_not_json(tool), f"it is not JSON: {error}")]) from error
     if b"u0000" in text and NUL.search(text):
         raise DefinitionError(tool.name, [Fault("", "it holds a NUL character, which PostgreSQL can't keep")])
-    return sha256(text).hexdigest()
+    return sha256(text + tier.encode()).hexdigest()
 
 
 def _not_json(tool: Tool) -> str:
@@ -213,10 +212,6 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule}
-
-
-def _integers(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name for name, rule in _properties(schema).items() if _whole(rule))
 
 
 def _whole(rule: Mapping[str, Any]) -> bool:

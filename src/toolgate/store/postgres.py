@@ -13,7 +13,7 @@ from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Record, Transaction
-from toolgate.store.writer import Answers, Item, Waiting, Writer
+from toolgate.store.writer import Answers, Item, Waiting, Writer, row_of
 
 try:
     import asyncpg
@@ -102,7 +102,7 @@ class PostgresStore:
             self._log = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, command_timeout=60)
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
         records = [item.record if isinstance(item, Waiting) else item for item in batch]
-        rows = [record.row() for record in records if record is not None]
+        rows = [row_of(record) for record in records if record is not None]
         if not rows:
             return answers
         linked: list[LinkedRow] = []

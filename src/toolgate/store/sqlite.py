@@ -15,7 +15,7 @@ from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Record, Rows, Transaction
-from toolgate.store.writer import Answers, Item, Waiting, Writer
+from toolgate.store.writer import Answers, Item, Waiting, Writer, row_of
 
 T = TypeVar("T")
 COLUMNS = 9
@@ -105,7 +105,7 @@ class SqliteStore:
                 for item in batch:
                     record = item.record if isinstance(item, Waiting) else item
                     if record is not None:
-                        linked.append(link(head, record.row()))
+                        linked.append(link(head, row_of(record)))
                         head = Head(linked[-1][0], linked[-1][-1])
                     elif isinstance(item, Waiting) and item.transaction is not None:
                         answers.append(_alone(connection, item))

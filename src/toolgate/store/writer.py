@@ -10,13 +10,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import sleep
+from time import sleep, time_ns
 from typing import Any
 
 import msgspec
+import orjson
 
 from toolgate.errors import StoreError
-from toolgate.store.database import Record, Transaction
+from toolgate.store.database import Record, Row, Transaction
 
 LINGER = 0.01
 """How long a record that nobody waits for may lie, so that more can join it."""
@@ -38,6 +39,16 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 Item = Record | Waiting
 Answers = list[tuple["asyncio.Future[Any]", Any, BaseException | None]]
+
+
+def row_of(record: Record) -> Row:
+    """The row of a record. One that can't be made is replaced by a row that says so: it must not hold up all others."""
+    try:
+        return record.row()
+    except Exception as error:
+        logger.exception("a record could not be written")
+        body = orjson.dumps({"error": f"{type(error).__name__}", "record": type(record).__name__})
+        return time_ns() // 1000, "broken", "", "", "", "broken", body
 
 
 class Writer:

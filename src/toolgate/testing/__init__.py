@@ -1,5 +1,6 @@
 """For tests of tools, hooks and backends: an App in memory, a clock that stands still, suites that a backend must pass."""
 
+import os
 from typing import Any
 
 from toolgate.app import App
@@ -14,5 +15,5 @@ def memory_app(*, clock: ManualClock | None = None, **overrides: Any) -> App:
     values: dict[str, Any] = {
         "database_url": "memory://", "auto_load_custom_tools": False, "entry_points": False, **overrides,
     }  # fmt: skip
-    settings = load_settings(None, values, {})
+    settings = load_settings(os.devnull, values, {})
     return App(settings, time_source=clock) if clock is not None else App(settings)

@@ -174,6 +174,18 @@ async def artifacts_are_kept_for_their_tenant_and_their_time(store: Store) -> No
     assert await store.read(artifacts.fetch("art_9", "acme")) is None
 
 
+async def a_record_that_can_not_be_made_does_not_hold_up_the_others(store: Store) -> None:
+    class Broken:
+        def row(self) -> Row:
+            raise ValueError("no row")
+
+    store.append(Line(1))
+    store.append(Broken())
+    await asyncio.wait_for(store.append_durably(Line(2)), 10)
+    assert [row[2] for row in await store.read(log.after(0))] == ["end", "broken", "end"]
+    assert (await log.verify(store, Verifier(None))).ok
+
+
 async def it_answers_a_ping(store: Store) -> None:
     await store.ping()
 
@@ -190,5 +202,6 @@ CHECKS: tuple[Check, ...] = (
     a_failed_transaction_leaves_nothing_and_the_others_stand,
     a_flag_on_a_tool_that_is_not_on_record_is_refused,
     artifacts_are_kept_for_their_tenant_and_their_time,
+    a_record_that_can_not_be_made_does_not_hold_up_the_others,
     it_answers_a_ping,
 )
