@@ -5,7 +5,6 @@ async with App.open() as app:
     outcome = await app.invoke("add", {"a": 1, "b": 2})
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -14,12 +13,10 @@ from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import orjson
-
 from toolgate.approval.consent import Consent
 from toolgate.cache import ResultCache
 from toolgate.context import Providers
-from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, StoreError
+from toolgate.errors import DefinitionError, Denied, Fault, NotOpen
 from toolgate.execute.breaker import Breakers
 from toolgate.execute.local import LocalRunner
 from toolgate.execute.run import Execution, Runner
@@ -38,22 +35,19 @@ from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, Problem, origin
 from toolgate.registry.compile import Rules, compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
+from toolgate.registry.keeper import Keeper
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
-from toolgate.registry.tokens import count_tokens, definition_text, is_exact
 from toolgate.secrets import Secrets, from_environment
 from toolgate.settings import Settings, load_settings
-from toolgate.store import catalog as catalog_table
 from toolgate.store import log
+from toolgate.store.catalog import Flags
 from toolgate.store.chain import START, Head, HeadFile, Verdict, Verifier
 from toolgate.store.database import Store
 from toolgate.store.open import open_store
 
 if TYPE_CHECKING:
     from toolgate.ledger import telemetry
-
-POLL_SECONDS = 1.0
-"""How often another process's changes to flags are looked for."""
 
 logger = logging.getLogger("toolgate")
 
@@ -65,11 +59,6 @@ class App:
         self.settings = settings
         self._monotonic = time_source.monotonic
         self._opened = False
-        self._unsaved: dict[str, Entry] = {}
-        self._saving: asyncio.Task[None] | None = None
-        self._one_save = asyncio.Lock()
-        self._polling: asyncio.Task[None] | None = None
-        self._epoch = 0
         self._wire()
 
     @classmethod
@@ -95,6 +84,7 @@ class App:
             settings.enforcement.enforced_tools,
             self.guard.may_view,
         )
+        self._keeper = Keeper(self.store, self.catalog, self._rules, self._use_flags)
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self._monotonic)
         runners: dict[str, Runner] = {"local": self.local}
@@ -146,21 +136,18 @@ class App:
         try:
             for source in self._sources():
                 self.load(source)
-            await self._save()
-            await self._refresh()
+            await self._keeper.start()
         except BaseException:
             await self.store.close()
             raise
         self._opened = True
-        self._polling = asyncio.create_task(self._poll())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened = False
-        if self._polling is not None:
-            self._polling.cancel()
+        await self._keeper.stop()
         for trouble in await self.execution.close():
             logger.warning("%s", trouble)
         try:
@@ -208,9 +195,7 @@ class App:
         """Put a tool into the catalog: something declared with `@tool`, or an `Entry` that a source made."""
         entry = code if isinstance(code, Entry) else entry_of(code, source, self._rules)
         self.catalog.add(entry)
-        self._unsaved[entry.tool.name] = entry
-        if self._opened and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.create_task(self._save_soon())
+        self._keeper.remember(entry)
         return entry.tool
 
     def register_many(self, codes: Iterable[Any]) -> None:
@@ -258,20 +243,8 @@ class App:
                 tool.name, [Fault("kind", f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds})")]
             )
         entry = compile_entry(tool, None, (), self._rules)
-        self.catalog.add(entry)
-        row = catalog_table.DynamicRow(
-            tool.name, actor.tenant, actor.persona, tool.kind, tool.target,
-            orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), tool.enabled,
-        )  # fmt: skip
-        try:
-            self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
-            await self._save()
-            await self.store.transact(catalog_table.add_dynamic(row))
-        except StoreError:
-            self.catalog.remove(tool.name, actor.tenant)
-            raise
+        await self._keeper.add_dynamic(entry, actor)
         await self._note("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
-        await self._refresh()
         return tool
 
     def add_runner(self, kind: str, runner: Runner) -> None:
@@ -299,107 +272,43 @@ class App:
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
         if not enabled and enabled is not None and self.catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
-        await self._save()
-        if tenant is not None:
-            await self.store.transact(catalog_table.set_tenant_flags([(tenant, tool, enabled)]))
-        elif persona is not None:
-            await self.store.transact(catalog_table.set_persona_restriction(persona, tool, enabled is not False, reason))
-        else:
-            on, by = (entry.tool.enabled, None) if enabled is None else (enabled, actor.user)
-            await self.store.transact(catalog_table.set_enabled(tool, on, by))
+        await self._keeper.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
         action = "tool.disabled" if enabled is False else "tool.enabled"
         await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
-        await self._refresh()
 
     async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]]) -> None:
         """Many flags of tenants at once: (tenant, tool, enabled)."""
-        await self._save()
-        await self.store.transact(catalog_table.set_tenant_flags(flags))
-        await self._refresh()
+        await self._keeper.switch_many(flags)
 
     async def allow_adding_tools(self, persona: str, allowed: bool = True) -> None:
         """Give a persona the permission tool.enable, or take it."""
-        await self.store.transact(catalog_table.set_can_add_tools(persona, allowed))
+        await self._keeper.allow_adding(persona, allowed)
         await self._note("persona.permissions", LOCAL, "", {"persona": persona, "can_add_tools": allowed})
-        await self._refresh()
 
-    async def _refresh(self) -> None:
-        flags, dynamic = await self.store.read(catalog_table.all_of_it())
-        if flags.epoch < self._epoch:
-            return  # another refresh has overtaken this one
-        self._epoch = flags.epoch
+    async def refresh(self) -> None:
+        """Take over now what other processes changed; it happens by itself every second."""
+        await self._keeper.refresh()
+
+    def _use_flags(self, flags: Flags) -> None:
         self.guard.use(flags.personas, flags.can_add_tools)
-        self._use_dynamic([row for row in dynamic if row.enabled])
-        self.catalog.use_flags(flags)
-
-    def _use_dynamic(self, rows: list[catalog_table.DynamicRow]) -> None:
-        known = {(entry.tool.tenant, entry.name) for entry in self.catalog.dynamic()}
-        for row in rows:
-            if (row.tenant, row.name) not in known:
-                try:
-                    self.catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
-                except (DefinitionError, ValueError) as error:
-                    self.catalog.note(Problem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
-        for tenant, name in known - {(row.tenant, row.name) for row in rows}:
-            self.catalog.remove(name, tenant)
-
-    async def _poll(self) -> None:
-        """See what other processes change."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                if await self.store.read(catalog_table.epoch()) != self._epoch:
-                    await self._refresh()
-            except StoreError as error:
-                logger.warning("flags could not be read: %s", error)
 
     # -- what is on record
-
-    async def _save_soon(self) -> None:
-        await asyncio.sleep(0)
-        try:
-            await self._save()
-        except StoreError as error:
-            logger.warning("tools could not be put on record yet: %s", error)
-
-    async def _save(self) -> None:
-        """Put registered tools on record, with what they cost a model to read; those that have not changed are let be."""
-        async with self._one_save:
-            if not self._unsaved:
-                return
-            unsaved, self._unsaved = self._unsaved, {}
-            try:
-                known = await self.store.read(catalog_table.known_tools())
-                changed = [entry for name, entry in unsaved.items() if not _on_record(entry, known.get(name))]
-                if changed:
-                    await self.store.transact(catalog_table.seed([_row(entry) for entry in changed]))
-            except BaseException:
-                self._unsaved = unsaved | self._unsaved
-                raise
 
     async def _note(self, action: str, actor: Actor, tool: str, details: dict[str, Any]) -> None:
         await self.ledger.act(action, actor, tool, details, at=time.time_ns(), id=new_id())
 
     async def flush(self) -> None:
         """Wait until everything that happened so far is on disk."""
-        await self._save()
+        await self._keeper.save()
         await self.store.flush()
 
     async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
         """What each tool's definition costs a model to read: of all tools, or of those that an actor may see. Counted, or
         estimated where no tokenizer is installed (`registry.tokens.is_exact`)."""
-        await self._save()
-        known = await self.store.read(catalog_table.known_tools())
         entries = self.catalog.entries()
         if actor is not None:
             entries = [self.catalog.resolve(tool.name, actor.tenant) for tool in self.catalog.permitted(actor)]
-        costs = {}
-        for entry in entries:
-            fingerprint, tokens = known.get(entry.name, ("", None))
-            if tokens is None or fingerprint != entry.fingerprint:
-                tokens = count_tokens(definition_text(entry.tool))
-            costs[entry.name] = tokens
-        return costs
+        return await self._keeper.token_costs(entries)
 
     async def verify_audit(self) -> Verdict:
         """Walk the whole audit log and compare it with the head noted outside the database."""
@@ -409,9 +318,9 @@ class App:
 
     async def audit_heads(self) -> tuple[Head | None, Head]:
         """The last head noted outside the database, and where the log ends: what can be seen without walking it."""
-        heads = self._head_file.read() if self._head_file is not None else None
+        noted = self._head_file.last() if self._head_file is not None else None
         rows = await self.store.read(log.latest(1))
-        return (heads[-1] if heads else None), (Head(rows[-1][0], rows[-1][-1]) if rows else START)
+        return noted, (Head(rows[-1][0], rows[-1][-1]) if rows else START)
 
     # -- extension
 
@@ -430,25 +339,3 @@ class App:
             held[token] = instance
         else:
             raise ValueError(f"scope must be 'global' or 'session', not {scope!r}")
-
-
-def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
-    """Whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
-    return known is not None and known[0] == entry.fingerprint and (known[1] is not None or not is_exact())
-
-
-def _row(entry: Entry) -> catalog_table.CatalogRow:
-    tool = entry.tool
-    return catalog_table.CatalogRow(
-        name=tool.name,
-        enabled=tool.enabled,
-        description=tool.description,
-        params=orjson.dumps(tool.input_schema).decode(),
-        source=tool.source,
-        version=tool.version,
-        tier=entry.tier,
-        category=tool.category,
-        definition=tool.model_dump_json(),
-        fingerprint=entry.fingerprint,
-        token_cost=count_tokens(definition_text(tool)) if is_exact() else None,
-    )

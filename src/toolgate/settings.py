@@ -260,4 +260,6 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> SettingsErro
             f"There is no setting {name!r} (read from {origin}).",
             suggestion=f"Did you mean {near[0]!r}?" if near else "See docs/reference/settings.md.",
         )
-    return SettingsError(f"The setting {name!r} (read from {origin}) is wrong: {first['msg']}.")
+    return SettingsError(
+        f"The setting {name!r} (read from {origin}) is wrong: {first['msg'].removeprefix('Value error, ')}."
+    )

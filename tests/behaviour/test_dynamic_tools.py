@@ -201,12 +201,12 @@ async def test_the_others_on_the_same_database_get_it_without_a_restart(database
 async def test_two_processes_cannot_both_register_a_name(database: str, tmp_path: Path) -> None:
     async with loud_app(database, tmp_path / "a") as one, loud_app(database, tmp_path / "b") as other:
         await one.allow_adding_tools("builder")
-        await other._refresh()
+        await other.refresh()
         tries = [app.register_dynamic({**FIELDS, "target": target}, BUILDER) for app, target in ((one, "1"), (other, "2"))]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sorted(isinstance(result, StoreError | DefinitionError) for result in results) == [False, True]
-        await one._refresh()
-        await other._refresh()
+        await one.refresh()
+        await other.refresh()
         outputs = {(await app.invoke("shout", {"text": "a"}, actor=BUILDER)).output for app in (one, other)}
         assert len(outputs) == 1
 
@@ -225,5 +225,5 @@ async def test_a_name_that_a_program_takes_later_is_the_programs(database: str, 
     async with app:
         assert (await app.invoke("shout", {"text": "Hi"}, actor=BUILDER)).output == "hi"
         assert [problem.where for problem in app.problems] == ["dynamic tool shout of tenant acme"]
-        await app._refresh()
+        await app.refresh()
         assert len(app.problems) == 1

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.store.chain import START, Head, HeadFile, LinkedRow, Verifier, link
+from toolgate.store.chain import START, Head, HeadFile, LinkedRow, Noted, Verifier, link
 from toolgate.store.database import Row
 
 ROWS = st.lists(
@@ -33,7 +34,7 @@ def chained(rows: list[Row]) -> list[LinkedRow]:
 
 
 def faults(linked: list[LinkedRow], noted: list[Head] | None) -> list[str]:
-    verifier = Verifier(noted)
+    verifier = Verifier(Noted(noted) if noted else None)
     for row in linked:
         verifier.take(row)
     return verifier.verdict().faults
@@ -87,7 +88,7 @@ def test_the_head_file_follows_the_head_and_never_goes_back(tmp_path: Path) -> N
     assert file.last() == heads[-1]
     noted = file.read()
     assert noted is not None
-    assert len(noted) == 2  # the first of the minute, and the moving one
+    assert len(noted.heads) == 2  # the first of the minute, and the moving one
 
 
 def test_what_was_noted_and_is_not_in_the_log_stays_noted(tmp_path: Path) -> None:
@@ -95,4 +96,20 @@ def test_what_was_noted_and_is_not_in_the_log_stays_noted(tmp_path: Path) -> Non
     file.note(Head(1, "1" * 64), lambda _seq: None)
     file.note(Head(9, "9" * 64), lambda _seq: "1" * 64)
     file.note(Head(10, "a" * 64), lambda _seq: "another hash")
-    assert file.read() == [Head(1, "1" * 64), Head(9, "9" * 64), Head(10, "a" * 64)]
+    assert file.read() == Noted([Head(1, "1" * 64), Head(9, "9" * 64), Head(10, "a" * 64)])
+
+
+@pytest.mark.parametrize("rubbish", [b"rubbish", b"x" * 106, b"x" * 105 + b"\n", b"\n", bytes(range(256))])
+def test_a_damaged_head_file_stops_nothing_and_stays_visible(tmp_path: Path, rubbish: bytes) -> None:
+    file = HeadFile(tmp_path / "head")
+    file.note(Head(1, "1" * 64), lambda _seq: None)
+    with file.path.open("ab") as handle:
+        handle.write(rubbish)
+    file.last()
+    file.note(Head(2, "2" * 64), lambda _seq: None)
+    file.note(Head(3, "3" * 64), lambda _seq: "2" * 64)
+    noted = file.read()
+    assert noted is not None
+    assert noted.heads[0] == Head(1, "1" * 64)
+    assert noted.heads[-1] == Head(3, "3" * 64)
+    assert bool(noted.damaged) == bool(rubbish.strip())

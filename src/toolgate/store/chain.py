@@ -6,8 +6,9 @@ file: the backends call it, `verify` is given rows.
 """
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ except ImportError:  # Windows: one process at a time writes there
 GENESIS = "0" * 64
 LINE = 20 + 1 + 64 + 1 + 20 + 1
 """A line of the head file: sequence, hash, microseconds since 1970; of fixed width, so that the last can be replaced."""
+_LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64}) (\d{20})\Z")
 KEEP_SECONDS = 60
 
 LinkedRow = tuple[int, int, str, str, str, str, str, str, str]
@@ -38,6 +40,13 @@ class Head(NamedTuple):
 
 
 START = Head(0, GENESIS)
+
+
+class Noted(NamedTuple):
+    """What the head file says: heads, oldest first, and how many of its lines can't be read."""
+
+    heads: list[Head]
+    damaged: int = 0
 
 
 def link(previous: Head, row: Row) -> LinkedRow:
@@ -65,9 +74,9 @@ class Verdict(NamedTuple):
 class Verifier:
     """Walks the chain row by row, then compares it with the noted heads."""
 
-    def __init__(self, noted: Iterable[Head] | None, most_faults: int = 20) -> None:
-        self._noted = None if noted is None else {head.seq: head.hash for head in noted}
-        self._missing = dict(self._noted or {})
+    def __init__(self, noted: Noted | None, most_faults: int = 20) -> None:
+        self._noted = noted
+        self._missing = {head.seq: head.hash for head in noted.heads} if noted else {}
         self._most = most_faults
         self.rows = 0
         self.head = START
@@ -93,6 +102,8 @@ class Verifier:
         warnings = []
         if self._noted is None:
             warnings.append("no head is noted outside the database, so a cut tail can't be seen")
+        elif self._noted.damaged:
+            self._fault(f"{self._noted.damaged} lines of the head file can't be read")
         cut = [seq for seq in self._missing if seq > self.head.seq]
         if cut:
             self._fault(f"the tail is cut: the log ends at {self.head.seq}, but row {max(cut)} had been written")
@@ -109,52 +120,58 @@ class HeadFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> list[Head] | None:
-        """All noted heads; None if there are none."""
+    def read(self) -> Noted | None:
+        """All that is noted; None if there is no file, or an empty one."""
         try:
-            lines = self.path.read_bytes().split(b"\n")
+            lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
             return None
-        heads = [self._parse(line)[0] for line in lines if len(line) == LINE - 1]
-        return heads or None
+        parsed = [_parse(line) for line in lines if line]
+        heads = [line[0] for line in parsed if line is not None]
+        return Noted(heads, len(parsed) - len(heads)) if parsed else None
 
     def last(self) -> Head | None:
-        """The latest noted head."""
+        """The latest noted head, if it can be read."""
         try:
             with self._open() as handle:
-                size = os.fstat(handle).st_size // LINE * LINE
-                return self._parse(os.pread(handle, LINE - 1, size - LINE))[0] if size else None
+                line = self._line(handle, os.fstat(handle).st_size)
+                return line[0] if line else None
         except FileNotFoundError:
             return None
 
     def note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
         """Note a head that was just written; `hash_at` tells what the log holds at a sequence number. An earlier line is
-        replaced only if the log still holds it: otherwise it stays, as evidence."""
+        replaced only if it can be read and the log still holds it: otherwise it stays, as evidence."""
+        line = f"{head.seq:020d} {head.hash} {time.time_ns() // 1000:020d}\n".encode()
         with self._open() as handle:
-            size = os.fstat(handle).st_size // LINE * LINE
-            offset = size
-            if size:
-                last, _ = self._parse(os.pread(handle, LINE - 1, size - LINE))
-                if last.seq >= head.seq:
+            offset = size = os.fstat(handle).st_size
+            last = self._line(handle, size)
+            if last is None and size:
+                line = b"\n" + line
+            elif last is not None:
+                if last[0].seq >= head.seq:
                     return  # another process has noted a later head, or the log was cut
-                if self._minute_runs(handle, size) and hash_at(last.seq) == last.hash:
+                if self._minute_runs(handle, size) and hash_at(last[0].seq) == last[0].hash:
                     offset = size - LINE
-            os.pwrite(handle, f"{head.seq:020d} {head.hash} {time.time_ns() // 1000:020d}\n".encode(), offset)
+            os.pwrite(handle, line, offset)
+
+    @staticmethod
+    def _line(handle: int, end: int) -> tuple[Head, float] | None:
+        """The line that ends at an offset, if there is one that can be read."""
+        return _parse(os.pread(handle, LINE - 1, end - LINE)) if end >= LINE else None
 
     def _minute_runs(self, handle: int, size: int) -> bool:
         """Whether the last line may still move: the one before it stands for the minute that went before."""
-        if size < 2 * LINE:
-            return False
-        _, stood_at = self._parse(os.pread(handle, LINE - 1, size - 2 * LINE))
-        return stood_at > time.time() - KEEP_SECONDS
+        before = self._line(handle, size - LINE)
+        return before is not None and before[1] > time.time() - KEEP_SECONDS
 
     def _open(self) -> "_Handle":
         return _Handle(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
 
-    @staticmethod
-    def _parse(line: bytes) -> tuple[Head, float]:
-        seq, digest, at = line.split(b" ")
-        return Head(int(seq), digest.decode()), int(at) / 1e6
+
+def _parse(line: bytes) -> tuple[Head, float] | None:
+    found = _LINE.match(line)
+    return (Head(int(found[1]), found[2].decode()), int(found[3]) / 1e6) if found else None
 
 
 class _Handle:

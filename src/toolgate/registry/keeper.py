@@ -1,0 +1,188 @@
+"""Keeps the catalog and its record in the store in step: tools that were registered go onto the record, flags and dynamic
+tools that are on it come into the catalog, also when another process put them there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import orjson
+
+from toolgate.errors import DefinitionError, StoreError
+from toolgate.model import Actor, Entry
+from toolgate.registry.catalog import Catalog, Problem
+from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.registry.tokens import count_tokens, definition_text, is_exact
+from toolgate.store import catalog as table
+from toolgate.store.database import Store
+
+POLL_SECONDS = 1.0
+"""How often another process's changes are looked for."""
+
+logger = logging.getLogger("toolgate")
+
+
+class Keeper:
+    """One for each App. `use_flags` is told what the store says whenever that has changed."""
+
+    def __init__(self, store: Store, catalog: Catalog, rules: Rules, use_flags: Callable[[table.Flags], None]) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._rules = rules
+        self._use_flags = use_flags
+        self._unsaved: dict[str, Entry] = {}
+        self._one_save = asyncio.Lock()
+        self._saving: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._epoch = 0
+
+    # -- life
+
+    async def start(self) -> None:
+        await self.save()
+        await self.refresh()
+        self._polling = asyncio.create_task(self._poll())
+
+    async def stop(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            self._polling = None
+
+    # -- onto the record
+
+    def remember(self, entry: Entry) -> None:
+        """Put a tool on record, soon."""
+        self._unsaved[entry.name] = entry
+        if self._polling is not None and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save_soon())
+
+    async def _save_soon(self) -> None:
+        await asyncio.sleep(0)
+        try:
+            await self.save()
+        except StoreError as error:
+            logger.warning("tools could not be put on record yet: %s", error)
+
+    async def save(self) -> None:
+        """Put registered tools on record, with what they cost a model to read; those that have not changed are let be."""
+        async with self._one_save:
+            if not self._unsaved:
+                return
+            unsaved, self._unsaved = self._unsaved, {}
+            try:
+                known = await self._store.read(table.known_tools())
+                changed = [entry for name, entry in unsaved.items() if not _on_record(entry, known.get(name))]
+                if changed:
+                    await self._store.transact(table.seed([_row(entry) for entry in changed]))
+            except BaseException:
+                self._unsaved = unsaved | self._unsaved
+                raise
+
+    async def switch(
+        self, entry: Entry, enabled: bool | None, *, tenant: str | None, persona: str | None, reason: str | None, by: str
+    ) -> None:
+        """Set a flag of a tool for everybody, a tenant or a persona; None takes it away again."""
+        await self.save()
+        if tenant is not None:
+            await self._store.transact(table.set_tenant_flags([(tenant, entry.name, enabled)]))
+        elif persona is not None:
+            await self._store.transact(table.set_persona_restriction(persona, entry.name, enabled is not False, reason))
+        elif enabled is None:
+            await self._store.transact(table.set_enabled(entry.name, entry.tool.enabled, None))
+        else:
+            await self._store.transact(table.set_enabled(entry.name, enabled, by))
+        await self.refresh()
+
+    async def switch_many(self, flags: Iterable[tuple[str, str, bool | None]]) -> None:
+        """Flags of tenants: (tenant, tool, enabled)."""
+        await self.save()
+        await self._store.transact(table.set_tenant_flags(flags))
+        await self.refresh()
+
+    async def allow_adding(self, persona: str, allowed: bool) -> None:
+        await self._store.transact(table.set_can_add_tools(persona, allowed))
+        await self.refresh()
+
+    async def add_dynamic(self, entry: Entry, actor: Actor) -> None:
+        """Put a tool that was registered at run time into the catalog and on record, or into neither."""
+        tool = entry.tool
+        self._catalog.add(entry)
+        row = table.DynamicRow(
+            tool.name, actor.tenant, actor.persona, tool.kind, tool.target,
+            orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), tool.enabled,
+        )  # fmt: skip
+        try:
+            self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
+            await self.save()
+            await self._store.transact(table.add_dynamic(row))
+        except StoreError:
+            self._catalog.remove(tool.name, actor.tenant)
+            raise
+        await self.refresh()
+
+    # -- from the record
+
+    async def refresh(self) -> None:
+        """Take over what the store says now."""
+        flags, dynamic = await self._store.read(table.all_of_it())
+        if flags.epoch < self._epoch:
+            return  # another refresh has overtaken this one
+        self._epoch = flags.epoch
+        self._use_dynamic([row for row in dynamic if row.enabled])
+        self._use_flags(flags)
+        self._catalog.use_flags(flags)
+
+    def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
+        known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}
+        for row in rows:
+            if (row.tenant, row.name) not in known:
+                try:
+                    self._catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
+                except (DefinitionError, ValueError) as error:
+                    self._catalog.note(Problem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
+        for tenant, name in known - {(row.tenant, row.name) for row in rows}:
+            self._catalog.remove(name, tenant)
+
+    async def _poll(self) -> None:
+        """See what other processes change."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                if await self._store.read(table.epoch()) != self._epoch:
+                    await self.refresh()
+            except StoreError as error:
+                logger.warning("flags could not be read: %s", error)
+
+    async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:
+        """What definitions cost a model to read: as it is on record, or counted now."""
+        await self.save()
+        known = await self._store.read(table.known_tools())
+        costs = {}
+        for entry in entries:
+            fingerprint, tokens = known.get(entry.name, ("", None))
+            if tokens is None or fingerprint != entry.fingerprint:
+                tokens = count_tokens(definition_text(entry.tool))
+            costs[entry.name] = tokens
+        return costs
+
+
+def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
+    """Whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
+    return known is not None and known[0] == entry.fingerprint and (known[1] is not None or not is_exact())
+
+
+def _row(entry: Entry) -> table.CatalogRow:
+    tool = entry.tool
+    return table.CatalogRow(
+        name=tool.name,
+        enabled=tool.enabled,
+        description=tool.description,
+        params=orjson.dumps(tool.input_schema).decode(),
+        source=tool.source,
+        version=tool.version,
+        tier=entry.tier,
+        category=tool.category,
+        definition=tool.model_dump_json(),
+        fingerprint=entry.fingerprint,
+        token_cost=count_tokens(definition_text(tool)) if is_exact() else None,
+    )
