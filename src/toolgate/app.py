@@ -82,7 +82,7 @@ class App:
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
             settings.enforcement.enforced_tools,
-            self.guard.may_view,
+            self.guard.hidden_from,
         )
         self._keeper = Keeper(self.store, self.catalog, self._rules, self._use_flags)
         self.local = LocalRunner(limits.threads)

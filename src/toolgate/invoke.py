@@ -20,7 +20,7 @@ from typing import Any
 from toolgate.approval.consent import Consent
 from toolgate.cache import ResultCache
 from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
-from toolgate.errors import CODES, CallError, Denied, Failed, Pending, call_error
+from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error
 from toolgate.execute.run import Execution
 from toolgate.hooks import HookSet, Stages
 from toolgate.idempotency import Idempotency
@@ -190,7 +190,7 @@ class Pipeline:
         try:
             if on.will_audit:
                 await on.will_audit(ctx)
-            on_disk = self.ledger.end(ctx, outcome, self._hook_errors(ctx))
+            on_disk = self.ledger.end(ctx, outcome, self._hook_errors(ctx) if ctx.hooked else ())
             if on_disk is not None:
                 outcome = ctx.outcome = await on_disk
             if on.did_audit:
@@ -206,7 +206,8 @@ class Pipeline:
                 await on.did_release_quota(ctx)
             if on.will_finalize_invoke:
                 await on.will_finalize_invoke(ctx)
-            self._log_hook_errors(ctx)
+            if ctx.hooked:
+                self._log_hook_errors(ctx)
         return outcome
 
     # -- parts of the line that not every call has
@@ -250,8 +251,6 @@ class Pipeline:
 
     def _hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
         """What went wrong in hooks once the call was decided, fit to be recorded."""
-        if not ctx.hooked:
-            return ()
         return tuple({**trouble, "error": self.redactor.text(trouble["error"], ctx.injected)} for trouble in ctx.hook_errors)
 
     def _log_hook_errors(self, ctx: InvokeContext) -> None:
@@ -281,6 +280,12 @@ class Pipeline:
             return error
         if isinstance(error, Control):
             return _chosen(error)
+        if isinstance(error, StoreError):
+            return Failed(
+                "UNEXPECTED_ERROR",
+                f"The audit log can't be written, so the call was not run: {error.message}",
+                suggestion="`toolgate doctor` shows what is wrong with the store.",
+            )
         trace = "".join(traceback.format_exception(error))
         logger.error("unexpected error in a call: %s", self.redactor.text(trace, ctx.injected))
         return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")

@@ -21,6 +21,12 @@ from toolgate.model import ErrorInfo
 MASK = "[REDACTED]"
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
+PROSE = 300
+"""Texts up to this long are first looked at word by word."""
+MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
+"""What stands before a credential that may itself be short."""
+MOST_KEYS = 10_000
+"""Names of fields that are kept in mind."""
 MOST_PASSES = 10
 """What is masked may have hidden where the next secret begins."""
 
@@ -93,6 +99,8 @@ class Redactor:
         self._more = frozenset(key.lower() for key in more_keys)
         self._scan = scan
         self._sensitive: dict[str, int] = {}
+        self._plain_keys: set[str] = set()
+        """Names that hold no secret themselves."""
         self._scanner: Any = None
         self._scanner_lock = threading.Lock()
 
@@ -108,15 +116,17 @@ class Redactor:
         kind = type(value)
         if kind is dict:
             for key, part in value.items():
-                if len(key) >= SHORTEST:
+                if len(key) >= SHORTEST and key not in self._plain_keys:
                     return False
                 part_kind = type(part)
                 if part_kind is int or part_kind is bool or part is None or part_kind is float:
                     continue
-                if part_kind is not str or len(part) >= SHORTEST or self._rank(key):
+                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST and _may_hold_secrets(part)):
                     return False
             return True
-        return kind is int or kind is bool or value is None or kind is float or (kind is str and len(value) < SHORTEST)
+        if kind is str:
+            return len(value) < SHORTEST or not _may_hold_secrets(value)
+        return kind is int or kind is bool or value is None or kind is float
 
     def mask(self, value: Any, public: frozenset[str] = frozenset(), known: tuple[str, ...] = ()) -> Any:
         """The value with secrets masked; the same object if there are none."""
@@ -132,10 +142,16 @@ class Redactor:
     def _mask_fields(self, value: dict[Any, Any], public: frozenset[str], known: tuple[str, ...]) -> dict[Any, Any]:
         masked, changed = {}, False
         for key, part in value.items():
-            name = self.text(key, known) if isinstance(key, str) else key
+            name = self._name(key, known) if isinstance(key, str) else key
             new = masked[name] = self._field(key, part, public, known)
             changed = changed or name is not key or new is not part
         return masked if changed else value
+
+    def _name(self, key: str, known: tuple[str, ...]) -> str:
+        name = self.text(key, known)
+        if name is key and len(key) <= 64 and len(self._plain_keys) < MOST_KEYS:
+            self._plain_keys.add(key)
+        return name
 
     def _field(self, key: Any, part: Any, public: frozenset[str], known: tuple[str, ...]) -> Any:
         rank = 0 if key in public else self._rank(key)
@@ -150,7 +166,9 @@ class Redactor:
         if known:
             text = _without(known, text)
         for _ in range(MOST_PASSES):
-            masked = text if len(text) < SHORTEST else self._masked_once(text)
+            if len(text) < SHORTEST or not _may_hold_secrets(text):
+                break
+            masked = self._masked_once(text)
             if masked == text:
                 break
             text = masked
@@ -187,7 +205,7 @@ class Redactor:
         rank = self._sensitive.get(key)
         if rank is None:
             rank = self._judge(key)
-            if len(self._sensitive) < 10_000 and len(key) <= 200:
+            if len(self._sensitive) < MOST_KEYS and len(key) <= 200:
                 self._sensitive[key] = rank
         return rank
 
@@ -247,6 +265,17 @@ class Redactor:
                 else:
                     self._scanner = Scanner(redact=False)
         return self._scanner or None
+
+
+def _may_hold_secrets(text: str) -> bool:
+    """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
+    characters, or one of MARKS."""
+    if len(text) > PROSE:
+        return True
+    for word in text.split():
+        if len(word) >= SHORTEST:
+            return True
+    return any(mark in text for mark in MARKS)
 
 
 def _masked(found: re.Match[str]) -> str:

@@ -254,3 +254,34 @@ def test_without_kingfisher_the_known_forms_are_still_masked() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == f"{MASK} and abcdefghijklmnop0123456789\n"
+
+
+PIECES = [
+    "the quick brown fox",
+    "ghp_" + "a1B2" * 6,
+    "sk-ant-" + "x9" * 12,
+    "https://u:pw@h",
+    "a://:p@h",
+    "Bearer abc123def456",
+]
+PIECES += [
+    "xoxb-1234567890",
+    "?token=12345678",
+    "Authorization: Basic abcdef=",
+    "AKIA" + "A1" * 8,
+    "eyJabcdefgh1.eyJabcdefgh2",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=20), max_size=6), st.sampled_from([" ", "", "\n", ","]))
+def test_the_quick_look_at_short_texts_changes_no_answer(pieces: list[str], between: str) -> None:
+    text = between.join(pieces)
+    quick, slow = Redactor(scan=False), Redactor(scan=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolgate.redact.PROSE", -1)
+        expected = slow.text(text)
+    assert quick.text(text) == expected
+    if quick.is_harmless(text):
+        assert expected == text
+    if quick.is_harmless({"note": text}):
+        assert expected == text

@@ -51,13 +51,19 @@ class LocalRunner:
 
     async def _as_task(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
         """A task of its own, so that a tool which ignores its cancellation can be left behind."""
-        task = asyncio.ensure_future(_guarded(work))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(_guarded(work))
+        task.add_done_callback(lambda _task: _end(ended))
+        timer = loop.call_later(timeout, _end, ended)
         try:
-            done, _ = await asyncio.wait((task,), timeout=timeout)
+            await ended
         except asyncio.CancelledError:
             await self._stop(task)
             raise
-        if not done:
+        finally:
+            timer.cancel()
+        if not task.done():
             await self._stop(task)
             raise TimedOut(message=f"The tool did not finish within {timeout:g} s.")
         if task.cancelled():
@@ -137,6 +143,11 @@ async def _guarded(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException |
         raise
     except BaseException as error:
         return None, error
+
+
+def _end(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _call(method: Any, *arguments: Any) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed, StoreError
+from toolgate.errors import StoreError
 from toolgate.model import Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.store.database import Row, Store
 
@@ -165,22 +165,13 @@ class Ledger:
         self._store = store
 
     def start(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
-        """Record that the call starts; gives what to await before its effect, if it has to wait."""
+        """Record that the call starts; gives what to await before its effect, if it has to wait. Raises, or lets the awaited
+        raise, StoreError: then the tool must not run."""
         record = ctx.start = Start(ctx.at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
         store = self._store
         if entry.tier != "read_only":
-            return self._start_durably(ctx, record)
-        try:
-            crowded = store.append(record)
-        except StoreError as error:
-            raise _not_run(ctx, error) from error
-        return store.room() if crowded else None
-
-    async def _start_durably(self, ctx: InvokeContext, record: Start) -> None:
-        try:
-            await self._store.append_durably(record)
-        except StoreError as error:
-            raise _not_run(ctx, error) from error
+            return store.append_durably(record)
+        return store.room() if store.append(record) else None
 
     def end(
         self, ctx: InvokeContext, outcome: Outcome, hook_errors: tuple[dict[str, str], ...] = ()
@@ -199,15 +190,15 @@ class Ledger:
             try:
                 self._store.append(record)
             except StoreError as error:
-                return _given(_unrecorded(outcome, error, ran=start is not None))
+                return _given(_unrecorded(outcome, error, ran=ctx.attempts > 0))
             return None
-        return self._end_durably(outcome, record)
+        return self._end_durably(outcome, record, ran=ctx.attempts > 0)
 
-    async def _end_durably(self, outcome: Outcome, record: End) -> Outcome:
+    async def _end_durably(self, outcome: Outcome, record: End, *, ran: bool) -> Outcome:
         try:
             await self._store.append_durably(record)
         except StoreError as error:
-            return _unrecorded(outcome, error, ran=True)
+            return _unrecorded(outcome, error, ran=ran)
         return outcome
 
     async def act(self, action: str, actor: Actor, tool: str, details: dict[str, Any], *, at: int, id: str) -> None:
@@ -218,17 +209,12 @@ async def _given(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _not_run(ctx: InvokeContext, error: StoreError) -> Failed:
-    ctx.start = None
-    return Failed(
-        "UNEXPECTED_ERROR",
-        f"The audit log can't be written, so the call was not run: {error.message}",
-        suggestion="`toolgate doctor` shows what is wrong with the store.",
-    )
-
-
 def _unrecorded(outcome: Outcome, error: StoreError, *, ran: bool) -> Outcome:
-    what = "The tool ran, but its end could not be recorded" if ran else "The call could not be recorded"
+    what = (
+        "The tool ran, but its end could not be recorded"
+        if ran
+        else "The audit log can't be written, so the call was not run"
+    )
     info = ErrorInfo(
         "OUTCOME_UNKNOWN" if ran else "UNEXPECTED_ERROR",
         f"{what}: {error.message}",

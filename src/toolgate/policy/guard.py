@@ -4,7 +4,7 @@ Every answer has its reason. What is asked: tool.view (may this actor know of th
 tool.enable (may it add one).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from toolgate.model import Actor, Decision
@@ -38,6 +38,10 @@ class Guard:
         if persona is not None and self._can_add.get(persona) is True:
             return Decision(True, f"persona {persona} may add tools")
         return Decision(False, f"persona {persona} was not given the right to add tools")
+
+    def hidden_from(self, actor: Actor) -> Collection[str]:
+        """All tools that an actor may not view, at once."""
+        return self._denied.get(actor.persona, {}) if actor.persona is not None else ()
 
     def may_view(self, actor: Actor, tool: str) -> bool:
         return self.decide(actor, "tool.view", tool).allow

@@ -5,7 +5,7 @@ but enabled or not; whether a persona may is `policy`'s.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -39,14 +39,16 @@ class Catalog:
         self,
         settings: Mapping[str, bool] | None = None,
         enforced: Iterable[str] = (),
-        may_view: Callable[[Actor, str], bool] = lambda _actor, _tool: True,
+        hidden_from: Callable[[Actor], Collection[str]] = lambda _actor: (),
     ) -> None:
         self._settings = dict(settings or {})
         self._enforced = frozenset(enforced)
-        self._may_view = may_view
+        self._hidden_from = hidden_from
         self._entries: dict[str, Entry] = {}
-        self._by_name: list[Entry] = []
-        """The entries in the order of their names; empty if that must be found again."""
+        self._by_name: list[tuple[str, Tool]] = []
+        """Names and tools in order; empty if that must be found again."""
+        self._seeded_off: set[str] = set()
+        """Tools whose own definition says that they are off."""
         self._dynamic: dict[str, dict[str, Entry]] = {}
         self._flags: FlagData | None = None
         self._off: set[str] = set()
@@ -68,10 +70,12 @@ class Catalog:
                 raise _taken(taken, tool.name)
             self.note(Problem(origin(taken), str(_taken(entry, tool.name))))
         holder[tool.name] = entry
-        self._by_name = []
         if tool.tenant:
             self._dynamic[tool.tenant] = holder
-        self._switch(tool.name)
+        else:
+            self._by_name = []
+            (self._seeded_off.discard if tool.enabled else self._seeded_off.add)(tool.name)
+        self._switch((tool.name,))
         self._forget()
 
     def note(self, problem: Problem) -> None:
@@ -82,7 +86,9 @@ class Catalog:
     def remove(self, name: str, tenant: str | None = None) -> None:
         holder = self._dynamic.get(tenant, {}) if tenant else self._entries
         holder.pop(name, None)
-        self._by_name = []
+        if not tenant:
+            self._by_name = []
+            self._seeded_off.discard(name)
         if tenant and not holder:
             self._dynamic.pop(tenant, None)
         self._forget()
@@ -90,23 +96,20 @@ class Catalog:
     def use_flags(self, flags: FlagData) -> None:
         """Take what the store says now."""
         self._flags = flags
-        self._off.clear()
-        for holder in (self._entries, *self._dynamic.values()):
-            for name in holder:
-                self._switch(name)
+        self._off = set(self._seeded_off)
+        self._switch({*self._settings, *flags.operator, *self._seeded_off})
         self._forget()
 
-    def _switch(self, name: str) -> None:
+    def _switch(self, names: Iterable[str]) -> None:
         """Settings beat the seed, the store beats settings, and what an organisation enforces beats all."""
-        entry = self._entries.get(name)
-        on = entry.tool.enabled if entry else True
-        on = self._settings.get(name, on)
-        if self._flags is not None:
-            on = self._flags.operator.get(name, on)
-        if on or name in self._enforced:
-            self._off.discard(name)
-        else:
-            self._off.add(name)
+        for name in names:
+            on = self._settings.get(name, name not in self._seeded_off)
+            if self._flags is not None:
+                on = self._flags.operator.get(name, on)
+            if on or name in self._enforced:
+                self._off.discard(name)
+            else:
+                self._off.add(name)
 
     def _forget(self) -> None:
         self._permitted.clear()
@@ -174,13 +177,20 @@ class Catalog:
 
     def _list(self, actor: Actor) -> list[Tool]:
         if not self._by_name:
-            self._by_name = sorted(self._entries.values(), key=attrgetter("name"))
-        held = self._by_name
-        own = [entry for name, entry in self._dynamic.get(actor.tenant, {}).items() if name not in self._entries]
+            self._by_name = [(name, self._entries[name].tool) for name in sorted(self._entries)]
+        hidden = {*self._off_for(actor.tenant), *self._hidden_from(actor)}
+        seen = [tool for name, tool in self._by_name if name not in hidden]
+        own = self._dynamic.get(actor.tenant)
         if own:
-            held = sorted([*held, *own], key=attrgetter("name"))
-        may_view, why_off, tenant = self._may_view, self.why_off, actor.tenant
-        return [entry.tool for entry in held if why_off(entry, tenant) is None and may_view(actor, entry.name)]
+            seen += [entry.tool for name, entry in own.items() if name not in hidden and name not in self._entries]
+            seen.sort(key=attrgetter("name"))
+        return seen
+
+    def _off_for(self, tenant: str) -> set[str]:
+        """What `why_off` says, for all tools of a tenant at once."""
+        flags = self._flags.tenants.get(tenant, {}) if self._flags is not None else {}
+        counting = {name: on for name, on in flags.items() if name not in self._enforced}
+        return {name for name in self._off if not counting.get(name)} | {name for name, on in counting.items() if not on}
 
 
 def origin(entry: Entry) -> str:

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -173,7 +174,8 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
         return DefinitionError(tool.name, [Fault(".".join(part for part in (field, path) if part), message)])
 
     try:
-        if len(orjson.dumps(schema)) > MAX_SCHEMA_BYTES:
+        text = orjson.dumps(schema)
+        if len(text) > MAX_SCHEMA_BYTES:
             raise refuse("", f"a schema may have {MAX_SCHEMA_BYTES:,} bytes at most")
     except orjson.JSONEncodeError as error:
         raise refuse("", f"the schema is not JSON: {error}") from error
@@ -182,12 +184,19 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
     if schema.get("$schema", DRAFTS[0]) not in DRAFTS:  # before `meta` sees it, which would fetch it
         raise refuse("$schema", f"{schema['$schema']!r} is no known draft of JSON Schema")
     try:
-        jsonschema_rs.meta.validate(schema)
-        validator: Validator = jsonschema_rs.validator_for(schema, validate_formats=True, offline=True)
+        return _validator(text)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         words = getattr(error, "message", str(error)).split("\n", 1)[0]
         path = list(getattr(error, "instance_path", None) or ()) or _reference_in(schema, words) or []
         raise refuse(".".join(str(part) for part in path), words) from error
+
+
+@lru_cache(maxsize=4096)
+def _validator(schema: bytes) -> Validator:
+    """A schema, compiled. Tools with the very same schema share it."""
+    read = orjson.loads(schema)
+    jsonschema_rs.meta.validate(read)
+    validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
     return validator
 
 

@@ -63,7 +63,7 @@ CREATE TABLE catalog_epoch (
 INSERT INTO catalog_epoch (id, value) VALUES (1, 1);
 
 CREATE TABLE audit_log (
-    seq      BIGINT PRIMARY KEY,
+    seq      @bigint PRIMARY KEY,
     at       BIGINT NOT NULL,                     -- microseconds since 1970
     kind     TEXT NOT NULL,                       -- start, end, or the name of an administrative action
     call_id  TEXT NOT NULL,
@@ -74,8 +74,8 @@ CREATE TABLE audit_log (
     hash     TEXT NOT NULL                        -- of the row before and this one: see chain.py
 );
 CREATE INDEX audit_log_call ON audit_log (call_id);
-CREATE INDEX audit_log_tool ON audit_log (tool, at);
-CREATE INDEX audit_log_tenant ON audit_log (tenant, at);
+CREATE INDEX audit_log_tool ON audit_log (tool, seq);
+CREATE INDEX audit_log_tenant ON audit_log (tenant, seq);
 
 -- Document D's tool_execution_log is what the end records say, seen through its columns.
 CREATE VIEW tool_execution_log AS
