@@ -14,6 +14,7 @@ import asyncio
 import logging
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter, time_ns
 from typing import Any
 
@@ -35,6 +36,9 @@ from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, not_found, printable
 from toolgate.secrets import Secrets
+
+LONG_TO_MASK = 100_000
+"""Bytes of output from which on secrets are looked for off the event loop."""
 
 logger = logging.getLogger("toolgate")
 
@@ -170,11 +174,11 @@ class Pipeline:
         """Make the output fit to be given out: as promised, without secrets, not too long."""
         if on.will_validate_output:
             await on.will_validate_output(ctx)
-        self.outputs.validate(ctx, entry)
+        size = self.outputs.validate(ctx, entry)
         if on.will_redact_output:
             await on.will_redact_output(ctx)
         if ctx.injected or not self.redactor.is_harmless(ctx.result):
-            await self._mask_result(ctx, entry)
+            await self._mask_result(ctx, entry, size)
         if on.will_transform_output:
             await on.will_transform_output(ctx)
         whole = self.outputs.too_long(ctx)
@@ -241,10 +245,11 @@ class Pipeline:
             await self.redactor.prepare(ctx.arguments)
         ctx.recorded = self.redactor.arguments(ctx.canonical, ctx.arguments, entry.public_input)
 
-    async def _mask_result(self, ctx: InvokeContext, entry: Entry) -> None:
+    async def _mask_result(self, ctx: InvokeContext, entry: Entry, size: int) -> None:
         if not self.redactor.ready:
             await self.redactor.prepare(ctx.result)
-        masked = self.redactor.mask(ctx.result, entry.public_output, ctx.injected)
+        mask = partial(self.redactor.mask, ctx.result, entry.public_output, ctx.injected)
+        masked = await asyncio.to_thread(mask) if size > LONG_TO_MASK else mask()
         if masked is not ctx.result:
             ctx.output = masked
             ctx.redacted = True

@@ -35,19 +35,21 @@ class Outputs:
         self._surely_small = min(most_string, most_items * 2, most_bytes)
         """JSON shorter than this can hold neither a string nor a list that is too long."""
 
-    def validate(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Make the output plain JSON values, and check them against what the tool promised."""
-        output = ctx.result
+    def validate(self, ctx: InvokeContext, entry: Entry) -> int:
+        """Make the output plain JSON values, and check them against what the tool promised. Gives its size in bytes."""
+        output, size = ctx.result, 0
         if type(output) not in SCALARS:
-            ctx.result = output = self._plain(output)
+            output, size = self._plain(output)
+            ctx.result = output
         elif type(output) is int and not -(2**63) <= output < 2**64:
             raise _invalid(Wrong("", "is an integer of more than 64 bits; return it as text"))
         if entry.check_output is not None and not entry.check_output.is_valid(output):
             text = orjson.dumps(output)
             every = len(text) <= MANY_BYTES and text.count(b",") <= MANY_VALUES
             raise _invalid(*schema_faults(entry.check_output, output, every=every))
+        return size
 
-    def _plain(self, output: Any) -> Any:
+    def _plain(self, output: Any) -> tuple[Any, int]:
         try:
             text = orjson.dumps(output, option=STRICT)
             plain = output
@@ -61,7 +63,7 @@ class Outputs:
             where = find_nan(output)
             if where is not None:
                 raise _invalid(Wrong(where, NOT_A_NUMBER))
-        return plain
+        return plain, len(text)
 
     def too_long(self, ctx: InvokeContext) -> bytes | None:
         """The whole output as JSON if any of it is over a limit, else None."""

@@ -190,7 +190,7 @@ async def test_a_tool_that_returns_a_cycle_or_floods_gives_a_clean_outcome() -> 
     @tool(tier="read_only")
     async def flood() -> Any:
         """Far too much."""
-        return {"rows": ["x" * 50_000] * 2_000}
+        return {"rows": ["x" * 50_000] * 400}
 
     outcome = await outcome_of(cycle)
     assert outcome.error is not None
@@ -199,6 +199,24 @@ async def test_a_tool_that_returns_a_cycle_or_floods_gives_a_clean_outcome() -> 
     assert flooded.status == "success"
     assert flooded.artifact is not None
     assert len(flooded.to_json()) < 1_100_000
+
+
+@pytest.mark.requirement("PIPE-6")
+async def test_a_flood_does_not_stop_the_event_loop() -> None:
+    @tool(tier="read_only")
+    async def flood() -> Any:
+        """Too much."""
+        return {"rows": ["key1 = value2 " * 400] * 2_000}
+
+    async with memory_app() as app:
+        app.register(flood)
+        pending = asyncio.ensure_future(app.invoke("flood"))
+        ticks = 0
+        while not pending.done():
+            await asyncio.sleep(0.001)
+            ticks += 1
+        assert (await pending).artifact is not None
+    assert ticks > 3
 
 
 @pytest.mark.requirement("PIPE-6")

@@ -24,6 +24,9 @@ from toolgate.registry.declare import declared
 MAX_NAME = 64
 INNERMOST = -1_000_000_000
 MAX_SCHEMA_BYTES = 262_144
+NO_DEFAULTS: dict[str, Any] = {}
+FREE = 0.0
+"""Shared by all entries without defaults or cost: with 100,000 tools, an object less to fetch is time."""
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -117,7 +120,7 @@ def compile_entry(
         auth=tool.requires_auth,
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
-        fixed_cost=float(tool.cost.fixed),
+        fixed_cost=float(tool.cost.fixed) or FREE,
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks,
     )
@@ -220,7 +223,7 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule}
+    return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule} or NO_DEFAULTS
 
 
 def _whole(rule: Mapping[str, Any]) -> bool:
