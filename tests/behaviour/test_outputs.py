@@ -232,6 +232,7 @@ async def test_what_is_given_out_is_within_the_limits_and_the_beginning_of_the_w
 ) -> None:
     app, runner = small
     runner.value = value
+    value = app.redactor.mask(value)  # Hypothesis thinks of names such as "Token"
     outcome = await app.invoke("gives")
     assert outcome.ok
     assert len(orjson.dumps(outcome.output)) <= 1024
