@@ -9,8 +9,8 @@ from hypothesis import settings
 
 from tests.servers import Postgres, postgres
 
-# A shared machine's clock proves nothing about an example. CI takes the same examples each time, so that what it says is about
-# the change; whoever works on it takes new ones.
+# A shared machine's clock proves nothing about an example. CI takes the same examples each time, so that what it says is
+# about the change; whoever works on it takes new ones.
 settings.register_profile("toolgate", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("toolgate")
 

@@ -216,3 +216,19 @@ async def test_no_effect_without_a_log(tmp_path: Path) -> None:
         connection.close()
         assert (await app.invoke("count")).ok
         assert effects == [1, 1]
+
+
+@pytest.mark.requirement("AUD-2", "AUD-3")
+async def test_a_head_that_can_not_be_noted_costs_no_record_and_writes_none_twice(app: App, tmp_path: Path) -> None:
+    await app.invoke("put", {"what": 1})
+    head = tmp_path / "home" / "audit.head"
+    head.unlink()
+    head.mkdir()
+    for number in range(5):
+        assert (await app.invoke("put", {"what": number})).ok
+        assert (await app.invoke("look", {"where": "there"})).ok
+    head.rmdir()
+    assert (await app.invoke("put", {"what": 2})).ok
+    rows = await rows_of(app)
+    assert len(rows) == len({(row["call_id"], row["kind"]) for row in rows}) == 24
+    assert (await app.verify_audit()).ok

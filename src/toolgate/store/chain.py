@@ -5,6 +5,7 @@ chain that is whole but short; it shows because the head (sequence and hash) is 
 file: the backends call it, `verify` is given rows.
 """
 
+import logging
 import os
 import re
 import time
@@ -21,6 +22,8 @@ try:
     import fcntl
 except ImportError:  # Windows: one process at a time writes there
     fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("toolgate.store")
 
 GENESIS = "0" * 64
 LINE = 20 + 1 + 64 + 1 + 20 + 1
@@ -119,6 +122,8 @@ class HeadFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.trouble: str | None = None
+        """Why the head could not be noted, the last time."""
 
     def read(self) -> Noted | None:
         """All that is noted; None if there is no file, or an empty one."""
@@ -139,6 +144,16 @@ class HeadFile:
         except FileNotFoundError:
             return None
 
+    def try_to_note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
+        """Note a head; what is in the log stays in the log if that fails, so it is only said."""
+        try:
+            self.note(head, hash_at)
+            self.trouble = None
+        except OSError as error:
+            if self.trouble is None:
+                logger.error("the head of the audit log can't be noted in %s: %s", self.path, error)
+            self.trouble = str(error)
+
     def note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
         """Note a head that was just written; `hash_at` tells what the log holds at a sequence number. An earlier line is
         replaced only if it can be read and the log still holds it: otherwise it stays, as evidence."""
@@ -153,12 +168,16 @@ class HeadFile:
                     return  # another process has noted a later head, or the log was cut
                 if self._minute_runs(handle, size) and hash_at(last[0].seq) == last[0].hash:
                     offset = size - LINE
-            os.pwrite(handle, line, offset)
+            os.lseek(handle, offset, os.SEEK_SET)
+            os.write(handle, line)
 
     @staticmethod
     def _line(handle: int, end: int) -> tuple[Head, float] | None:
         """The line that ends at an offset, if there is one that can be read."""
-        return _parse(os.pread(handle, LINE - 1, end - LINE)) if end >= LINE else None
+        if end < LINE:
+            return None
+        os.lseek(handle, end - LINE, os.SEEK_SET)
+        return _parse(os.read(handle, LINE - 1))
 
     def _minute_runs(self, handle: int, size: int) -> bool:
         """Whether the last line may still move: the one before it stands for the minute that went before."""

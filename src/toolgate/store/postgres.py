@@ -114,15 +114,20 @@ class PostgresStore:
                 linked.append(link(head, row))
                 head = Head(linked[-1][0], linked[-1][-1])
             await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
+            known = await self._noted_before()
         if self._head_file is not None:
-            await self._note(self._head_file, head)
+            self._head_file.try_to_note(head, known.get)
         return answers
 
-    async def _note(self, head_file: HeadFile, head: Head) -> None:
-        noted = head_file.last()
-        last = noted.seq if noted else 0
-        known = await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", last)
-        head_file.note(head, lambda seq: known if seq == last else None)
+    async def _noted_before(self) -> dict[int, str]:
+        """What the log holds where a head was noted last: asked within the transaction, for after it nothing may fail."""
+        try:
+            noted = self._head_file.last() if self._head_file is not None else None
+        except OSError:
+            noted = None
+        if noted is None:
+            return {}
+        return {noted.seq: await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", noted.seq)}
 
     # -- transactions
 

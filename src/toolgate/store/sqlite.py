@@ -70,16 +70,15 @@ class SqliteStore:
             connection = sqlite3.connect(
                 place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
             )
-            for pragma in PRAGMAS:
-                connection.execute(f"PRAGMA {pragma}")
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                for pragma in PRAGMAS:
+                    connection.execute(f"PRAGMA {pragma}")
+                connection.execute("BEGIN IMMEDIATE")
                 _drive(connection, migrate.upgrade(migrate.SQLITE))
+                connection.commit()
             except BaseException:
-                connection.rollback()
-                connection.close()
+                connection.close()  # which undoes what is not committed
                 raise
-            connection.commit()
         except sqlite3.DatabaseError as error:
             raise _explain(place, error) from error
         return connection
@@ -127,7 +126,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise _explain(str(self._path), error) from error
         if self._head_file is not None and head != before:
-            self._head_file.note(head, lambda seq: _hash_at(connection, seq))
+            self._head_file.try_to_note(head, lambda seq: _hash_at(connection, seq))
         return answers
 
     @staticmethod

@@ -1,0 +1,43 @@
+"""A database server that goes away and comes back."""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from toolgate import App, Outcome, tool
+
+
+@pytest.mark.requirement("AUD-3", "PIPE-6")
+async def test_calls_without_a_connection_are_refused_and_the_next_go_on(tmp_path: Path, postgres_database: str) -> None:
+    effects: list[int] = []
+
+    @tool(tier="write")
+    async def count(number: int) -> int:
+        """Has an effect."""
+        effects.append(number)
+        return number
+
+    async with App.open(home=tmp_path / "home", database_url=postgres_database) as app:
+        app.register(count)
+        assert (await app.invoke("count", {"number": 0})).ok
+        admin = await asyncpg.connect(postgres_database)
+        results: list[Outcome] = []
+        for number in range(1, 60):
+            if number in (10, 30):
+                await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            results.append(await app.invoke("count", {"number": number}))
+            await asyncio.sleep(0.01)
+        await admin.close()
+        refused = [outcome for outcome in results if not outcome.ok]
+        assert 1 <= len(refused) < 45
+        assert results[-1].ok
+        for outcome in refused:
+            assert outcome.error is not None
+            assert outcome.error.code in ("UNEXPECTED_ERROR", "OUTCOME_UNKNOWN")
+        unsure = [outcome for outcome in refused if outcome.error and outcome.error.code == "OUTCOME_UNKNOWN"]
+        succeeded = [outcome.output for outcome in results if outcome.ok]
+        assert len(effects) == 1 + len(succeeded) + len(unsure), "a refused call had its effect"
+        verdict = await app.verify_audit()
+        assert verdict.ok, verdict.faults
