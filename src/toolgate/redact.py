@@ -52,6 +52,7 @@ WEAK = frozenset({"key", "keys", "auth", "bearer", "jwt", "session", "tokens", "
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _RUN = re.compile(r"[A-Za-z0-9]{16,}")
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9_\-+=])(?=[A-Za-z_\-+=]*\d)(?=[\d_\-+=]*[A-Za-z])[A-Za-z0-9_\-+=]{20,}")
+_HAS_DIGIT = re.compile(r"\d")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z")
 
 
@@ -234,6 +235,8 @@ class Redactor:
 
     def _has_candidate(self, value: Any) -> bool:
         if isinstance(value, str):
+            if len(value) < SHORTEST or _HAS_DIGIT.search(value) is None:
+                return False
             return any(not _UUID.match(found[0]) for found in _CANDIDATE.finditer(value))
         if isinstance(value, dict):
             return any(self._has_candidate(key) or self._has_candidate(part) for key, part in value.items())

@@ -5,15 +5,14 @@ Any number of processes may share a database: an advisory lock orders their batc
 
 import asyncio
 import re
-from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
-from toolgate.store.database import Record, Transaction
-from toolgate.store.writer import Answers, Item, Waiting, Writer, row_of
+from toolgate.store.database import Transaction
+from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
 
 try:
     import asyncpg
@@ -27,7 +26,7 @@ COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "
 CONNECT_SECONDS = 10
 
 
-class PostgresStore:
+class PostgresStore(LogWriting):
     """A database on a server."""
 
     name = "postgres"
@@ -37,10 +36,9 @@ class PostgresStore:
         self._head_file = head_file
         self._connections = connections
         self._pool: Any = None
-        self._writer = Writer("postgres", self._commit)
+        super().__init__("postgres")
         self._log_loop: asyncio.AbstractEventLoop | None = None
         self._log: Any = None
-        self.append = self._writer.put
 
     # -- life
 
@@ -74,19 +72,6 @@ class PostgresStore:
 
     # -- the log
 
-    def append_durably(self, record: Record) -> Awaitable[None]:
-        return self._writer.wait_for(record)
-
-    async def flush(self) -> None:
-        await self._writer.wait_for()
-
-    @property
-    def trouble(self) -> str | None:
-        return self._writer.trouble
-
-    async def room(self) -> None:
-        await self._writer.room()
-
     def _commit(self, batch: list[Item]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread, on a loop of its own."""
         if self._log_loop is None:
@@ -94,12 +79,19 @@ class PostgresStore:
         try:
             return self._log_loop.run_until_complete(self._commit_batch(batch))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            self._log = None  # a new connection next time
+            if self._log is not None:
+                self._log.terminate()
+                self._log = None  # a new connection next time
             raise _explain(self._url, error) from error
 
     async def _commit_batch(self, batch: list[Item]) -> Answers:
         if self._log is None or self._log.is_closed():
-            self._log = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, command_timeout=60)
+            self._log = await asyncpg.connect(
+                self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=60,
+                server_settings={"synchronous_commit": "on"},  # whatever the server's default is
+            )
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
         records = [item.record if isinstance(item, Waiting) else item for item in batch]
         rows = [row_of(record) for record in records if record is not None]

@@ -5,7 +5,7 @@ Several processes may share a file: the write lock orders them, and each batch b
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
-from toolgate.store.database import Record, Rows, Transaction
-from toolgate.store.writer import Answers, Item, Waiting, Writer, row_of
+from toolgate.store.database import Rows, Transaction
+from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
 
 T = TypeVar("T")
 COLUMNS = 9
@@ -33,18 +33,17 @@ PRAGMAS = (
 )
 
 
-class SqliteStore:
+class SqliteStore(LogWriting):
     """A database in a file, or in memory if there is no path."""
 
     def __init__(self, path: Path | None, head_file: HeadFile | None = None) -> None:
         self.name = "sqlite" if path else "memory"
         self._path = path
         self._head_file = head_file
-        self._writer = Writer("sqlite", self._commit)
+        super().__init__("sqlite")
         self._reader = ThreadPoolExecutor(1, "toolgate-sqlite-read") if path else None
         self._connection: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
-        self.append = self._writer.put
 
     # -- life
 
@@ -84,19 +83,6 @@ class SqliteStore:
         return connection
 
     # -- the log
-
-    def append_durably(self, record: Record) -> Awaitable[None]:
-        return self._writer.wait_for(record)
-
-    async def flush(self) -> None:
-        await self._writer.wait_for()
-
-    @property
-    def trouble(self) -> str | None:
-        return self._writer.trouble
-
-    async def room(self) -> None:
-        await self._writer.room()
 
     def _commit(self, batch: list[Item]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread."""

@@ -8,8 +8,9 @@ the next.
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import sleep, time_ns
 from typing import Any
 
@@ -141,6 +142,32 @@ class Writer:
             queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
         if answers and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_tell, answers)
+
+
+class LogWriting(ABC):
+    """The way into the log that all stores with a writer share; each says how a batch is committed."""
+
+    def __init__(self, name: str) -> None:
+        self._writer = Writer(name, self._commit)
+        self.append = self._writer.put
+
+    @abstractmethod
+    def _commit(self, batch: list[Item]) -> Answers:
+        """Everything that waits, in one transaction. Runs in the writer's thread."""
+
+    def append_durably(self, record: Record) -> Awaitable[None]:
+        return self._writer.wait_for(record)
+
+    async def flush(self) -> None:
+        await self._writer.wait_for()
+
+    async def room(self) -> None:
+        await self._writer.room()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the log can't be written, if it can't."""
+        return self._writer.trouble
 
 
 def _tell(answers: Answers) -> None:
