@@ -29,7 +29,7 @@ from toolgate.ledger.audit import Ledger
 from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Outcome, Source, Tool, new_id
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
-from toolgate.quota.concurrency import Concurrency
+from toolgate.quota.concurrency import Concurrency, Running
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, Problem, origin
@@ -92,7 +92,9 @@ class App:
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)
         self.secrets = Secrets(from_environment())
+        self.running = Running()
         pipeline = Pipeline(
+            running=self.running,
             providers=self.providers,
             hooks=self.hooks,
             catalog=self.catalog,
@@ -147,6 +149,9 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened = False
+        await self.running.wait(self.settings.shutdown_seconds)
+        if self.running.count:
+            logger.warning("%d calls still run and are left behind", self.running.count)
         await self._keeper.stop()
         for trouble in await self.execution.close():
             logger.warning("%s", trouble)

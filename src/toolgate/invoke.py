@@ -31,7 +31,7 @@ from toolgate.ledger.audit import Ledger
 from toolgate.model import Call, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
-from toolgate.quota.concurrency import Concurrency
+from toolgate.quota.concurrency import Concurrency, Running
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, not_found, printable
@@ -47,6 +47,7 @@ logger = logging.getLogger("toolgate")
 class Pipeline:
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 
+    running: Running
     providers: Providers
     hooks: HookSet
     catalog: Catalog
@@ -66,6 +67,7 @@ class Pipeline:
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
+        self.running.count += 1
         on = self.hooks.common
         try:
             entry = ctx.entry = self.catalog.resolve(call.tool, call.actor.tenant)
@@ -212,6 +214,7 @@ class Pipeline:
                 await on.will_finalize_invoke(ctx)
             if ctx.hooked:
                 self._log_hook_errors(ctx)
+            self.running.count -= 1
         return outcome
 
     # -- parts of the line that not every call has

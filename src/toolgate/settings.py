@@ -91,6 +91,8 @@ class Settings(Section):
     """Whether to load tools that installed packages offer under the entry point group `toolgate.tools`."""
     max_execution_time: float = Field(default=60, gt=0, le=86_400)
     """Seconds that a tool without a timeout of its own may take. E's maxExecutionTime is in milliseconds."""
+    shutdown_seconds: float = Field(default=10, ge=0, le=3_600)
+    """How long calls that are running when the App closes may take to end."""
     show_token_costs: bool = True
     """Whether lists of tools show what each costs a model to read."""
     token_price: float = Field(default=1.0, ge=0)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,6 +274,43 @@ async def test_a_closed_app_is_misuse() -> None:
         assert (await app.invoke("echo", {"text": "x"})).ok
     with pytest.raises(NotOpen):
         await app.invoke("echo", {"text": "x"})
+
+
+@pytest.mark.requirement("PIPE-5", "AUD-3")
+async def test_an_app_that_closes_lets_running_calls_end(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    @tool(tier="write")
+    async def slow() -> str:
+        """Waits."""
+        await gate.wait()
+        return "done"
+
+    async with App.open(home=tmp_path / "home") as app:
+        app.register(slow)
+        calls = [asyncio.ensure_future(app.invoke("slow")) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+    assert [(await call).output for call in calls] == ["done"] * 5
+    async with App.open(home=tmp_path / "home") as app:
+        assert [row[6] for row in await ends(app)] == ["success"] * 5
+
+
+@pytest.mark.requirement("PIPE-5", "PIPE-6")
+async def test_an_app_that_closes_leaves_calls_behind_that_take_too_long(tmp_path: Path) -> None:
+    @tool(tier="write")
+    async def slow() -> str:
+        """Takes its time."""
+        await asyncio.sleep(0.3)
+        return "done"
+
+    async with App.open(home=tmp_path / "home", shutdown_seconds=0.05) as app:
+        app.register(slow)
+        call = asyncio.ensure_future(app.invoke("slow"))
+        await asyncio.sleep(0.05)
+    outcome = await call
+    assert outcome.error is not None
+    assert outcome.error.code == "OUTCOME_UNKNOWN"
 
 
 @pytest.mark.requirement("PIPE-5", "PIPE-11")

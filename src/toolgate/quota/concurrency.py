@@ -1,9 +1,25 @@
 """How many calls may run at once, of a tool and of a tenant. A call that finds no place is refused, never queued."""
 
+import asyncio
+
 from toolgate.errors import Failed
 from toolgate.model import Call, Entry
 
 RETRY_AFTER = 1.0
+
+
+class Running:
+    """How many calls are on their way, of all tools and tenants."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there is none, but not longer than this."""
+        for _ in range(max(1, round(seconds / 0.01))):
+            if not self.count:
+                return
+            await asyncio.sleep(0.01)
 
 
 class Concurrency:
