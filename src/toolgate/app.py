@@ -65,8 +65,7 @@ class App:
     def open(cls, settings_or_path: Settings | str | os.PathLike[str] | None = None, /, **overrides: Any) -> "App":
         """Settings from a file (./toolgate.yaml if there is one), the environment and the arguments."""
         if isinstance(settings_or_path, Settings):
-            merged = settings_or_path.model_dump(exclude_unset=True) | overrides
-            return cls(load_settings(os.devnull, merged, {}) if overrides else settings_or_path)
+            return cls(settings_or_path.with_overrides(overrides) if overrides else settings_or_path)
         return cls(load_settings(settings_or_path, overrides))
 
     def _wire(self) -> None:
@@ -191,6 +190,10 @@ class App:
             actor = LOCAL
         elif type(actor) is not Actor:
             raise TypeError(f"actor must be an Actor, not a {type(actor).__name__}")
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
+            raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        if session is not None and not isinstance(session, str):
+            raise TypeError(f"session must be text, not a {type(session).__name__}")
         call = Call(new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door)
         return self._invoke(call)
 
@@ -278,17 +281,19 @@ class App:
         if not enabled and enabled is not None and self.catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
         await self._keeper.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
-        action = "tool.disabled" if enabled is False else "tool.enabled"
+        action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
 
-    async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]]) -> None:
-        """Many flags of tenants at once: (tenant, tool, enabled)."""
-        await self._keeper.switch_many(flags)
+    async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
+        """Many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred of them."""
+        listed = list(flags)
+        await self._keeper.switch_many(listed)
+        await self._note("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
-    async def allow_adding_tools(self, persona: str, allowed: bool = True) -> None:
+    async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:
         """Give a persona the permission tool.enable, or take it."""
         await self._keeper.allow_adding(persona, allowed)
-        await self._note("persona.permissions", LOCAL, "", {"persona": persona, "can_add_tools": allowed})
+        await self._note("persona.permissions", actor or LOCAL, "", {"for_persona": persona, "can_add_tools": allowed})
 
     async def refresh(self) -> None:
         """Take over now what other processes changed; it happens by itself every second."""
@@ -323,9 +328,12 @@ class App:
 
     async def audit_heads(self) -> tuple[Head | None, Head]:
         """The last head noted outside the database, and where the log ends: what can be seen without walking it."""
-        noted = self._head_file.last() if self._head_file is not None else None
+        return self._head_file.last() if self._head_file is not None else None, await self.audit_end()
+
+    async def audit_end(self) -> Head:
+        """Where the log ends."""
         rows = await self.store.read(log.latest(1))
-        return noted, (Head(rows[-1][0], rows[-1][-1]) if rows else START)
+        return Head(rows[-1][0], rows[-1][-1]) if rows else START
 
     # -- extension
 
@@ -334,13 +342,19 @@ class App:
         self.hooks.add(hook)
 
     def provide(
-        self, token: Any, instance: Any, scope: Literal["global", "session"] = "global", *, session: str | None = None
+        self,
+        token: Any,
+        instance: Any,
+        scope: Literal["global", "session"] = "global",
+        *,
+        session: str | None = None,
+        tenant: str = LOCAL.tenant,
     ) -> None:
-        """Offer an instance to tools and hooks: to all calls, to every session, or to one session."""
+        """Offer an instance to tools and hooks: to all calls, to every session, or to one session of a tenant."""
         if scope == "global":
             self.providers.everywhere[token] = instance
         elif scope == "session":
-            held = self.providers.every_session if session is None else self.providers.session(session)
+            held = self.providers.every_session if session is None else self.providers.session(tenant, session)
             held[token] = instance
         else:
             raise ValueError(f"scope must be 'global' or 'session', not {scope!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
-from toolgate.errors import CallError, Failed
+from toolgate.errors import CallError, Failed, described
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
 
 Scope = Literal["request", "session"]
@@ -52,17 +52,19 @@ class Providers:
     def __init__(self) -> None:
         self.everywhere: dict[Any, Any] = {}
         self.every_session: dict[Any, Any] = {}
-        self._sessions: OrderedDict[str, dict[Any, Any]] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], dict[Any, Any]] = OrderedDict()
 
-    def session(self, name: str) -> dict[Any, Any]:
-        """The providers of a session; of the sessions unused for longest, those past MAX_SESSIONS are forgotten."""
-        found = self._sessions.get(name)
+    def session(self, tenant: str, name: str) -> dict[Any, Any]:
+        """The providers of a session, which callers name as they like, so each tenant has its own. Of the sessions unused
+        for longest, those past MAX_SESSIONS are forgotten."""
+        key = (tenant, name)
+        found = self._sessions.get(key)
         if found is None:
-            found = self._sessions[name] = dict(self.every_session)
+            found = self._sessions[key] = dict(self.every_session)
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         else:
-            self._sessions.move_to_end(name)
+            self._sessions.move_to_end(key)
         return found
 
 
@@ -94,8 +96,9 @@ class InvokeContext:
 
     __slots__ = (
         "_invoke", "_providers", "_scratch", "arguments", "artifact", "at", "attempts", "cached", "call", "canonical",
-        "credential", "decision", "entry", "error", "finished_at", "has_place", "has_quota", "hit_declined",
-        "hooked", "injected", "outcome", "recorded", "redacted", "report", "result", "sealed", "start", "started_at",
+        "credential", "decision", "entry", "error", "finished_at", "has_place", "has_quota", "hit_declined", "hooked",
+        "inherits_secrets", "injected", "outcome", "recorded", "redacted", "report", "result", "sealed", "start",
+        "started_at", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -113,7 +116,9 @@ class InvokeContext:
         self.sealed = False
         """Once true, `input` can only be read: what was validated and approved is what runs."""
         self.injected: tuple[str, ...] = ()
-        """Values of secrets that were put into the arguments: masked wherever they show up again."""
+        """Values of secrets that were put into the arguments, of this call or of the one that made it: masked wherever they
+        show up again."""
+        self.inherits_secrets = False
         self.credential: str | None = None
         """The value of what the tool's `requires_auth` names."""
         self.decision: tuple[str, ...] = ()
@@ -133,6 +138,8 @@ class InvokeContext:
         self.artifact: Artifact | None = None
         self.report: Report | None = None
         self.error: CallError | None = None
+        self.went_away = False
+        """Whether the caller was cancelled; it is let go when the call is settled."""
         self.outcome: Outcome | None = None
         self._invoke = invoke
         self._providers = providers
@@ -222,7 +229,7 @@ class InvokeContext:
         elif scope == "session":
             if self.call.session is None:
                 raise ValueError("bind(scope='session') needs a call with a session")
-            self._providers.session(self.call.session)[token] = instance
+            self._providers.session(self.call.actor.tenant, self.call.session)[token] = instance
         else:
             raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
 
@@ -242,7 +249,7 @@ class InvokeContext:
         if self._scratch is not None and token in self._scratch.request:
             return self._scratch.request[token]
         if self.call.session is not None:
-            session = self._providers.session(self.call.session)
+            session = self._providers.session(self.call.actor.tenant, self.call.session)
             if token in session:
                 return session[token]
         return self._providers.everywhere.get(token, default)
@@ -310,4 +317,4 @@ class InvokeContext:
 
     def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
         """Note what a hook did wrong after the call was decided; the end record and the program's log show it, masked."""
-        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": f"{type(error).__name__}: {error}"})
+        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": described(error)})

@@ -62,12 +62,26 @@ CODES: dict[str, Code] = {
 }
 
 
+def said(words: object) -> str:
+    """Whatever was given as words, as text; also if it refuses to say what it is."""
+    try:
+        return words if isinstance(words, str) else str(words)
+    except Exception:  # noqa: BLE001 - its own __str__ failed, with whatever
+        return f"(a {type(words).__name__} that can't be shown)"
+
+
+def described(error: BaseException) -> str:
+    """An exception in words: its class, and what it says."""
+    words = said(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
 class ToolgateError(Exception):
     """Something went wrong in Toolgate."""
 
     def __init__(self, message: str | None = None, *, suggestion: str | None = None) -> None:
-        self.message = message or (type(self).__doc__ or "").split("\n", 1)[0]
-        self.suggestion = suggestion
+        self.message = said(message) if message else (type(self).__doc__ or "").split("\n", 1)[0]
+        self.suggestion = said(suggestion) if suggestion else None
         super().__init__(self.message)
 
     def __str__(self) -> str:

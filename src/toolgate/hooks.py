@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from toolgate.context import Control, InvokeContext
-from toolgate.errors import Failed
+from toolgate.errors import Failed, described
 
 Stage = Callable[[InvokeContext], Awaitable[None]] | None
 Next = Callable[[], Awaitable[Any]]
@@ -23,7 +23,7 @@ class Stages:
     did_create_invoke_context: Stage  # its context is complete, but for providers
     will_bind_providers: Stage  # bind providers, or return a mapping, pairs or an object of them
     will_authorize: Stage  # before policy is asked
-    will_check_feature_flags: Stage  # before the flags of tool, tenant and persona
+    will_check_feature_flags: Stage  # before the flags of tool and tenant
     will_parse_input: Stage  # the raw arguments, as the caller sent them
     will_validate_input: Stage  # before the schema
     will_normalize_input: Stage  # valid; before defaults and the canonical form
@@ -74,7 +74,7 @@ class Hook:
 
     `around_execute(ctx, next)` wraps the execution: `await next()` gives the output, and what it returns (unless None)
     becomes the output. A hook with a higher `priority` runs earlier, at did_* stages later. `filter(ctx)`, if
-    defined, says for each call whether the hook takes part.
+    defined, is asked at every stage whether the hook takes part in it.
     """
 
     priority: int = 0
@@ -129,15 +129,11 @@ def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitab
     async def run(ctx: InvokeContext) -> None:
         for hook in hooks:
             try:
-                if await _skipped(hook, ctx):
-                    continue
-                given = getattr(hook, stage)(ctx)
-                if inspect.isawaitable(given):
-                    given = await given
-                if stage == "will_bind_providers" and given is not None:
-                    ctx.bind_all(given)
+                await _take_part(stage, hook, ctx)
             except CancelledError:
-                raise
+                if stage not in LATE:
+                    raise
+                ctx.went_away = True
             except BaseException as error:
                 if stage in LATE or (stage in POST and not isinstance(error, Control)):
                     ctx.note_hook_error(stage, _name(hook), error)
@@ -147,6 +143,16 @@ def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitab
                     raise broken(stage, hook, error) from error
 
     return run
+
+
+async def _take_part(stage: str, hook: Any, ctx: InvokeContext) -> None:
+    if await _skipped(hook, ctx):
+        return
+    given = getattr(hook, stage)(ctx)
+    if inspect.isawaitable(given):
+        given = await given
+    if stage == "will_bind_providers" and given is not None:
+        ctx.bind_all(given)
 
 
 def _around(hooks: list[Any]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
@@ -197,7 +203,7 @@ async def _skipped(hook: Any, ctx: InvokeContext) -> bool:
 def broken(stage: str, hook: Any, error: BaseException) -> Failed:
     return Failed(
         "UNEXPECTED_ERROR",
-        f"Hook {_name(hook)} failed at {stage}: {type(error).__name__}: {error}",
+        f"Hook {_name(hook)} failed at {stage}: {described(error)}",
         details={"hook": _name(hook), "stage": stage},
     )
 

@@ -12,7 +12,8 @@ class Idempotency:
     async def claim(self, call: Call) -> None:
         """Take the key for this call."""
         raise Failed(
-            "IDEMPOTENCY_CONFLICT",
-            f"The idempotency key {call.idempotency_key!r:.80} can't be kept yet, so the call was not run.",
+            "VALIDATION_ERROR",
+            "Idempotency keys can't be kept yet, so the call was not run.",
             suggestion="Call without a key; durable keys come with governance (part 2).",
+            details={"errors": [{"path": "idempotency_key", "message": f"{call.idempotency_key!r:.80} can't be kept"}]},
         )

@@ -3,8 +3,8 @@
 Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
 can reorder or remove them. A feature is a new step with one line here, not a new branch.
 
-    resolve → context → authorize → flags → parse, validate, normalize → consent → quota → place → redact
-    → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
+    resolve → context → authorize → flags → parse, validate, normalize → consent → quota → place → idempotency
+    → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
 way out, `_settle`, which gives back what was taken. Only a cancellation of the caller leaves as an exception.
@@ -13,15 +13,18 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 import asyncio
 import logging
 import traceback
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, time_ns
 from typing import Any
 
+import orjson
+
 from toolgate.approval.consent import Consent
 from toolgate.cache import ResultCache
 from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
-from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error
+from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
 from toolgate.execute.run import Execution
 from toolgate.hooks import HookSet, Stages
 from toolgate.idempotency import Idempotency
@@ -67,13 +70,15 @@ class Pipeline:
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
-        self.running.count += 1
+        self.running.enter()
         on = self.hooks.common
+        ctx.hooked = on.any
+        if call.parent is not None:
+            self.secrets.inherit(ctx)
         try:
             entry = ctx.entry = self.catalog.resolve(call.tool, call.actor.tenant)
             if entry.hooks:
                 on = self.hooks.stages(entry.hooks)
-            if on.any:
                 ctx.hooked = True
             try:
                 await self._run(ctx, call, entry, on)
@@ -85,14 +90,12 @@ class Pipeline:
                     await self._deliver(ctx, entry, on)
                     if on.will_write_cache or entry.cache is not None:
                         await self._remember(ctx, entry, on)
+            ctx.error = None  # of an attempt that was made up for
         except asyncio.CancelledError:
+            ctx.went_away = True
             ctx.error = Failed("CANCELLED", "The caller went away before the call ended.")
-            await asyncio.shield(self._settle(ctx, on))
-            raise
         except BaseException as error:
             ctx.error = self._understand(error, ctx)
-            if on.on_error and not isinstance(ctx.error, Pending):
-                await on.on_error(ctx)
         return await self._settle(ctx, on)
 
     async def _run(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> None:  # noqa: C901 - a straight line
@@ -147,13 +150,13 @@ class Pipeline:
         if on.will_redact_input:
             await on.will_redact_input(ctx)
         ctx.recorded = ctx.canonical
-        if entry.takes_text and not self.redactor.is_harmless(ctx.arguments):
+        if entry.takes_text and (ctx.injected or not self.redactor.is_harmless(ctx.arguments)):
             await self._mask_arguments(ctx, entry)
 
         # is the answer known already?
         if on.will_read_cache:
             await on.will_read_cache(ctx)
-        if entry.cache is not None and await self._recall(ctx, entry, on):
+        if entry.cache is not None and not ctx.inherits_secrets and await self._recall(ctx, entry, on):
             return
         if on.did_cache_miss:
             await on.did_cache_miss(ctx)
@@ -161,9 +164,9 @@ class Pipeline:
         # run it: from the secrets on nothing raw is logged, from the start record on the log knows of it
         if on.will_inject_secrets:
             await on.will_inject_secrets(ctx)
-        arguments = ctx.arguments
+        arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
         if entry.takes_text or entry.auth is not None:
-            arguments = self.secrets.inject(ctx, entry)
+            arguments = self.secrets.inject(ctx, entry, arguments)
         on_disk = self.ledger.start(ctx, entry)
         if on_disk is not None:
             await on_disk
@@ -188,33 +191,39 @@ class Pipeline:
             ctx.output, cuts = self.outputs.cut(ctx.result)
             ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)
 
-    async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:
-        """The one way out: record, count, give back. Nothing in here changes how the call ended."""
+    async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:  # noqa: C901 - a straight line
+        """The one way out: record, count, give back. Nothing in here changes how the call ended, and a caller that goes away
+        is let go only at its end."""
         ctx.finished_at = perf_counter()
-        info = await self.redactor.error(ctx.error, ctx.injected) if ctx.error is not None else None
-        outcome = ctx.outcome = self._outcome(ctx, info)
         try:
+            if on.on_error and ctx.error is not None and not isinstance(ctx.error, Pending):
+                await on.on_error(ctx)
+            outcome = ctx.outcome = self._outcome(ctx, None if ctx.error is None else await self._told(ctx, ctx.error))
             if on.will_audit:
                 await on.will_audit(ctx)
             on_disk = self.ledger.end(ctx, outcome, self._hook_errors(ctx) if ctx.hooked else ())
             if on_disk is not None:
-                outcome = ctx.outcome = await on_disk
+                outcome = ctx.outcome = await self._on_disk(ctx, outcome, on_disk)
             if on.did_audit:
                 await on.did_audit(ctx)
             if on.on_metrics:
                 await on.on_metrics(ctx)
-        finally:  # also if the caller goes away just now
+        finally:
+            self.running.leave()
+            if ctx.injected:
+                self.secrets.forget(ctx)
             if ctx.has_place and ctx.entry is not None:
                 self.concurrency.release(ctx.call, ctx.entry)
-                if on.did_release_semaphore:
-                    await on.did_release_semaphore(ctx)
-            if ctx.has_quota and on.did_release_quota:
-                await on.did_release_quota(ctx)
-            if on.will_finalize_invoke:
-                await on.will_finalize_invoke(ctx)
-            if ctx.hooked:
-                self._log_hook_errors(ctx)
-            self.running.count -= 1
+        if ctx.has_place and on.did_release_semaphore:
+            await on.did_release_semaphore(ctx)
+        if ctx.has_quota and on.did_release_quota:
+            await on.did_release_quota(ctx)
+        if on.will_finalize_invoke:
+            await on.will_finalize_invoke(ctx)
+        if ctx.hooked:
+            self._log_hook_errors(ctx)
+        if ctx.went_away:
+            raise asyncio.CancelledError
         return outcome
 
     # -- parts of the line that not every call has
@@ -234,7 +243,7 @@ class Pipeline:
         """Keep what is given out, unless it was masked or cut: the next caller may be owed more."""
         if on.will_write_cache:
             await on.will_write_cache(ctx)
-        if entry.cache is not None and not ctx.redacted and ctx.artifact is None:
+        if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact):
             self.cache.write(self.cache.key(entry, ctx.call.actor, ctx.canonical), ctx.result, entry.cache.ttl)
 
     def _refuse(self, ctx: InvokeContext, reason: str) -> CallError:
@@ -246,7 +255,7 @@ class Pipeline:
     async def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
         if not self.redactor.ready:
             await self.redactor.prepare(ctx.arguments)
-        ctx.recorded = self.redactor.arguments(ctx.canonical, ctx.arguments, entry.public_input)
+        ctx.recorded = self.redactor.arguments(ctx.canonical, ctx.arguments, entry.public_input, ctx.injected)
 
     async def _mask_result(self, ctx: InvokeContext, entry: Entry, size: int) -> None:
         if not self.redactor.ready:
@@ -256,6 +265,21 @@ class Pipeline:
         if masked is not ctx.result:
             ctx.output = masked
             ctx.redacted = True
+
+    async def _told(self, ctx: InvokeContext, error: CallError) -> ErrorInfo:
+        """What the caller and the records are told of an error."""
+        try:
+            return await self.redactor.error(error, ctx.injected)
+        except asyncio.CancelledError:
+            ctx.went_away = True
+            return ErrorInfo(error.code, CODES[error.code].message, error.retryable)
+
+    async def _on_disk(self, ctx: InvokeContext, outcome: Outcome, on_disk: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await on_disk
+        except asyncio.CancelledError:  # it is with the writer already, which needs nobody to wait
+            ctx.went_away = True
+            return outcome
 
     def _hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
         """What went wrong in hooks once the call was decided, fit to be recorded."""
@@ -278,7 +302,7 @@ class Pipeline:
             metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
         if error is None:
             return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
-        name = entry.name if entry is not None else self.redactor.text(printable(call.tool))
+        name = entry.name if entry is not None else self.redactor.text(printable(call.tool), ctx.injected)
         pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
         return Outcome(call.id, name, error.status, None, info, pending, metrics)
 
@@ -296,7 +320,7 @@ class Pipeline:
             )
         trace = "".join(traceback.format_exception(error))
         logger.error("unexpected error in a call: %s", self.redactor.text(trace, ctx.injected))
-        return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {type(error).__name__}: {error}")
+        return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {described(error)}")
 
 
 def _chosen(control: Control) -> CallError:
@@ -306,7 +330,7 @@ def _chosen(control: Control) -> CallError:
         details: dict[str, Any] = {} if control.http_status is None else {"http_status": control.http_status}
         if not known:
             details["code"] = control.code
-        return call_error(control.code if known else "PERMISSION_DENIED", control.reason, details=details)
+        return call_error(control.code if known else "PERMISSION_DENIED", said(control.reason), details=details)
     if isinstance(control, RetryAfter):
         words = control.reason or "The call can't be served now"
         wait = control.seconds

@@ -36,6 +36,7 @@ SEMVER = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_LABEL}(?:\.{_LABEL})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\Z"
 )
 DESTRUCTIVE = ("delete", "remove", "drop", "truncate")
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 # ---------------------------------------------------------------------------------------------- what a person writes
@@ -86,7 +87,7 @@ class Capability(Definition):
 
     @property
     def destructive(self) -> bool:
-        return any(word in self.action.lower() for word in DESTRUCTIVE)
+        return _destroys(self.action)
 
 
 class Retry(Definition):
@@ -172,7 +173,12 @@ class Tool(Definition):
 
     @property
     def destructive(self) -> bool:
-        return any(word in self.name.lower() for word in DESTRUCTIVE) or any(c.destructive for c in self.capabilities)
+        return _destroys(self.name) or any(capability.destructive for capability in self.capabilities)
+
+
+def _destroys(name: str) -> bool:
+    """Whether a name has a word such as delete in it, in any form: delete_user, deleteUser, deletes; not airdrop."""
+    return any(word.lower().startswith(DESTRUCTIVE) for word in WORD.findall(name))
 
 
 # ------------------------------------------------------------------------------------------ what travels with a call

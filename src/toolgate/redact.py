@@ -21,6 +21,8 @@ from toolgate.model import ErrorInfo
 MASK = "[REDACTED]"
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
+LONGEST_ERROR = 10_000
+"""Characters of an error's message, and of its details as JSON."""
 PROSE = 300
 """Texts up to this long are first looked at word by word."""
 MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
@@ -107,9 +109,9 @@ class Redactor:
 
     # -- values
 
-    def arguments(self, canonical: bytes, value: Any, public: frozenset[str]) -> bytes:
+    def arguments(self, canonical: bytes, value: Any, public: frozenset[str], known: tuple[str, ...] = ()) -> bytes:
         """The arguments as records may hold them, as JSON."""
-        masked = self.mask(value, public)
+        masked = self.mask(value, public, known)
         return canonical if masked is value else orjson.dumps(masked, option=orjson.OPT_SORT_KEYS)
 
     def is_harmless(self, value: Any) -> bool:
@@ -189,12 +191,15 @@ class Redactor:
         details = None if error.details is None else _plain(error.details)
         if not self.ready:
             await self.prepare([message, suggestion, details])
+        masked = self.mask(details, known=known)
+        if details is not None and len(orjson.dumps(masked)) > LONGEST_ERROR:
+            masked = {"left_out": "the details were too long"}
         return ErrorInfo(
             error.code,
-            self.text(message, known),
+            _short(self.text(message, known)),
             error.retryable,
-            self.text(suggestion, known) or None,
-            self.mask(details, known=known),
+            _short(self.text(suggestion, known)) or None,
+            masked,
         )
 
     # -- names
@@ -279,6 +284,10 @@ def _may_hold_secrets(text: str) -> bool:
         if len(word) >= SHORTEST:
             return True
     return any(mark in text for mark in MARKS)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "...[truncated]"
 
 
 def _masked(found: re.Match[str]) -> str:

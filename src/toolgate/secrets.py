@@ -33,20 +33,34 @@ class Secrets:
 
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
+        self._in_use: dict[str, tuple[str, ...]] = {}
+        """By call, the values that it was given: what it hands on to calls of its own is masked there too."""
 
     def find(self, name: str) -> str | None:
         return next((value for source in self._sources if (value := source(name))), None)
 
-    def inject(self, ctx: InvokeContext, entry: Entry) -> dict[str, Any]:
+    def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
         used: dict[str, str] = {}
-        filled: dict[str, Any] = self._fill(ctx.arguments, used) if b"secret:" in ctx.canonical else ctx.arguments
+        filled: dict[str, Any] = self._fill(arguments, used) if b"secret:" in ctx.canonical else arguments
         if entry.auth is not None:
             ctx.credential = self._credential(entry.auth)
             if ctx.credential is not None:
                 used[entry.auth.config_key] = ctx.credential
-        ctx.injected = tuple(shape for value in used.values() for shape in _shapes(value))
+        if used:
+            ctx.injected += tuple(shape for value in used.values() for shape in _shapes(value))
+            self._in_use[ctx.id] = ctx.injected
         return filled
+
+    def inherit(self, ctx: InvokeContext) -> None:
+        """Let a call know the secrets of the call that makes it: what is handed on is masked there too."""
+        known = self._in_use.get(ctx.call.parent or "", ())
+        if known:
+            ctx.injected, ctx.inherits_secrets = known, True
+            self._in_use[ctx.id] = known
+
+    def forget(self, ctx: InvokeContext) -> None:
+        self._in_use.pop(ctx.id, None)
 
     def _fill(self, value: Any, used: dict[str, str]) -> Any:
         if isinstance(value, str):

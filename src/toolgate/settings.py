@@ -15,10 +15,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolgate.errors import SettingsError
+from toolgate.model import Tier
 
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
-NOT_SETTINGS = {"TOOLGATE_SETTINGS"}
+NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG"}
+"""Variables with our prefix that are read elsewhere."""
 BY_TOOL = {"tools", "tier_overrides", "tierOverrides"}
 SECRET_PREFIX = "TOOLGATE_SECRET_"
 
@@ -97,7 +99,7 @@ class Settings(Section):
     """Whether lists of tools show what each costs a model to read."""
     token_price: float = Field(default=1.0, ge=0)
     """Dollars for a million tokens of system prompt, for the estimate that `toolgate tools tokens` shows."""
-    tier_overrides: dict[str, str] = Field(default_factory=dict)
+    tier_overrides: dict[str, Tier] = Field(default_factory=dict)
     """Raise the tier of a tool: `{echo: write}`. A tier can't be lowered."""
     sensitive_keys: tuple[str, ...] = ()
     """More key names whose values are masked in records and outputs."""
@@ -119,6 +121,12 @@ class Settings(Section):
         if url is not None and not url.startswith(("sqlite:///", "memory://", "postgresql://", "postgres://")):
             raise ValueError("must begin with sqlite:///, memory:// or postgresql://")
         return url
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Settings":
+        """These settings, with some of them changed; of a group, only what is named."""
+        values = self.model_dump(exclude_unset=True)
+        _merge(values, overrides)
+        return load_settings(os.devnull, values, {})
 
     @property
     def database(self) -> str:

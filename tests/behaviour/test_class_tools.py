@@ -291,3 +291,30 @@ def test_a_class_without_execute_is_refused_and_a_subclass_must_be_declared_itse
 
     with pytest.raises(DefinitionError, match="not declared as a tool"):
         memory_app().register(Louder)
+
+
+@pytest.mark.requirement("PIPE-6", "PIPE-7", "TOOL-2")
+@pytest.mark.parametrize("method", ["initialize", "validate", "execute"])
+@pytest.mark.parametrize("trouble", ["exits", "hangs"])
+async def test_whatever_a_method_does_the_call_ends_and_the_process_goes_on(method: str, trouble: str) -> None:
+    async def act(*_arguments: Any) -> Any:
+        if trouble == "exits":
+            raise SystemExit(3)
+        await asyncio.sleep(3600)
+
+    class Troubled:
+        """Makes trouble."""
+
+        async def execute(self) -> str:
+            return "fine"
+
+    async def execute(self: Any) -> Any:
+        """Make trouble."""
+        return await act(self)
+
+    setattr(Troubled, method, execute if method == "execute" else act)
+    async with memory_app() as app:
+        app.register(tool(name="troubled", tier="read_only", timeout=0.1)(Troubled))
+        outcome = await asyncio.wait_for(app.invoke("troubled"), 5)
+        assert outcome.status == ("failure" if trouble == "exits" else "timeout")
+        assert (await app.invoke("echo", {"text": "still here"})).ok

@@ -402,7 +402,9 @@ async def test_an_idempotency_key_is_refused_rather_than_ignored() -> None:
     async with memory_app() as app:
         outcome = await app.invoke("echo", {"text": "x"}, idempotency_key="k")
     assert outcome.error is not None
-    assert (outcome.status, outcome.error.code) == ("failure", "IDEMPOTENCY_CONFLICT")
+    assert (outcome.status, outcome.error.code) == ("failure", "VALIDATION_ERROR")
+    assert outcome.error.details is not None
+    assert outcome.error.details["errors"][0]["path"] == "idempotency_key"
 
 
 @pytest.mark.requirement("PIPE-6")

@@ -105,6 +105,7 @@ def shown(outcome: Outcome) -> Any:
     return json.loads(json.dumps({**told, "id": None}).replace(outcome.tool, "NAME"))
 
 
+@pytest.mark.requirement("POL-7")
 @pytest.mark.parametrize(
     ("switch", "why"),
     [

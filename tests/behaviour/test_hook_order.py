@@ -191,6 +191,22 @@ async def test_an_error_that_is_not_listed_is_not_retried() -> None:
     assert outcome.metrics.attempts == 1
 
 
+@pytest.mark.requirement("TIER-2")
+async def test_a_destructive_write_waits_for_a_person_and_one_that_only_sounds_so_does_not() -> None:
+    @tool(tier="write")
+    async def delete_user() -> int:
+        """Would destroy."""
+        return 1
+
+    @tool(tier="read_only")
+    async def airdrop_info() -> int:
+        """Destroys nothing."""
+        return 1
+
+    assert (await stages_of(delete_user))[1].status == "pending"
+    assert (await stages_of(airdrop_info))[1].status == "success"
+
+
 async def test_pending_runs_no_error_stage() -> None:
     @tool(tier="execute")
     async def dangerous() -> int:

@@ -111,6 +111,22 @@ async def test_a_callers_bad_input_does_not_open_the_circuit() -> None:
     assert codes == ["INVALID_INPUT"] * 8
 
 
+@pytest.mark.requirement("PIPE-10")
+async def test_an_impatient_caller_does_not_open_the_circuit_for_others() -> None:
+    @tool(tier="read_only", target="shop", timeout=5)
+    async def reads(slowly: bool) -> str:
+        """Reads."""
+        await asyncio.sleep(0.05 if slowly else 0)
+        return "goods"
+
+    async with memory_app() as app:
+        app.register(reads)
+        for _ in range(8):
+            hasty = await app.invoke("reads", {"slowly": True}, timeout=0.001, actor=Actor(tenant="hasty"))
+            assert hasty.status == "timeout"
+        assert (await app.invoke("reads", {"slowly": False})).output == "goods"
+
+
 @pytest.mark.requirement("PIPE-11")
 async def test_a_tool_and_a_tenant_have_only_so_many_calls_at_once() -> None:
     gate = asyncio.Event()
@@ -146,7 +162,7 @@ async def test_a_tool_and_a_tenant_have_only_so_many_calls_at_once() -> None:
         assert [r.output for r in again] == ["in"] * 3
 
 
-@pytest.mark.requirement("PIPE-6")
+@pytest.mark.requirement("COST-4")
 async def test_a_declared_rate_limit_holds_for_each_user_and_says_when_to_come_again() -> None:
     clock = ManualClock()
 

@@ -124,3 +124,36 @@ async def test_a_read_that_returned_is_on_disk_soon_even_if_the_event_loop_never
     process.stdout.close()
     async with App.open(home=tmp_path / "home") as app:
         assert [row[2] for row in await app.store.read(log.of_call(call_id))] == ["start", "end"]
+
+
+@pytest.mark.requirement("AUD-3")
+async def test_an_outcome_of_tier_write_that_was_returned_is_on_record_whatever_it_was(tmp_path: Path) -> None:
+    """The process is killed the moment it has its outcomes: one waits for a person, one was invalid, one failed."""
+    script = (
+        "import asyncio, os, signal\n"
+        "from toolgate import App, tool\n"
+        "@tool(tier='write')\n"
+        "async def put(n: int) -> int:\n"
+        "    'Put.'\n"
+        "    raise ValueError('no')\n"
+        "@tool(tier='execute')\n"
+        "async def run() -> int:\n"
+        "    'Run.'\n"
+        "    return 1\n"
+        "async def main():\n"
+        f"    async with App.open(home={str(tmp_path / 'home')!r}) as app:\n"
+        "        app.register(put); app.register(run)\n"
+        "        for name, arguments in (('run', {}), ('put', {'n': 'x'}), ('put', {'n': 1})):\n"
+        "            outcome = await app.invoke(name, arguments)\n"
+        "            print(outcome.id, outcome.status, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    returned = [line.split() for line in done.stdout.splitlines()]
+    assert [status for _, status in returned] == ["pending", "failure", "failure"]
+    async with App.open(home=tmp_path / "home") as app:
+        for call_id, status in returned:
+            assert [row[6] for row in await app.store.read(log.of_call(call_id))][-1] == status

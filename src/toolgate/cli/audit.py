@@ -44,7 +44,7 @@ def tail(
 
     async def run() -> None:
         async with opened(ctx) as app:
-            end = (await app.audit_heads())[1].seq
+            end = (await app.audit_end()).seq
             rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
             _print([Shown.of(row) for row in rows], as_json)
             if not rows and not as_json and not follow:
@@ -123,7 +123,9 @@ def verify(ctx: typer.Context, as_json: AsJson = False) -> int:
     if as_json:
         emit({"ok": verdict.ok, **verdict._asdict(), "head": verdict.head._asdict()})
         return 0 if verdict.ok else 1
-    if verdict.ok:
+    if verdict.ok and not verdict.rows:
+        say(("✓ The audit log is empty: nothing has been recorded here.", "green"))
+    elif verdict.ok:
         say((f"✓ The audit log is whole: {verdict.rows:,} rows, head {verdict.head.seq} {verdict.head.hash}", "green"))
     else:
         say((f"✗ The audit log is not what was written ({verdict.rows:,} rows):", "red"))

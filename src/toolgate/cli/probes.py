@@ -24,14 +24,13 @@ from toolgate.cli.opening import Place, diverted
 from toolgate.errors import SettingsError, ToolgateError
 from toolgate.redact import MASK
 from toolgate.registry.tokens import is_exact
-from toolgate.settings import FILE, PREFIX, SECRET_PREFIX, Settings, load_settings
+from toolgate.settings import FILE, NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
 from toolgate.store import log
 from toolgate.store.database import Transaction
 
 SECONDS = 5.0
 """What a tool's own health check may take."""
 LITTLE_ROOM = 200_000_000
-NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG"}
 
 
 class Check(NamedTuple):
@@ -75,6 +74,8 @@ async def _opened(app: App) -> AsyncIterator[Check]:
     yield await _database(app)
     yield await _audit(app)
     yield _tools(app)
+    for check in _unknown_tools(app):
+        yield check
     async for check in _health_checks(app):
         yield check
     yield _tokenizer()
@@ -174,6 +175,20 @@ async def _audit(app: App) -> Check:
 
 
 # -- what it runs
+
+
+def _unknown_tools(app: App) -> Iterator[Check]:
+    """Settings that are about tools which are not here: misspelled, they protect nothing."""
+    settings, known = app.settings, {entry.name for entry in app.catalog.entries()}
+    for setting, names in (
+        ("tools", settings.tools),
+        ("tier_overrides", settings.tier_overrides),
+        ("enforcement.enforced_tools", settings.enforcement.enforced_tools),
+    ):
+        for name in sorted(set(names) - known):
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"Did you mean {near[0]!r}?" if near else "Correct the name, or remove it."
+            yield Check("settings", "warning", f"{setting} names {name!r}, and there is no such tool", advice)
 
 
 def _tools(app: App) -> Check:

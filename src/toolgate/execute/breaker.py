@@ -28,11 +28,11 @@ class Breakers:
         self._time = time
         self._circuits: dict[str, Circuit] = {}
 
-    def enter(self, target: str) -> None:
-        """Go on if the target may be called, else raise CIRCUIT_OPEN."""
+    def enter(self, target: str) -> bool:
+        """Go on if the target may be called, else raise CIRCUIT_OPEN. True: this call is the one that tries."""
         circuit = self._circuits.get(target)
         if circuit is None or circuit.opened_at is None:
-            return
+            return False
         wait = circuit.opened_at + self._reset - self._time()
         if wait > 0 or circuit.trying:
             raise Failed(
@@ -41,23 +41,20 @@ class Breakers:
                 details={"retry_after": round(max(wait, 1.0), 3), "target": target},
             )
         circuit.trying = True
+        return True
 
     def leave(self, target: str, error: CallError | None) -> None:
-        """Learn from how the call ended."""
-        circuit = self._circuits.get(target)
-        if error is None or error.code not in TROUBLE:
-            if circuit is not None and (error is None or circuit.trying):
-                del self._circuits[target]
-            return
-        if circuit is None:
-            circuit = self._circuits[target] = Circuit()
-        circuit.failures += 1
-        if circuit.trying or circuit.failures >= self._failures:
-            circuit.opened_at = self._time()
-        circuit.trying = False
+        """Learn from how the call ended. What says nothing of the target's health changes nothing."""
+        if error is None:
+            self._circuits.pop(target, None)
+        elif error.code in TROUBLE:
+            circuit = self._circuits.setdefault(target, Circuit())
+            circuit.failures += 1
+            if circuit.failures >= self._failures:
+                circuit.opened_at = self._time()
 
-    def abandon(self, target: str) -> None:
-        """The call was cancelled: it says nothing about the target, but the trial is free again."""
+    def end_trial(self, target: str) -> None:
+        """The call that tried is over, however it ended: the next may try."""
         circuit = self._circuits.get(target)
         if circuit is not None:
             circuit.trying = False

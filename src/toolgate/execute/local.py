@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CODES, CallError, Failed, TimedOut, ToolError, call_error
+from toolgate.errors import CODES, CallError, Failed, TimedOut, ToolError, call_error, described
 from toolgate.execute.threads import Threads
 from toolgate.model import Entry, Implementation
 
@@ -23,7 +23,7 @@ class LocalRunner:
         self.threads = Threads(threads)
         self.runaways: set[asyncio.Task[Any]] = set()
         """Tasks that went on although they were cancelled."""
-        self._initialized: dict[int, asyncio.Future[None]] = {}
+        self._initialized: dict[int, asyncio.Future[tuple[Any, BaseException | None]]] = {}
         self._instances: list[Any] = []
 
     def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
@@ -36,7 +36,7 @@ class LocalRunner:
         if code.context_parameter is not None:
             arguments = {**arguments, code.context_parameter: ctx}
         if code.instance is not None:
-            return self._with_instance(code, arguments, ctx.time_limit)
+            return self._as_task(self._with_instance(code, arguments, ctx.time_limit), ctx.time_limit)
         return self._begin(code, arguments, ctx.time_limit)
 
     def _begin(self, code: Implementation, arguments: dict[str, Any], timeout: float) -> Awaitable[Any]:
@@ -103,9 +103,13 @@ class LocalRunner:
         """`initialize` once for all calls, then the tool's own `validate`."""
         if hasattr(instance, "initialize"):
             ready = self._initialized.get(id(instance))
-            if ready is None or (ready.done() and ready.exception() is not None):
-                ready = self._initialized[id(instance)] = asyncio.ensure_future(_call_aside(instance.initialize))
-            await asyncio.shield(ready)
+            if ready is None:
+                ready = asyncio.ensure_future(_guarded(_call_aside(instance.initialize)))
+                self._initialized[id(instance)] = ready
+            _, error = await asyncio.shield(ready)
+            if error is not None:
+                self._initialized.pop(id(instance), None)  # the next call may try again
+                raise error
         if instance not in self._instances:
             self._instances.append(instance)
         if hasattr(instance, "validate"):
@@ -193,7 +197,7 @@ def understand(error: BaseException, instance: Any = None) -> CallError:
         return error
     if isinstance(error, ToolError):
         return _from_tool_error(error)
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    words = described(error)
     if isinstance(error, TimeoutError):
         return TimedOut(message=f"The tool gave up waiting: {words}")
     if isinstance(error, ConnectionError):

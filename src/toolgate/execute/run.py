@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Mapping
+from copy import deepcopy
 from typing import Any, Protocol
 
 from toolgate.context import Control, InvokeContext
@@ -36,14 +37,17 @@ class Execution:
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
         while True:
-            ctx.attempts += 1
             if on.will_execute:
                 await on.will_execute(ctx)
+            ctx.attempts += 1
+            given = (
+                arguments if entry.retry is None else deepcopy(arguments)
+            )  # what an attempt changes, the next must not see
             try:
                 if entry.target is None:
-                    ctx.result = await runner.run(ctx, entry, arguments)
+                    ctx.result = await runner.run(ctx, entry, given)
                 else:
-                    ctx.result = await self._through_breaker(entry.target, runner, ctx, entry, arguments)
+                    ctx.result = await self._through_breaker(entry.target, runner, ctx, entry, given)
             except (Control, asyncio.CancelledError):
                 raise
             except BaseException as raised:
@@ -57,16 +61,20 @@ class Execution:
     async def _through_breaker(
         self, target: str, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]
     ) -> Any:
-        self.breakers.enter(target)
+        trial = self.breakers.enter(target)
         try:
             output = await runner.run(ctx, entry, arguments)
         except (Control, asyncio.CancelledError):
-            self.breakers.abandon(target)
             raise
         except BaseException as raised:
             error = understand(raised, getattr(entry.implementation, "instance", None))
-            self.breakers.leave(target, error)
+            impatient = error.code == "TIMEOUT" and ctx.time_limit < entry.timeout
+            if not impatient:  # a caller's own short limit says nothing of the target
+                self.breakers.leave(target, error)
             raise error from raised
+        finally:
+            if trial:
+                self.breakers.end_trial(target)
         self.breakers.leave(target, None)
         return output
 

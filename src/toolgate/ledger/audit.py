@@ -5,6 +5,7 @@ over what it already has. From tier write on, a call waits until its record is o
 outcome before the end.
 """
 
+import contextlib
 from collections.abc import Awaitable
 from hashlib import sha256
 from typing import Any
@@ -115,7 +116,7 @@ class Act(msgspec.Struct, gc=False):
     details: dict[str, Any]
 
     def row(self) -> Row:
-        body = _json({"persona": self.actor.persona, "user": self.actor.user, **self.details})
+        body = _json({**self.details, "persona": self.actor.persona, "user": self.actor.user})
         return self.at // 1000, self.action, self.id, self.actor.tenant, self.tool, "done", body
 
 
@@ -186,7 +187,7 @@ class Ledger:
                 ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
                 ctx.error.reason if ctx.error is not None else None, hook_errors,
             )  # fmt: skip
-        if start is None or start.entry.tier == "read_only":
+        if ctx.entry is None or ctx.entry.tier == "read_only":
             try:
                 self._store.append(record)
             except StoreError as error:
@@ -198,7 +199,9 @@ class Ledger:
         try:
             await self._store.append_durably(record)
         except StoreError as error:
-            return _unrecorded(outcome, error, ran=ran)
+            record.outcome = outcome = _unrecorded(outcome, error, ran=ran)
+            with contextlib.suppress(StoreError):
+                self._store.append(record)  # for when the store can be written again
         return outcome
 
     async def act(self, action: str, actor: Actor, tool: str, details: dict[str, Any], *, at: int, id: str) -> None:

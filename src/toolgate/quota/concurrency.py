@@ -1,6 +1,7 @@
 """How many calls may run at once, of a tool and of a tenant. A call that finds no place is refused, never queued."""
 
 import asyncio
+import contextlib
 
 from toolgate.errors import Failed
 from toolgate.model import Call, Entry
@@ -13,13 +14,22 @@ class Running:
 
     def __init__(self) -> None:
         self.count = 0
+        self._none: asyncio.Event | None = None
+
+    def enter(self) -> None:
+        self.count += 1
+
+    def leave(self) -> None:
+        self.count -= 1
+        if self._none is not None and not self.count:
+            self._none.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is none, but not longer than this."""
-        for _ in range(max(1, round(seconds / 0.01))):
-            if not self.count:
-                return
-            await asyncio.sleep(0.01)
+        self._none = asyncio.Event()
+        if self.count:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none.wait(), seconds)
 
 
 class Concurrency:

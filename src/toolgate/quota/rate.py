@@ -20,13 +20,14 @@ class Rates:
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._calls: dict[tuple[str, str, str], deque[float]] = {}
+        self._look_at = MOST_CALLERS
 
     def acquire(self, call: Call, entry: Entry) -> None:
         """Count the call, or raise RATE_LIMITED with the time to wait."""
         limit = entry.rate_limit
         now = self._time()
         past = self._calls.setdefault((entry.name, call.actor.tenant, call.actor.user), deque())
-        if len(self._calls) > MOST_CALLERS:
+        if len(self._calls) > self._look_at:
             self._forget(now)
         while past and past[0] <= now - WINDOWS[-1][1]:
             past.popleft()
@@ -45,3 +46,4 @@ class Rates:
         idle = [caller for caller, past in self._calls.items() if past and past[-1] <= now - WINDOWS[-1][1]]
         for caller in idle:
             del self._calls[caller]
+        self._look_at = max(MOST_CALLERS, 2 * len(self._calls))

@@ -226,15 +226,6 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule} or NO_DEFAULTS
 
 
-def _whole(rule: Mapping[str, Any]) -> bool:
-    """Whether a number that fits the rule is a whole one: `integer`, or a choice of it and what is no number."""
-    types: list[Any] = []
-    for part in rule.get("anyOf") or (rule,):
-        said = part.get("type") if isinstance(part, Mapping) else None
-        types.extend(said if isinstance(said, list) else [said])
-    return "integer" in types and not {"number", None} & set(types)
-
-
 def _takes_text(schema: Mapping[str, Any]) -> bool:
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     rules = _properties(schema)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import orjson
 
+from toolgate.errors import StoreError
 from toolgate.store.database import Row
 
 try:
@@ -103,9 +104,9 @@ class Verifier:
 
     def verdict(self) -> Verdict:
         warnings = []
-        if self._noted is None:
+        if self._noted is None and self.rows:
             warnings.append("no head is noted outside the database, so a cut tail can't be seen")
-        elif self._noted.damaged:
+        elif self._noted is not None and self._noted.damaged:
             self._fault(f"{self._noted.damaged} lines of the head file can't be read")
         cut = [seq for seq in self._missing if seq > self.head.seq]
         if cut:
@@ -126,23 +127,30 @@ class HeadFile:
         """Why the head could not be noted, the last time."""
 
     def read(self) -> Noted | None:
-        """All that is noted; None if there is no file, or an empty one."""
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        parsed = [_parse(line) for line in lines if line]
+        """All that is noted; None if there is no file, or an empty one. Raises StoreError if it can't be read."""
+        parsed = [_parse(line) for line in self._bytes().splitlines() if line]
         heads = [line[0] for line in parsed if line is not None]
         return Noted(heads, len(parsed) - len(heads)) if parsed else None
 
     def last(self) -> Head | None:
-        """The latest noted head, if it can be read."""
+        """The latest noted head, if there is one. Raises StoreError if the file can't be read."""
+        line = _parse(self._bytes(LINE)[:-1])
+        return line[0] if line else None
+
+    def _bytes(self, last: int | None = None) -> bytes:
+        """The file, or its end."""
         try:
-            with self._open() as handle:
-                line = self._line(handle, os.fstat(handle).st_size)
-                return line[0] if line else None
+            with self.path.open("rb") as file:
+                if last is not None:
+                    file.seek(-min(last, file.seek(0, os.SEEK_END)), os.SEEK_END)
+                return file.read()
         except FileNotFoundError:
-            return None
+            return b""
+        except OSError as error:
+            raise StoreError(
+                f"The head of the audit log can't be read from {self.path}: {error.strerror or error}.",
+                suggestion="Check the setting audit_head_file and the rights on that file.",
+            ) from error
 
     def try_to_note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
         """Note a head; what is in the log stays in the log if that fails, so it is only said."""
@@ -169,7 +177,9 @@ class HeadFile:
                 if self._minute_runs(handle, size) and hash_at(last[0].seq) == last[0].hash:
                     offset = size - LINE
             os.lseek(handle, offset, os.SEEK_SET)
-            os.write(handle, line)
+            if os.write(handle, line) != len(line):
+                os.ftruncate(handle, size)
+                raise OSError("the line was written only in part; is the disk full?")
 
     @staticmethod
     def _line(handle: int, end: int) -> tuple[Head, float] | None:

@@ -101,12 +101,12 @@ class PostgresStore(LogWriting):
         async with self._log.transaction():
             await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
             found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
-            head = Head(*found) if found else START
+            head = before = Head(*found) if found else START
             for row in rows:
                 linked.append(link(head, row))
                 head = Head(linked[-1][0], linked[-1][-1])
             await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
-            known = await self._noted_before()
+            known = {START.seq: START.hash, before.seq: before.hash, **await self._noted_before()}
         if self._head_file is not None:
             self._head_file.try_to_note(head, known.get)
         return answers
@@ -115,7 +115,7 @@ class PostgresStore(LogWriting):
         """What the log holds where a head was noted last: asked within the transaction, for after it nothing may fail."""
         try:
             noted = self._head_file.last() if self._head_file is not None else None
-        except OSError:
+        except StoreError:
             noted = None
         if noted is None:
             return {}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from toolgate.errors import StoreError
@@ -64,22 +65,31 @@ class SqliteStore(LogWriting):
             self._connection = None
 
     def _open(self) -> sqlite3.Connection:
+        """Open and upgrade. Where two processes do so at once, SQLite tells one that the file is locked without waiting for
+        it: the switch to WAL has no busy timeout. So it is tried again."""
         place = str(self._path) if self._path else ":memory:"
-        try:
-            connection = sqlite3.connect(
-                place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
-            )
+        patience = monotonic() + BUSY_SECONDS
+        while True:
             try:
-                for pragma in PRAGMAS:
-                    connection.execute(f"PRAGMA {pragma}")
-                connection.execute("BEGIN IMMEDIATE")
-                _drive(connection, migrate.upgrade(migrate.SQLITE))
-                connection.commit()
-            except BaseException:
-                connection.close()  # which undoes what is not committed
-                raise
-        except sqlite3.DatabaseError as error:
-            raise _explain(place, error) from error
+                return self._connect(place)
+            except sqlite3.DatabaseError as error:
+                if "locked" not in str(error) or monotonic() > patience:
+                    raise _explain(place, error) from error
+                sleep(0.02)
+
+    def _connect(self, place: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
+        )
+        try:
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("BEGIN IMMEDIATE")
+            _drive(connection, migrate.upgrade(migrate.SQLITE))
+            connection.commit()
+        except BaseException:
+            connection.close()  # which undoes what is not committed
+            raise
         return connection
 
     # -- the log

@@ -74,6 +74,8 @@ class Writer:
     def put(self, record: Record) -> bool:
         """Take a record that nobody waits for; true: come slower, see `room`."""
         queue = self._queue
+        if self._closing:
+            raise StoreError("The store is closed.")
         queue.append(record)
         if self._asleep:
             self._asleep = False
