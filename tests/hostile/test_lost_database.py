@@ -1,12 +1,16 @@
 """A database server that goes away and comes back."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
 from toolgate import App, Outcome, tool
+from toolgate.store import log
 
 
 @pytest.mark.requirement("AUD-3", "PIPE-6")
@@ -41,3 +45,43 @@ async def test_calls_without_a_connection_are_refused_and_the_next_go_on(tmp_pat
         assert len(effects) == 1 + len(succeeded) + len(unsure), "a refused call had its effect"
         verdict = await app.verify_audit()
         assert verdict.ok, verdict.faults
+
+
+class LosesTheReply:
+    """A connection whose next transaction is committed, but nobody learns of it."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def transaction(self) -> Any:
+        @asynccontextmanager
+        async def lost() -> AsyncIterator[None]:
+            async with self._connection.transaction():
+                yield
+            raise ConnectionResetError("the reply was lost")
+
+        return lost()
+
+
+@pytest.mark.requirement("AUD-1", "AUD-2")
+async def test_a_commit_whose_reply_is_lost_is_not_written_twice(tmp_path: Path, postgres_database: str) -> None:
+    async with App.open(home=tmp_path / "home", database_url=postgres_database) as app:
+        await app.invoke("echo", {"text": "first"})
+        await app.flush()
+        store: Any = app.store
+        store._log = LosesTheReply(store._log)
+        for number in range(3):
+            assert (await app.invoke("echo", {"text": str(number)})).ok
+        for _ in range(200):
+            if store.trouble is not None:
+                break
+            await asyncio.sleep(0.01)
+        assert "reply was lost" in str(store.trouble)
+        assert (await app.invoke("echo", {"text": "last"})).ok
+        await app.flush()
+        rows = [(row[3], row[2]) for row in await app.store.read(log.latest(100))]
+        assert len(rows) == len(set(rows)) == 10
+        assert (await app.verify_audit()).ok

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
-from toolgate.store.database import Transaction
+from toolgate.store.database import Record, Transaction
 from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
 
 try:
@@ -39,6 +39,8 @@ class PostgresStore(LogWriting):
         super().__init__("postgres")
         self._log_loop: asyncio.AbstractEventLoop | None = None
         self._log: Any = None
+        self._unsure: tuple[Head, list[Item]] | None = None
+        """A batch of which it is not known whether it was committed, and the head that it would have made."""
 
     # -- life
 
@@ -93,13 +95,12 @@ class PostgresStore(LogWriting):
                 server_settings={"synchronous_commit": "on"},  # whatever the server's default is
             )
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
-        records = [item.record if isinstance(item, Waiting) else item for item in batch]
-        rows = [row_of(record) for record in records if record is not None]
-        if not rows:
-            return answers
         linked: list[LinkedRow] = []
         async with self._log.transaction():
             await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
+            rows = [row_of(record) for record in await self._not_yet_written(batch)]
+            if not rows:
+                return answers
             found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
             head = before = Head(*found) if found else START
             for row in rows:
@@ -107,9 +108,23 @@ class PostgresStore(LogWriting):
                 head = Head(linked[-1][0], linked[-1][-1])
             await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
             known = {START.seq: START.hash, before.seq: before.hash, **await self._noted_before()}
+            self._unsure = (head, batch)
+        self._unsure = None
         if self._head_file is not None:
             self._head_file.try_to_note(head, known.get)
         return answers
+
+    async def _not_yet_written(self, batch: list[Item]) -> list[Record]:
+        """The records of a batch, without those of the last one if it was committed after all: when a connection is lost
+        while it commits, only the log can tell."""
+        written: set[int] = set()
+        if self._unsure is not None:
+            head, items = self._unsure
+            if await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", head.seq) == head.hash:
+                written = {id(item) for item in items}
+            self._unsure = None
+        records = (item.record if isinstance(item, Waiting) else item for item in batch if id(item) not in written)
+        return [record for record in records if record is not None]
 
     async def _noted_before(self) -> dict[int, str]:
         """What the log holds where a head was noted last: asked within the transaction, for after it nothing may fail."""
