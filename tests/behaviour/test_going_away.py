@@ -1,11 +1,12 @@
-"""Callers that are cancelled, wherever a call can wait: places come back, records are whole, finalize runs once."""
+"""Callers that are cancelled wherever a call can wait, and Apps that close: places come back, records are whole."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolgate import Hook, InvokeContext, tool
+from toolgate import App, Hook, InvokeContext, Outcome, tool
 from toolgate.hooks import STAGES
 from toolgate.store import log
 from toolgate.testing import memory_app
@@ -99,3 +100,105 @@ async def test_a_caller_may_go_away_while_the_end_is_written() -> None:
         await app.flush()
         rows = await app.store.read(log.latest(1000, tool="once"))
         assert {row[3] for row in rows if row[2] == "start"} <= {row[3] for row in rows if row[2] == "end"}
+
+
+@pytest.mark.requirement("PIPE-5", "AUD-3")
+async def test_an_app_that_closes_lets_running_calls_end(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    @tool(tier="write")
+    async def slow() -> str:
+        """Waits."""
+        await gate.wait()
+        return "done"
+
+    async with App.open(home=tmp_path / "home") as app:
+        app.register(slow)
+        calls = [asyncio.ensure_future(app.invoke("slow")) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+    assert [(await call).output for call in calls] == ["done"] * 5
+    async with App.open(home=tmp_path / "home") as app:
+        assert [row[6] for row in await ends(app)] == ["success"] * 5
+
+
+@pytest.mark.requirement("PIPE-5", "PIPE-6")
+async def test_an_app_that_closes_leaves_calls_behind_that_take_too_long(tmp_path: Path) -> None:
+    @tool(tier="write")
+    async def slow() -> str:
+        """Takes its time."""
+        await asyncio.sleep(0.3)
+        return "done"
+
+    async with App.open(home=tmp_path / "home", shutdown_seconds=0.05) as app:
+        app.register(slow)
+        call = asyncio.ensure_future(app.invoke("slow"))
+        await asyncio.sleep(0.05)
+    outcome = await call
+    assert outcome.error is not None
+    assert outcome.error.code == "OUTCOME_UNKNOWN"
+
+
+@pytest.mark.requirement("PIPE-5", "PIPE-11")
+async def test_a_cancelled_caller_leaves_a_record_and_gives_its_place_back() -> None:
+    started = asyncio.Event()
+    cleaned: list[str] = []
+
+    @tool(tier="write", concurrency=1)
+    async def waits() -> None:
+        """Waits."""
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cleaned.append("cleaned")
+            raise
+
+    async with memory_app() as app:
+        app.register(waits)
+        task = asyncio.ensure_future(app.invoke("waits"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert cleaned == ["cleaned"]
+        started.clear()
+        again = asyncio.ensure_future(app.invoke("waits"))
+        await asyncio.wait_for(started.wait(), 5)
+        again.cancel()
+        await asyncio.wait((again,))
+        assert [row[6] for row in await ends(app)] == ["failure", "failure"]
+
+
+@pytest.mark.requirement("PIPE-5", "PIPE-11")
+async def test_a_caller_that_goes_away_while_the_end_is_written_gives_its_place_back() -> None:
+    finalized: list[str] = []
+
+    class Last(Hook):
+        def will_finalize_invoke(self, ctx: InvokeContext) -> None:
+            finalized.append(ctx.id)
+
+        async def will_audit(self, ctx: InvokeContext) -> None:
+            if ctx.arguments["linger"]:
+                asyncio.get_running_loop().call_soon(callers[0].cancel)
+
+    @tool(tier="write", concurrency=1)
+    async def once(linger: bool) -> bool:
+        """Runs one at a time."""
+        return linger
+
+    callers: list[asyncio.Future[Outcome]] = []
+    async with memory_app() as app:
+        app.add_hook(Last())
+        app.register(once)
+        callers.append(asyncio.ensure_future(app.invoke("once", {"linger": True})))
+        with pytest.raises(asyncio.CancelledError):
+            await callers[0]
+        assert (await app.invoke("once", {"linger": False})).ok
+        assert len(finalized) == 2
+        assert [row[6] for row in await ends(app)] == ["success", "success"]
+
+
+async def ends(app: App) -> list[tuple[Any, ...]]:
+    await app.flush()
+    return [row for row in await app.store.read(log.latest(100)) if row[2] == "end"]
