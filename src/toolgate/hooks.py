@@ -5,7 +5,7 @@ None and costs `invoke` one look.
 """
 
 import inspect
-from asyncio import CancelledError
+from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -130,10 +130,13 @@ def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitab
         for hook in hooks:
             try:
                 await _take_part(stage, hook, ctx)
-            except CancelledError:
+            except CancelledError as error:
                 if stage not in LATE:
                     raise
-                ctx.went_away = True
+                if caller_is_cancelled():
+                    ctx.went_away = True
+                else:
+                    ctx.note_hook_error(stage, _name(hook), error)
             except BaseException as error:
                 if stage in LATE or (stage in POST and not isinstance(error, Control)):
                     ctx.note_hook_error(stage, _name(hook), error)
@@ -143,6 +146,12 @@ def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitab
                     raise broken(stage, hook, error) from error
 
     return run
+
+
+def caller_is_cancelled() -> bool:
+    """Whether somebody cancelled the task that makes this call; if not, a tool or a hook raised CancelledError by itself."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _take_part(stage: str, hook: Any, ctx: InvokeContext) -> None:

@@ -26,7 +26,7 @@ from toolgate.cache import ResultCache
 from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
 from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
 from toolgate.execute.run import Execution
-from toolgate.hooks import HookSet, Stages
+from toolgate.hooks import HookSet, Stages, caller_is_cancelled
 from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
@@ -92,8 +92,9 @@ class Pipeline:
                         await self._remember(ctx, entry, on)
             ctx.error = None  # of an attempt that was made up for
         except asyncio.CancelledError:
-            ctx.went_away = True
-            ctx.error = Failed("CANCELLED", "The caller went away before the call ended.")
+            ctx.went_away = caller_is_cancelled()
+            who = "The caller went away" if ctx.went_away else "The tool or a hook cancelled the call"
+            ctx.error = Failed("CANCELLED", f"{who} before it ended.")
         except BaseException as error:
             ctx.error = self._understand(error, ctx)
         return await self._settle(ctx, on)

@@ -232,3 +232,22 @@ async def test_a_head_that_can_not_be_noted_costs_no_record_and_writes_none_twic
     rows = await rows_of(app)
     assert len(rows) == len({(row["call_id"], row["kind"]) for row in rows}) == 24
     assert (await app.verify_audit()).ok
+
+
+@pytest.mark.requirement("AUD-1")
+async def test_every_way_to_switch_is_recorded_as_what_it_was_and_by_whom(app: App) -> None:
+    await app.set_enabled("look", True, tenant="acme", actor=ADA)
+    await app.set_enabled("look", None, tenant="acme", actor=ADA)
+    await app.set_tenant_flags([("acme", "look", False)], actor=ADA)
+    await app.allow_adding_tools("builder", actor=ADA)
+    rows = await rows_of(app)
+    assert [row["kind"] for row in rows] == ["tool.enabled", "tool.flag_removed", "tenant.flags", "persona.permissions"]
+    assert {(row["body"]["persona"], row["body"]["user"]) for row in rows} == {("analyst", "ada")}
+    assert rows[2]["body"]["flags"] == [["acme", "look", False]]
+    assert rows[3]["body"]["for_persona"] == "builder"
+
+
+@pytest.mark.requirement("AUD-2")
+async def test_an_empty_log_is_whole_and_warns_of_nothing(app: App) -> None:
+    verdict = await app.verify_audit()
+    assert (verdict.ok, verdict.rows, verdict.warnings) == (True, 0, [])

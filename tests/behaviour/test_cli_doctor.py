@@ -68,6 +68,15 @@ def test_a_misspelt_variable_is_noticed(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4")
+def test_a_setting_about_a_tool_that_is_not_here_is_noticed(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_TIER_OVERRIDES", '{"ecoh": "execute"}')
+    assert troubles(terminal) == [("settings", "warning")]
+    shown = terminal("doctor").out
+    assert "tier_overrides names 'ecoh', and there is no such tool" in shown
+    assert "Did you mean 'echo'?" in shown
+
+
+@pytest.mark.requirement("DOOR-4")
 def test_a_home_that_cannot_be_is_a_fault_of_home_and_database(terminal: Terminal) -> None:
     (terminal.folder / "file").write_text("")
     terminal.set("TOOLGATE_HOME", str(terminal.folder / "file" / "home"))

@@ -8,6 +8,7 @@ import pytest
 
 from toolgate import App, Hook, InvokeContext, Outcome, tool
 from toolgate.hooks import STAGES
+from toolgate.model import Tier
 from toolgate.store import log
 from toolgate.testing import memory_app
 
@@ -123,8 +124,9 @@ async def test_an_app_that_closes_lets_running_calls_end(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("PIPE-5", "PIPE-6")
-async def test_an_app_that_closes_leaves_calls_behind_that_take_too_long(tmp_path: Path) -> None:
-    @tool(tier="write")
+@pytest.mark.parametrize("tier", ["read_only", "write"])
+async def test_an_app_that_closes_leaves_calls_behind_that_take_too_long(tmp_path: Path, tier: Tier) -> None:
+    @tool(tier=tier)
     async def slow() -> str:
         """Takes its time."""
         await asyncio.sleep(0.3)

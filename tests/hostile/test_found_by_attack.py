@@ -1,14 +1,12 @@
 """What attacks on the pipeline once found; none of it may come back."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from toolgate import Actor, App, Hook, InvokeContext, Retry, ToolError, ToolgateError, tool
-from toolgate.errors import StoreError
+from toolgate import Actor, Hook, InvokeContext, Retry, ToolError, ToolgateError, tool
 from toolgate.hooks import Next
 from toolgate.store import log
 from toolgate.testing import ManualClock, memory_app
@@ -154,23 +152,37 @@ async def test_what_runs_is_what_was_recorded_whatever_hooks_and_attempts_do_to_
     assert ran == [["/tmp/a"], ["/tmp/a"]]
 
 
-@pytest.mark.requirement("AUD-1", "PIPE-6")
-async def test_nothing_succeeds_unrecorded_on_a_closed_app(tmp_path: Path) -> None:
-    @tool(tier="read_only")
-    async def slow() -> str:
-        """Outlives the App."""
-        await asyncio.sleep(0.3)
-        return "done"
+@pytest.mark.requirement("PIPE-6")
+@pytest.mark.parametrize("where", ["inline", "thread", "will_authorize", "will_audit"])
+async def test_a_cancellation_that_nobody_asked_for_is_an_outcome(where: str) -> None:
+    @tool(tier="read_only", name="cancels")
+    async def inline() -> None:
+        """Cancels itself."""
+        raise asyncio.CancelledError
 
-    async with App.open(home=tmp_path / "home", shutdown_seconds=0) as app:
-        app.register(slow)
-        call = asyncio.ensure_future(app.invoke("slow"))
-        await asyncio.sleep(0.05)
-    outcome = await call
-    assert outcome.error is not None
-    assert outcome.error.code == "OUTCOME_UNKNOWN"
-    with pytest.raises(StoreError):
-        app.store.append(None)  # type: ignore[arg-type]
+    @tool(tier="read_only", name="cancels")
+    def thread() -> None:
+        """Cancels itself in a thread."""
+        raise asyncio.CancelledError
+
+    @tool(tier="read_only", name="cancels")
+    async def fine() -> None:
+        """Does nothing."""
+
+    class Cancels(Hook):
+        pass
+
+    async def cancel(_self: Any, _ctx: InvokeContext) -> None:
+        raise asyncio.CancelledError
+
+    setattr(Cancels, where if where.startswith("will_") else "on_retry", cancel)
+    async with memory_app() as app:
+        app.add_hook(Cancels())
+        app.register({"inline": inline, "thread": thread}.get(where, fine))
+        outcome = await app.invoke("cancels")
+        expected = None if where == "will_audit" else "CANCELLED"  # there the outcome stands
+        assert (outcome.error.code if outcome.error else None) == expected
+        assert app.running.count == 0
 
 
 @pytest.mark.requirement("IO-3", "PIPE-6")

@@ -1,5 +1,6 @@
 """The hash chain and its head file, as properties."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,16 @@ def test_a_damaged_head_file_stops_nothing_and_stays_visible(tmp_path: Path, rub
     assert noted.heads[0] == Head(1, "1" * 64)
     assert noted.heads[-1] == Head(3, "3" * 64)
     assert bool(noted.damaged) == bool(rubbish.strip())
+
+
+def test_a_line_that_is_written_only_in_part_is_taken_back_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = HeadFile(tmp_path / "head")
+    file.note(Head(1, "1" * 64), lambda _seq: None)
+    write = os.write
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(os, "write", lambda handle, data: write(handle, data[:30]))
+        file.try_to_note(Head(2, "2" * 64), lambda _seq: None)
+    assert file.trouble is not None
+    file.try_to_note(Head(3, "3" * 64), lambda _seq: None)
+    assert file.trouble is None
+    assert file.read() == Noted([Head(1, "1" * 64), Head(3, "3" * 64)])

@@ -1,5 +1,6 @@
 """Settings: four layers, strict names, and a page that has them all."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,9 @@ def test_a_group_set_as_a_whole_and_in_part_is_refused() -> None:
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     assert load("", tmp=tmp_path) == load("# nothing", tmp=tmp_path) == Settings()
+
+
+def test_overrides_of_settings_change_only_what_they_name() -> None:
+    first = load_settings(os.devnull, {"limits": {"output_items": 5}, "token_price": 2}, {})
+    second = first.with_overrides({"limits": {"output_string": 7}})
+    assert (second.limits.output_items, second.limits.output_string, second.token_price) == (5, 7, 2)
