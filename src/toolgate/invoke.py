@@ -3,7 +3,7 @@
 Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
 can reorder or remove them. A feature is a new step with one line here, not a new branch.
 
-    resolve → context → authorize → flags → parse, validate, normalize → consent → quota → place → idempotency
+    resolve → context → authorize → flags → parse, validate, normalize → idempotency → consent → quota → place
     → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
@@ -13,7 +13,7 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, time_ns
@@ -22,6 +22,8 @@ from typing import Any
 import orjson
 
 from toolgate.approval.consent import Consent
+from toolgate.approval.tiers import TierRules
+from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
 from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
 from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
@@ -31,15 +33,19 @@ from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
 from toolgate.ledger.audit import Ledger
-from toolgate.model import Call, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.model import NANO, TIERS, Call, Decision, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
+from toolgate.quota.budget import Budgets
 from toolgate.quota.concurrency import Concurrency, Running
+from toolgate.quota.money import Estimate, actual, estimate
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, not_found, printable
 from toolgate.secrets import Secrets
 
+FREE = Estimate(0, "exact")
+UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 LONG_TO_MASK = 100_000
 """Bytes of output from which on secrets are looked for off the event loop."""
 
@@ -51,13 +57,17 @@ class Pipeline:
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 
     running: Running
+    notices: Notices
+    refresh: Callable[[], Awaitable[None]]
     providers: Providers
     hooks: HookSet
     catalog: Catalog
     guard: Guard
     inputs: Inputs
+    tiers: TierRules
     consent: Consent
     rates: Rates
+    budgets: Budgets
     concurrency: Concurrency
     idempotency: Idempotency
     redactor: Redactor
@@ -76,6 +86,8 @@ class Pipeline:
         if call.parent is not None:
             self.secrets.inherit(ctx)
         try:
+            if self.notices.changed():
+                await self.notices.catch_up(self.refresh)
             entry = ctx.entry = self.catalog.resolve(call.tool, call.actor.tenant)
             if entry.hooks:
                 on = self.hooks.stages(entry.hooks)
@@ -108,13 +120,15 @@ class Pipeline:
             await on.did_create_invoke_context(ctx)
         if on.will_bind_providers:
             await on.will_bind_providers(ctx)
+        if call.approval is not None and call.arguments is None:
+            ctx.input = await self.consent.arguments_of(call)
 
         # may it?
         if on.will_authorize:
             await on.will_authorize(ctx)
-        decision = self.guard.decide(call.actor, "tool.request", entry.name)
+        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self._decide(ctx, entry)
         if not decision.allow:
-            raise self._refuse(ctx, decision.reason)
+            raise await self._refusal(ctx, decision.reason)
         if on.will_check_feature_flags:
             await on.will_check_feature_flags(ctx)
         off = self.catalog.why_off(entry, call.actor.tenant)
@@ -132,27 +146,43 @@ class Pipeline:
         if on.will_normalize_input:
             await on.will_normalize_input(ctx)
         self.inputs.normalize(ctx, entry)
+        if entry.guards is not None or self.guard.reads_arguments:
+            await self._check_arguments(ctx, entry)
 
-        # does a person agree, and is there room?
+        # once only?
+        if call.idempotency_key is not None and await self._replay(ctx, entry):
+            return
+
+        # does a person agree, and is there money and room?
         if on.will_check_consent:
             await on.will_check_consent(ctx)
-        ctx.decision = (decision.reason, self.consent.check(call, entry))
+        costs = self.budgets.applies(entry)
+        if costs:
+            ctx.estimate = estimate(entry, ctx.arguments)
+        if entry.asks is not None:
+            await self._ask(ctx, entry)
+        ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
-        if entry.rate_limit is not None:
-            self.rates.acquire(call, entry)
+        if self.rates.ruled or entry.rate_limit is not None:
+            rated = self.rates.acquire(call, entry)
+            if rated is not None:
+                await rated
+        if costs:
+            await self._reserve(ctx, entry)
         ctx.has_quota = True
         if on.will_acquire_semaphore:
             await on.will_acquire_semaphore(ctx)
-        self.concurrency.acquire(call, entry)
+        placed = self.concurrency.acquire(call, entry)
+        if placed is not None:
+            await placed
         ctx.has_place = True
-        if call.idempotency_key is not None:
-            await self.idempotency.claim(call)
         if on.will_redact_input:
             await on.will_redact_input(ctx)
-        ctx.recorded = ctx.canonical
-        if entry.takes_text and (ctx.injected or not self.redactor.is_harmless(ctx.arguments)):
-            await self._mask_arguments(ctx, entry)
+        if not ctx.recorded:
+            ctx.recorded = ctx.canonical
+            if entry.takes_text and (ctx.injected or not self.redactor.is_harmless(ctx.arguments)):
+                await self._mask_arguments(ctx, entry)
 
         # is the answer known already?
         if on.will_read_cache:
@@ -171,6 +201,8 @@ class Pipeline:
         on_disk = self.ledger.start(ctx, entry)
         if on_disk is not None:
             await on_disk
+        if ctx.has_key:
+            await self.idempotency.confirm(call)
         if on.around_execute:
             ctx.result = await on.around_execute(ctx, lambda: self.execution.run(ctx, entry, arguments, on))
         else:
@@ -210,11 +242,15 @@ class Pipeline:
             if on.on_metrics:
                 await on.on_metrics(ctx)
         finally:
-            self.running.leave()
+            if ctx.has_place and ctx.entry is not None:
+                released = self.concurrency.release(ctx.call, ctx.entry)
+                if released is not None:
+                    await self._to_the_end(ctx, released)
+            if ctx.owes:
+                await self._to_the_end(ctx, self._settle_debts(ctx))
             if ctx.injected:
                 self.secrets.forget(ctx)
-            if ctx.has_place and ctx.entry is not None:
-                self.concurrency.release(ctx.call, ctx.entry)
+            self.running.leave()
         if ctx.has_place and on.did_release_semaphore:
             await on.did_release_semaphore(ctx)
         if ctx.has_quota and on.did_release_quota:
@@ -231,7 +267,8 @@ class Pipeline:
 
     async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
         """Whether the cache has the answer, and no hook declines it."""
-        hit = self.cache.read(self.cache.key(entry, ctx.call.actor, ctx.canonical))
+        key, shared = self.cache.key(entry, ctx.call.actor, ctx.canonical), self.cache.shared
+        hit = self.cache.read(key) if shared is None else await shared.read(key)
         if hit is None:
             return False
         ctx.output = hit[0]
@@ -245,18 +282,121 @@ class Pipeline:
         if on.will_write_cache:
             await on.will_write_cache(ctx)
         if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact):
-            self.cache.write(self.cache.key(entry, ctx.call.actor, ctx.canonical), ctx.result, entry.cache.ttl)
+            key, shared = self.cache.key(entry, ctx.call.actor, ctx.canonical), self.cache.shared
+            if shared is None:
+                self.cache.write(key, ctx.result, entry.cache.ttl)
+            else:
+                await shared.write(key, ctx.result, entry.cache.ttl)
 
-    def _refuse(self, ctx: InvokeContext, reason: str) -> CallError:
-        """Hidden and missing look the same; only what may be seen can be denied."""
-        if not self.guard.may_view(ctx.call.actor, ctx.call.tool):
-            return not_found(ctx.call.tool, reason)
-        return Denied("PERMISSION_DENIED", f"{ctx.call.tool} is not permitted: {reason}.", reason=reason)
+    async def _decide(self, ctx: InvokeContext, entry: Entry) -> Decision:
+        """What the policy says of this call, where that is not known yet."""
+        call = ctx.call
+        arguments = self.inputs.glance(ctx.arguments) if self.guard.reads_arguments else None
+        return await self.guard.decide(
+            call.actor, "tool.request", entry.name,
+            tier=entry.tier, session=call.session, door=call.door, arguments=arguments,
+        )  # fmt: skip
+
+    async def _refusal(self, ctx: InvokeContext, reason: str) -> CallError:
+        """Hidden and missing look the same; only what may be seen can be denied. Where the policy can't be asked, what the
+        actor had is not called missing."""
+        actor, tool = ctx.call.actor, ctx.call.tool
+        view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
+        if not view.allow and (view.sure or self.guard.hides(actor, tool)):
+            return not_found(tool, reason)
+        return Denied("PERMISSION_DENIED", f"{tool} is not permitted: {reason}.", reason=reason)
+
+    async def _check_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
+        """What policy and tier say of the very arguments that will run, whatever hooks made of those that came in."""
+        if self.guard.reads_arguments:
+            decision = await self._decide(ctx, entry)
+            if not decision.allow:
+                raise await self._refusal(ctx, decision.reason)
+        if entry.guards is not None:
+            self.tiers.check(entry, ctx.arguments)
+
+    async def _replay(self, ctx: InvokeContext, entry: Entry) -> bool:
+        """Whether the call's key was used before: then what came of it comes again."""
+        ctx.has_key = ctx.owes = True
+        first = await self.idempotency.claim(ctx.call, entry, ctx.canonical)
+        if first is None:
+            return False
+        ctx.has_key = False
+        first.raise_for_status()
+        ctx.output, ctx.artifact, ctx.cached = first.output, first.artifact, True
+        return True
+
+    async def _ask(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Have a person's approval, or end here. What a person edits is checked like what a caller sends."""
+        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
+        await self._mask_arguments(ctx, entry)
+        ctx.asked = ctx.owes = True
+        try:
+            edited = await self.consent.obtain(ctx, entry, ctx.estimate or FREE)
+        except Pending:
+            ctx.asked = False
+            raise
+        await self._check_again(ctx, entry)
+        if edited is None:
+            return
+        ctx.arguments, ctx.sealed = orjson.loads(edited), False
+        self.inputs.validate(ctx, entry)
+        self.inputs.normalize(ctx, entry)
+        await self._check_arguments(ctx, entry)
+        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
+        await self._mask_arguments(ctx, entry)
+        if ctx.estimate is not None:
+            ctx.estimate = estimate(entry, ctx.arguments)
+
+    async def _check_again(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Whether the call may still be made, now that a person has answered: that can take long, and rules change."""
+        call = ctx.call
+        if self.notices.changed():
+            await self.notices.catch_up(self.refresh)
+        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self._decide(ctx, entry)
+        if not decision.allow:
+            raise await self._refusal(ctx, decision.reason)
+        off = self.catalog.why_off(entry, call.actor.tenant)
+        if off is not None:
+            raise not_found(call.tool, off)
+
+    async def _reserve(self, ctx: InvokeContext, entry: Entry) -> None:
+        ctx.reserved = ctx.owes = True
+        await self.budgets.reserve(ctx.call, entry, ctx.estimate)
+
+    async def _to_the_end(self, ctx: InvokeContext, settling: Awaitable[None]) -> None:
+        """Settle what was taken: a caller that goes away meanwhile waits for it."""
+        work = asyncio.ensure_future(settling)
+        while not work.done():
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                ctx.went_away = True
+
+    async def _settle_debts(self, ctx: InvokeContext) -> None:
+        """Pay, say what came of the key, give back what was not used. One that fails keeps none of the others from it."""
+        call, entry, outcome = ctx.call, ctx.entry, ctx.outcome
+        ran = ctx.attempts > 0 and not (ctx.attempts == 1 and ctx.error is not None and ctx.error.code == "CIRCUIT_OPEN")
+        if (ctx.reserved or ctx.cost) and entry is not None:
+            await self._try(ctx, self.budgets.settle(call, entry, ctx.estimate or FREE, ctx.cost))
+        if ctx.has_key and outcome is not None:
+            await self._try(ctx, self.idempotency.complete(call, outcome, ran))
+        if ctx.asked and not ran and (outcome is None or not outcome.ok):
+            await self._try(ctx, self.consent.give_back(call.id))
+        elif ctx.asked:
+            self.consent.keep(call.id)
+
+    async def _try(self, ctx: InvokeContext, settling: Awaitable[None]) -> None:
+        try:
+            await settling
+        except Exception as error:
+            logger.error("a call could not be settled: %s", self.redactor.text(described(error), ctx.injected))
 
     async def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
+        arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
         if not self.redactor.ready:
-            await self.redactor.prepare(ctx.arguments)
-        ctx.recorded = self.redactor.arguments(ctx.canonical, ctx.arguments, entry.public_input, ctx.injected)
+            await self.redactor.prepare(arguments)
+        ctx.recorded = self.redactor.arguments(ctx.canonical, arguments, entry.public_input, ctx.injected)
 
     async def _mask_result(self, ctx: InvokeContext, entry: Entry, size: int) -> None:
         if not self.redactor.ready:
@@ -293,12 +433,15 @@ class Pipeline:
     def _outcome(self, ctx: InvokeContext, info: ErrorInfo | None) -> Outcome:
         call, error, entry = ctx.call, ctx.error, ctx.entry
         duration = (ctx.finished_at - ctx.started_at) * 1000
-        cost = entry.fixed_cost if entry is not None and ctx.attempts else 0.0
         report = ctx.report
+        cost = 0.0
+        if entry is not None and (entry.priced or report is not None):
+            ctx.cost = actual(entry, ctx.estimate or FREE, report, ctx.attempts, error.code if error is not None else None)
+            ctx.owes = ctx.owes or ctx.cost > 0
+            cost = ctx.cost / NANO
         if report is None:
             metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
         else:
-            cost = cost if report.cost_usd is None else report.cost_usd
             resources = self.redactor.mask(report.resources_used, frozenset(), ctx.injected)
             metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
         if error is None:
@@ -316,7 +459,7 @@ class Pipeline:
         if isinstance(error, StoreError):
             return Failed(
                 "UNEXPECTED_ERROR",
-                f"The audit log can't be written, so the call was not run: {error.message}",
+                f"The store can't be used, so the call was not run: {error.message}",
                 suggestion="`toolgate doctor` shows what is wrong with the store.",
             )
         trace = "".join(traceback.format_exception(error))

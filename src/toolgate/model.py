@@ -8,7 +8,7 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -35,6 +35,12 @@ _NUMBER, _LABEL = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-
 SEMVER = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_LABEL}(?:\.{_LABEL})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\Z"
 )
+NANO = 1_000_000_000
+"""Nano-dollars in a dollar."""
+MOST_DOLLARS = Decimal(10**9)
+"""What one call may be said to cost: the sum of a few still fits into 64 bits."""
+EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
+"""For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
 DESTRUCTIVE = ("delete", "remove", "drop", "truncate")
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -61,7 +67,7 @@ class UnitCost(Definition):
     """A price that depends on the input: so much a token, character, record or second."""
 
     unit: Literal["token", "character", "record", "second"]
-    price: Decimal = Field(ge=0)
+    price: Decimal = Field(ge=0, le=MOST_DOLLARS)
     field: str | None = None
     """The argument that is measured; for `second`, the tool's timeout counts."""
 
@@ -70,7 +76,7 @@ class Cost(Definition):
     """What a call costs, in dollars."""
 
     model: Literal["free", "usage_based", "subscription", "one_time"] = "usage_based"
-    fixed: Decimal = Field(default=Decimal(0), ge=0)
+    fixed: Decimal = Field(default=Decimal(0), ge=0, le=MOST_DOLLARS)
     per_unit: UnitCost | None = None
     billing_url: str | None = None
     free_tier_limit: int | None = Field(default=None, ge=0)
@@ -82,7 +88,7 @@ class Capability(Definition):
     action: str = Field(min_length=1)
     description: str = ""
     requires_confirmation: bool = False
-    estimated_cost: Decimal | None = Field(default=None, ge=0)
+    estimated_cost: Decimal | None = Field(default=None, ge=0, le=MOST_DOLLARS)
     estimated_time_ms: int | None = Field(default=None, ge=0)
 
     @property
@@ -174,6 +180,26 @@ class Tool(Definition):
     @property
     def destructive(self) -> bool:
         return _destroys(self.name) or any(capability.destructive for capability in self.capabilities)
+
+
+def nano(amount: Decimal) -> int:
+    """Dollars as whole nano-dollars, rounded up: what is counted is never less than what is owed."""
+    if amount.is_nan():
+        raise ValueError("an amount of money can't be NaN")
+    if amount >= MOST_DOLLARS:
+        return int(MOST_DOLLARS) * NANO
+    return int(EXACT.multiply(max(amount, Decimal(0)), Decimal(NANO)).to_integral_value(ROUND_CEILING, EXACT))
+
+
+def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
+    """Why a person must be asked before a call; None if nobody has to be."""
+    if tier == "execute":
+        return "tier execute asks for every run"
+    if tier == "external_api":
+        return "tier external_api asks for every call"
+    if tier == "write" and destructive:
+        return "it is destructive"
+    return "its definition asks for confirmation" if confirms else None
 
 
 def _destroys(name: str) -> bool:
@@ -317,6 +343,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     allow: bool
     reason: str
+    sure: bool = True
+    """False for a denial because nobody could be asked: what should have decided is out of reach or broken."""
 
 
 Invoke = Callable[[Call], Awaitable[Outcome]]
@@ -385,7 +413,17 @@ class Entry:
     auth: Auth | None
     rate_limit: RateLimit | None
     concurrency: int | None
-    fixed_cost: float
+    priced: bool
+    """Whether a call can cost anything: what follows is zero or None for free tools."""
+    fixed_nano: int
+    unit_cost: UnitCost | None
+    capability_nano: int
+    """The largest estimate among its capabilities, in nano-dollars: what a call may cost if the tool names no price."""
+    expected_ms: int | None
+    asks: str | None
+    """Why a person must be asked before each call; None if nobody has to be."""
+    guards: Any
+    """Which arguments are paths or commands, as the tier's rules want to know; None if there are none."""
     fingerprint: str
     """Hash of the whole definition: what an approval or a pin is bound to."""
     hooks: tuple[Any, ...] = ()

@@ -51,6 +51,8 @@ INNOCENT = frozenset(
 WEAK = frozenset({"key", "keys", "auth", "bearer", "jwt", "session", "tokens", "pass", "sid"})
 """A field with one of these is masked if its value looks like a credential."""
 
+_REFERENCE = re.compile(r"\{\{\s{0,8}secret:[A-Za-z_][A-Za-z0-9_]{0,127}\s{0,8}\}\}\Z")
+"""The name of a secret, and nothing else: that may be seen."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _RUN = re.compile(r"[A-Za-z0-9]{16,}")
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9_\-+=])(?=[A-Za-z_\-+=]*\d)(?=[\d_\-+=]*[A-Za-z])[A-Za-z0-9_\-+=]{20,}")
@@ -159,7 +161,7 @@ class Redactor:
     def _field(self, key: Any, part: Any, public: frozenset[str], known: tuple[str, ...]) -> Any:
         rank = 0 if key in public else self._rank(key)
         if rank == 2 and part and isinstance(part, str | dict | list | tuple):
-            return MASK
+            return part if isinstance(part, str) and _REFERENCE.match(part) else MASK
         if rank == 1 and _looks_like_a_token(part):
             return MASK
         return self.mask(part, public, known)

@@ -8,18 +8,20 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from toolgate.errors import SettingsError
 from toolgate.model import Tier
 
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
-NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG"}
+NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY"}
 """Variables with our prefix that are read elsewhere."""
 BY_TOOL = {"tools", "tier_overrides", "tierOverrides"}
 SECRET_PREFIX = "TOOLGATE_SECRET_"
@@ -65,6 +67,14 @@ class Limits(Section):
     """Calls of one tenant that may run at once; None is without limit."""
     threads: int = Field(default=32, ge=1)
     """Synchronous tools that may run at once."""
+    lease_seconds: float = Field(default=30, gt=0, le=3600)
+    """A process that has given no sign of life for this long counts as dead: what it had reserved or begun is settled."""
+    key_days: float = Field(default=30, gt=0)
+    """How long an idempotency key is remembered."""
+    backup_bytes: int = Field(default=100_000_000, ge=0)
+    """A file larger than this is not changed by a tool, because it can't be backed up first."""
+    backup_days: float = Field(default=30, gt=0)
+    """How long a change can be undone."""
 
 
 class Breaker(Section):
@@ -76,6 +86,100 @@ class Breaker(Section):
     """After this long one call may try again."""
 
 
+class Policy(Section):
+    """Which policy decides, and how long a decision is remembered."""
+
+    file: Path | None = None
+    """A Rego file of package soma.policy; None: the policy that comes with Toolgate."""
+    permission_seconds: float = Field(default=60, ge=0)
+    """How long a decision is remembered. A change of policy or data drops it at once; this bounds what an OPA server does
+    not tell us."""
+    enabled_seconds: float = Field(default=300, gt=0)
+    """Flags are read anew after this long, even if no change was announced."""
+    schema_seconds: float = Field(default=3600, gt=0)
+    """Definitions of dynamic tools are read anew after this long, even if no change was announced."""
+    opa_seconds: float = Field(default=2, gt=0)
+    """An OPA server that takes longer than this to answer has not answered: the call is denied."""
+    push: bool = False
+    """Send the policy and its data to the OPA server, at the start and whenever they change."""
+
+
+class Approvals(Section):
+    """How long a person has to answer."""
+
+    expire_seconds: float = Field(default=3600, gt=0, le=30 * 86_400)
+    """An approval that is not given, or not used, within this time is void."""
+
+
+class Budgets(Section):
+    """Caps that hold without anybody having set a budget."""
+
+    external_api_daily: Decimal | None = Field(default=Decimal(10), ge=0)
+    """Dollars that each user may spend a day on tools of tier external_api; None: no cap."""
+    timezone: str = "UTC"
+    """Where days and months begin."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            if name != "UTC":  # which is known also where no time zones are installed
+                ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {name!r}") from None
+        return name
+
+
+class RateRule(Section):
+    """How often calls may be made: of those that match, counted separately for each value of the fields in `by`."""
+
+    tenant: str | None = None
+    persona: str | None = None
+    user: str | None = None
+    tool: str | None = None
+    by: tuple[Literal["tenant", "persona", "user", "tool"], ...] = ("user",)
+    per_minute: int | None = Field(default=None, ge=1)
+    per_hour: int | None = Field(default=None, ge=1)
+    per_day: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "RateRule":
+        if self.per_minute is None and self.per_hour is None and self.per_day is None:
+            raise ValueError("says neither per_minute nor per_hour nor per_day")
+        return self
+
+
+class Paths(Section):
+    """Files that no tool may open."""
+
+    sensitive: tuple[str, ...] = ()
+    """More of them: patterns such as `*.sqlite` or `/srv/private/*`."""
+    allowed: tuple[str, ...] = ()
+    """Exceptions: patterns of files that are fine although their name looks sensitive."""
+
+
+class Commands(Section):
+    """Which commands tools of tier execute may run."""
+
+    allow: tuple[str, ...] = (
+        "npm install", "npm run", "git commit", "git push", "npx prisma", "docker build",
+    )  # fmt: skip
+    """Beginnings of commands, word by word. What is not here is refused."""
+    deny: tuple[str, ...] = ()
+    """More that is refused, besides what always is (sudo, rm -rf, shells …)."""
+
+
+class SecretSettings(Section):
+    """Where secrets are kept, and which tools may be given them."""
+
+    tools: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By name of a secret, the tools that may be given it; a secret that is not named may be given to all."""
+    file: Path | None = None
+    """The encrypted file; None: `secrets.enc` in `home`."""
+    keyring: bool = False
+    """Whether the system's keyring is asked as well."""
+
+
 class Settings(Section):
     """Everything that can be set."""
 
@@ -83,6 +187,10 @@ class Settings(Section):
     """Where data is kept: database, audit head, custom tools."""
     database_url: str | None = None
     """None: SQLite in `home`. `sqlite:///path/file.db`, `memory://`, or `postgresql://user:password@host/database`."""
+    redis_url: str | None = None
+    """`redis://host:6379/0`: limits, breakers, cached results and decisions are shared through it."""
+    opa_url: str | None = None
+    """`http://host:8181`: an OPA server decides in place of the policy engine in this process."""
     tools: dict[str, ToolSettings] = Field(default_factory=dict)
     """Per tool: `enabled`."""
     python_tools: tuple[Path, ...] | None = None
@@ -111,9 +219,25 @@ class Settings(Section):
     """Count calls for Prometheus."""
     tracing: bool = False
     """Make OpenTelemetry spans."""
+    rate_limits: tuple[RateRule, ...] = ()
+    """How often calls may be made, besides what tools declare: `[{tenant: acme, by: [user], per_minute: 60}]`."""
     enforcement: Enforcement = Enforcement()
     limits: Limits = Limits()
     breaker: Breaker = Breaker()
+    policy: Policy = Policy()
+    approvals: Approvals = Approvals()
+    budgets: Budgets = Budgets()
+    paths: Paths = Paths()
+    commands: Commands = Commands()
+    secrets: SecretSettings = SecretSettings()
+
+    @field_validator("redis_url", "opa_url")
+    @classmethod
+    def _known_server(cls, url: str | None, info: ValidationInfo) -> str | None:
+        schemes = ("redis://", "rediss://", "unix://") if info.field_name == "redis_url" else ("http://", "https://")
+        if url is not None and not url.startswith(schemes):
+            raise ValueError(f"must begin with {' or '.join(schemes)}")
+        return url
 
     @field_validator("database_url")
     @classmethod
@@ -137,12 +261,21 @@ class Settings(Section):
         return self.database.startswith("memory://")
 
     @property
+    def own_files(self) -> list[str]:
+        """Toolgate's own files, wherever they are: no tool may open them."""
+        database = Path(self.database.removeprefix("sqlite:///")) if self.database.startswith("sqlite:///") else None
+        files = [file.absolute() for file in (self.secrets.file, self.audit_head_file, database) if file is not None]
+        return [f"{file}*" for file in files]
+
+    @property
     def python_folders(self) -> tuple[Path, ...]:
         return self.python_tools if self.python_tools is not None else (self.home / "tools",)
 
 
 SECTIONS: dict[str, type[Section]] = {
-    "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker,
+    "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
+    "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
+    "secrets": SecretSettings,
 }  # fmt: skip
 
 

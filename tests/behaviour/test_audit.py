@@ -63,7 +63,7 @@ async def test_a_call_leaves_a_start_and_an_end(app: App) -> None:
     assert (start["body"]["version"], start["body"]["tier"]) == ("2.1.0", "read_only")
     assert len(start["body"]["args_hash"]) == 64
     assert start["body"]["args_hash"] == end["body"]["args_hash"]
-    assert start["body"]["decision"] == "no restriction on this persona; tier read_only runs unasked"
+    assert start["body"]["decision"] == "look is enabled; tier read_only runs unasked"
     assert (end["status"], end["body"]["attempts"], end["body"]["cost_usd"]) == ("success", 1, 0.0)
     assert end["body"]["duration_ms"] > 0
 

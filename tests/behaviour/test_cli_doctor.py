@@ -36,7 +36,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     assert done.lines[-1] == "All is well."
     names = [one["name"] for one in terminal("doctor", "--json").json["checks"]]
     assert names == [
-        "python", "settings", "home", "database", "audit log", "tools",
+        "python", "settings", "home", "database", "audit log", "tools", "policy", "redis", "credentials", "waiting",
         "tokenizer", "secrets", "dates", "telemetry", "running",
     ]  # fmt: skip
 

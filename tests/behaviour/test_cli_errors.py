@@ -46,7 +46,12 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
 @pytest.mark.requirement("DOOR-1")
 def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
     assert {" ".join(words) for words, _ in commands()} == {
-        "call", "doctor", "artifacts get",
+        "call", "explain", "undo", "doctor", "artifacts get", "costs", "budgets list", "budgets set",
+        "policy eval", "policy check", "policy replay", "policy show", "policy data", "policy deny", "policy undeny",
+        "policy restrict-code", "policy unrestrict-code", "policy permit", "policy forbid",
+        "approvals list", "approvals show", "approvals approve", "approvals reject",
+        "grants list", "grants add", "grants revoke", "idempotency list", "idempotency settle",
+        "secrets set", "secrets list", "secrets remove", "secrets test",
         "tools list", "tools info", "tools enable", "tools disable", "tools tokens", "tools search", "tools export",
         "audit tail", "audit show", "audit verify", "audit export",
     }  # fmt: skip

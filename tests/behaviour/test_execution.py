@@ -294,16 +294,6 @@ async def test_a_kind_that_nothing_can_run_is_a_clean_failure() -> None:
 
 
 @pytest.mark.requirement("PIPE-6")
-async def test_an_idempotency_key_is_refused_rather_than_ignored() -> None:
-    async with memory_app() as app:
-        outcome = await app.invoke("echo", {"text": "x"}, idempotency_key="k")
-    assert outcome.error is not None
-    assert (outcome.status, outcome.error.code) == ("failure", "VALIDATION_ERROR")
-    assert outcome.error.details is not None
-    assert outcome.error.details["errors"][0]["path"] == "idempotency_key"
-
-
-@pytest.mark.requirement("PIPE-6")
 async def test_a_tool_reports_what_it_took() -> None:
     @tool(tier="read_only", cost=0.25)
     async def costly(ctx: InvokeContext, free: bool) -> int:

@@ -44,7 +44,7 @@ def test_the_page_has_no_setting_that_does_not_exist() -> None:
 
 def test_every_group_of_settings_can_explain_a_wrong_name() -> None:
     groups = {name for name, field in Settings.model_fields.items() if isinstance(field.get_default(), Section)}
-    assert groups | {"tools"} == set(SECTIONS)
+    assert groups | {"tools", "rate_limits"} == set(SECTIONS)
 
 
 # -- layers

@@ -1,38 +1,352 @@
-"""What must be asked of a person before it runs. With nobody to ask yet, such a call ends as pending: it never runs."""
+"""Consent: a call that must be asked about runs only if a person said yes to it, or to calls like it ahead of time.
 
-from toolgate.errors import Pending
-from toolgate.model import Call, Entry
+A yes is bound to what was asked: the tool as it was, these arguments, this actor, this policy. It ends after a while and
+works once. It is kept in the store, so that a call may wait for it across restarts and be answered from anywhere. Where
+nobody answers, the call ends as pending. There is no way around: silence denies.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from toolgate.approval.answers import Answers, Mask, Validate, is_id
+from toolgate.approval.asking import ask, name_of
+from toolgate.approval.edits import MASK, is_faithful, restore
+from toolgate.approval.grants import Grants, Note
+from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
+from toolgate.approval.request import (
+    Answer,
+    Approval,
+    ApprovalError,
+    Approver,
+    Grant,
+    GrantTerms,
+    State,
+    new_id,
+    visible,
+    words,
+)
+from toolgate.context import InvokeContext
+from toolgate.errors import Denied, Failed
+from toolgate.model import Actor, Call, Entry
+from toolgate.store import approvals
+from toolgate.store.approvals import SLACK, ApprovalRow, GrantRow
+from toolgate.store.database import Store, now
+
+logger = logging.getLogger("toolgate.approval")
+
+
+class Estimate(Protocol):
+    """What a call is expected to take."""
+
+    @property
+    def nano(self) -> int: ...
+    @property
+    def confidence(self) -> str: ...
+    @property
+    def expected_ms(self) -> int | None: ...
+
+
+class Taken(NamedTuple):
+    """What a call took that it gives back if it does not run: an approval, or a place and money under a grant."""
+
+    approval: str | None = None
+    grant: str | None = None
+    nano: int = 0
 
 
 class Consent:
-    """Decides by the effective tier, by what is destructive, and by what a capability says."""
+    """The step, and all that is done about approvals from outside a call."""
 
-    def check(self, call: Call, entry: Entry) -> str:
-        """Why the call may go on without asking; raises Pending if it may not."""
-        if entry.tier == "read_only" and not entry.confirms:
-            return "tier read_only runs unasked"
-        reason = must_ask(entry)
-        if reason is None:
-            return f"tier {entry.tier} runs unasked"
-        raise Pending(
-            "APPROVAL_REQUIRED",
-            f"{entry.name} needs a person's approval: {reason}.",
-            kind="approval",
-            id=call.id,
-            suggestion="Nobody is there to ask: approvals come with governance.",
-            details={"tier": entry.tier, "reason": reason},
-            reason=reason,
+    def __init__(
+        self,
+        store: Store,
+        *,
+        policy_hash: Callable[[], str],
+        note: Note,
+        expire_seconds: float = 3600.0,
+        validate: Validate | None = None,
+        mask: Mask | None = None,
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
+        self.grants = Grants(store, note, clock)
+        self._answers = Answers(
+            store, self.grants, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
+        )
+        self._store = store
+        self._policy_hash = policy_hash
+        self._note = note
+        self._lasts = timedelta(seconds=expire_seconds)
+        self._clock = clock
+        self._approvers: list[Approver] = []
+        self._taken: dict[str, Taken] = {}
+        """By call, between consent and the start record."""
+
+    def add(self, approver: Approver) -> None:
+        """Attach a channel. They are asked in the order in which they came."""
+        self._approvers.append(approver)
+
+    # -- in a call
+
+    async def obtain(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> bytes | None:
+        """Let a call go on that a person agreed to: gives the arguments that are to run if they were edited, else None.
+        Raises Pending where nobody has answered yet, Denied where somebody said no or the approval is not for this call."""
+        if ctx.call.approval is not None:
+            return await self._redeem(ctx, entry, ctx.call.approval)
+        draft = self._draft(ctx, entry, estimate)
+        grant, row, is_new = await self._cover_or_question(draft, may_cover=not entry.destructive)
+        if grant is not None:
+            self._taken[ctx.call.id] = Taken(grant=grant.id, nano=draft.estimate)
+            ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
+            return None
+        if not self._approvers:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            raise pending(row, self._clock())
+        woken = self._answers.awaited[row.id] = asyncio.Event()
+        try:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            return await self._ask(ctx, row, woken)
+        finally:
+            del self._answers.awaited[row.id]
+
+    async def arguments_of(self, call: Call) -> dict[str, Any] | None:
+        """The arguments of a call that comes with an approval and none of its own; None if it has no approval."""
+        if call.approval is None:
+            return None
+        row = await self._find(call.approval, call.actor)
+        self._must_be_for(row, call)
+        if _is_whole(row):
+            arguments: dict[str, Any] = orjson.loads(row.edited or row.arguments)
+            return arguments
+        raise Failed(
+            "VALIDATION_ERROR",
+            f"Approval {row.id} does not hold the arguments: secrets in them were masked.",
+            suggestion="Call again with the approval and the same arguments.",
         )
 
+    async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+        """The grant that would let a call run unasked; nothing is charged to it."""
+        nano = 0 if estimate is None else estimate.nano
+        return None if entry.destructive else await self.grants.covering(call, entry, nano)
 
-def must_ask(entry: Entry) -> str | None:
-    """Why a person must be asked; None if nobody has to be."""
-    if entry.tier == "execute":
-        return "tier execute asks for every run"
-    if entry.tier == "external_api":
-        return "tier external_api asks for every call"
-    if entry.tier == "write" and entry.destructive:
-        return "it is destructive"
-    if entry.confirms:
-        return "its definition asks for confirmation"
-    return None
+    async def give_back(self, call_id: str) -> None:
+        """The call was refused after consent and did not start: its approval, or its share of a grant, is free again."""
+        taken = self._taken.pop(call_id, None)
+        if taken is None:
+            return
+        if taken.approval is not None:
+            await self._store.transact(approvals.put_back(taken.approval, call_id))
+        if taken.grant is not None:
+            await self._store.transact(approvals.put_back_grant(taken.grant, taken.nano))
+
+    def keep(self, call_id: str) -> None:
+        """The call has started: what it took stays taken."""
+        self._taken.pop(call_id, None)
+
+    # -- a call that brings an approval
+
+    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> bytes | None:
+        call = ctx.call
+        row = await self._find(id, call.actor)
+        self._must_be_for(row, call)
+        self._must_fit(row, entry, ctx.canonical)
+        if row.state == "waiting":
+            raise pending(row, self._clock())
+        if not await self._use(row, call.id):
+            row = await self._find(id, call.actor)
+            self._must_fit(row, entry, ctx.canonical)
+            raise void(row, "can't be used now", "Try again.")
+        return await self._agreed(ctx, row)
+
+    async def _find(self, id: str, actor: Actor) -> ApprovalRow:
+        known = isinstance(id, str) and is_id(id)
+        row = await self._store.read(approvals.get(id, actor.tenant)) if known else None
+        if row is None:
+            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=ASK_ANEW)
+        return row
+
+    def _must_be_for(self, row: ApprovalRow, call: Call) -> None:
+        if (row.persona_id, row.user_id) != (call.actor.persona, call.actor.user):
+            raise void(row, "was given to another actor")
+        if row.tool_name != call.tool:
+            raise void(row, f"is for {row.tool_name}, not for {visible(call.tool)[:64]}")
+
+    def _must_fit(self, row: ApprovalRow, entry: Entry, canonical: bytes) -> None:
+        """Raise unless an approval is for this very call and can still be used, or waits to be."""
+        given, at = hash_of(canonical), self._clock()
+        if given != row.args_hash and not (given == row.edited_hash and _is_whole(row)):
+            raise void(row, "is for other arguments", f"Call with the arguments that were approved, or: {ASK_ANEW}")
+        if row.state == "rejected":
+            raise rejected(row)
+        if row.state == "used":
+            raise void(row, f"was used already by call {row.used_by}")
+        if row.fingerprint != entry.fingerprint:
+            raise void(row, f"is for {row.tool_name} as it was: its definition has changed since")
+        self._must_be_of_this_policy(row)
+        if at >= row.expires_at:
+            raise void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
+        if at < row.created_at - SLACK:
+            raise void(row, "comes from the future: a clock has jumped", "Check the clocks of your machines.")
+
+    def _must_be_of_this_policy(self, row: ApprovalRow) -> None:
+        if row.policy_hash != self._policy_hash():
+            raise void(row, "was asked for under another policy: it has changed since")
+
+    async def _use(self, row: ApprovalRow, call_id: str) -> bool:
+        self._taken[call_id] = Taken(approval=row.id)
+        used = await self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
+        if not used:
+            del self._taken[call_id]
+        return used
+
+    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
+        """Note that the call uses an approval; gives what is to run in place of what was asked about."""
+        call = ctx.call
+        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
+        await self._note("approval.used", call.actor, row.tool_name, {"approval": row.id, "call": call.id})
+        if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
+            return None
+        original, shown = orjson.loads(ctx.canonical), orjson.loads(row.arguments)
+        return canonical(restore(orjson.loads(row.edited), shown, original))
+
+    # -- a call that asks
+
+    def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> ApprovalRow:
+        call, tool, at = ctx.call, entry.tool, self._clock()
+        complete = ctx.recorded == ctx.canonical
+        if not complete and not is_faithful(orjson.loads(ctx.recorded), orjson.loads(ctx.canonical)):
+            raise Denied(
+                "PERMISSION_DENIED", "A hook changed the arguments in place: what would be shown is not what would run."
+            )
+        return ApprovalRow(
+            id=new_id("ap"),
+            call_id=call.id,
+            tenant_id=call.actor.tenant,
+            persona_id=call.actor.persona,
+            user_id=call.actor.user,
+            scopes=orjson.dumps(call.actor.scopes).decode(),
+            session_id=call.session,
+            door=call.door,
+            tool_name=entry.name,
+            tool_version=tool.version,
+            fingerprint=entry.fingerprint,
+            policy_hash=self._policy_hash(),
+            tier=entry.tier,
+            destructive=entry.destructive,
+            reason=entry.asks or "it was asked for",
+            description=tool.description,
+            args_hash=hash_of(ctx.canonical),
+            arguments=ctx.recorded.decode(),
+            complete=complete,
+            idempotency_key=call.idempotency_key,
+            estimate=0 if estimate is None else estimate.nano,
+            confidence="exact" if estimate is None else estimate.confidence,
+            expected_ms=entry.expected_ms if estimate is None else estimate.expected_ms,
+            created_at=at,
+            expires_at=at + self._lasts,
+        )
+
+    async def _cover_or_question(self, draft: ApprovalRow, *, may_cover: bool) -> tuple[GrantRow | None, ApprovalRow, bool]:
+        """A grant for the call, or its question and whether that is new. A question that another call of this process is
+        asking is not its: two calls are two questions, even if they are the same."""
+        while True:
+            busy = frozenset(self._answers.awaited)
+            grant, row, is_new = await self._store.transact(approvals.covered_or_waiting(draft, busy, may_cover=may_cover))
+            if grant is not None or is_new or row.id not in self._answers.awaited:
+                return grant, row, is_new
+
+    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, woken: asyncio.Event) -> bytes | None:
+        """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
+
+        async def is_over() -> bool:
+            return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
+
+        for approver in tuple(self._approvers):
+            answer = await ask(approver, request_of(row), is_over, woken)
+            if answer is not None and await self._take(ctx, row, answer, name_of(approver)):
+                return await self._agreed(ctx, await self._answers.again(row))
+            if await is_over():
+                break
+        return await self._follow(ctx, await self._answers.again(row))
+
+    async def _take(self, ctx: InvokeContext, row: ApprovalRow, answer: Answer, name: str) -> bool:
+        """Record what an approver said; whether the call may go on. Raises if it said no."""
+        by, through = words(answer.by) or name, words(answer.through) or "callback"
+        call = ctx.call
+        if answer.verdict != "reject":
+            self._must_be_of_this_policy(row)
+            self._taken[call.id] = Taken(approval=row.id)
+        try:
+            said = await self._answers.record(row, answer, by, through, call.actor, used_by=call.id)
+        except ApprovalError as error:
+            logger.warning("what the approver %s answered can't be taken: %s", name, error)
+            said = None
+        if said is None:
+            self._taken.pop(call.id, None)
+            return False
+        if said.state == "rejected":
+            raise rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
+        return True
+
+    async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
+        """No approver had the answer: go by what was answered elsewhere, if anything was."""
+        if row.state == "rejected":
+            raise rejected(row)
+        if row.state == "approved":
+            self._must_be_of_this_policy(row)
+            if await self._use(row, ctx.call.id):
+                return await self._agreed(ctx, row)
+        raise pending(row, self._clock())
+
+    async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
+        details = {
+            "approval": row.id, "call": row.call_id, "session": row.session_id, "reason": row.reason,
+            "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(),
+        }  # fmt: skip
+        await self._note("approval.requested", actor, row.tool_name, details)
+
+    # -- from outside a call
+
+    async def make_grant(
+        self,
+        entry: Entry,
+        terms: GrantTerms,
+        actor: Actor,
+        by: Actor,
+        *,
+        session: str | None = None,
+        reason: str | None = None,
+    ) -> Grant:
+        """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
+        return await self.grants.make(entry, terms, actor, by, session=session, reason=reason)
+
+    async def list_grants(self, tenant: str, *, active: bool = True) -> list[Grant]:
+        """The grants of a tenant, oldest first: those that hold now, or all that there were."""
+        return await self.grants.list(tenant, active=active)
+
+    async def revoke(self, id: str, by: Actor) -> Grant:
+        """Take a grant back. It holds for no call from now on, in any process."""
+        return await self.grants.revoke(id, by)
+
+    async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
+        """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
+        return await self._answers.answer(id, answer, by, through)
+
+    async def list(self, tenant: str, state: State | None = "waiting") -> list[Approval]:
+        """The questions of a tenant, oldest first: those in one state, or all."""
+        return await self._answers.list(tenant, state)
+
+    async def show(self, id: str, tenant: str) -> Approval:
+        return await self._answers.show(id, tenant)
+
+
+def _is_whole(row: ApprovalRow) -> bool:
+    """Whether the arguments that are to run are all on record, nothing masked."""
+    return row.complete or (row.edited is not None and MASK not in row.edited)

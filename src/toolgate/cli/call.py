@@ -3,12 +3,13 @@
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from toolgate.cli.arguments import Given, merge, read_object, split
 from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, diverted, opened, readable
+from toolgate.cli.prompt import approver_for
 from toolgate.cli.screen import emit, note, show
 from toolgate.errors import CallError
 from toolgate.model import LOCAL, Actor, Outcome
@@ -33,12 +34,23 @@ def call(
     session: Annotated[
         str | None, typer.Option("--session", metavar="S", help="The session that the call belongs to.")
     ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--idempotency-key", metavar="KEY", help="Run once for this key; again, give what came of it."),
+    ] = None,
+    approval: Annotated[
+        str | None, typer.Option("--approval", metavar="ID", help="Use this approval, for the call that it was given for.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve the call as the person at this machine.")] = False,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up sooner than the tool's own limit.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Call a tool, and show what it gives.
+    """Call a tool, and show what it gives. Where a person must agree, it asks at a terminal; else the call is pending.
 
     A value is taken as text or read as JSON, as the tool's schema says of its key. Some ways to say the same:
 
@@ -51,37 +63,58 @@ def call(
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise Usage("--timeout must be a number of seconds above 0.")
     readable("--session", session)
-    actor = actor_of(tenant, persona, user)
+    for each in scope or ():
+        readable("--scope", each)
+    who = actor_of(tenant, persona, user)
+    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
     given = [split(word) for word in words or ()]
-    whole = read_object(args) if args is not None else {}
-    outcome = asyncio.run(_call(ctx, name, whole, given, actor, session, timeout))
+    whole = read_object(args) if args is not None else None
+    if whole is None and (given or approval is None):
+        whole = {}
+    options = Options(session, key, approval, yes, timeout)
+    outcome = asyncio.run(_call(ctx, name, whole, given, actor, options))
     if as_json:
         emit(outcome.to_json())
     else:
-        _show(outcome, actor)
+        show_outcome(outcome, actor)
     return EXIT.get(outcome.status, 1)
+
+
+class Options(NamedTuple):
+    """What is said of a call besides its arguments."""
+
+    session: str | None
+    key: str | None
+    approval: str | None
+    yes: bool
+    timeout: float | None
 
 
 async def _call(
     ctx: typer.Context,
     name: str,
-    whole: dict[str, Any],
+    whole: dict[str, Any] | None,
     given: Sequence[Given],
     actor: Actor,
-    session: str | None,
-    timeout: float | None,
+    options: Options,
 ) -> Outcome:
     async with opened(ctx) as app:
+        approver = approver_for(name, actor.user, yes=options.yes)
+        if approver is not None:
+            app.add_approver(approver)
         try:
             schema = app.catalog.resolve(name, actor.tenant).tool.input_schema
         except CallError:
             schema = {}  # the pipeline will say so
-        arguments = merge(whole, given, schema)
+        arguments = None if whole is None else merge(whole, given, schema)  # None: those that were approved
         with diverted():
-            return await app.invoke(name, arguments, actor=actor, session=session, timeout=timeout, door="cli")
+            return await app.invoke(
+                name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
+                approval=options.approval, timeout=options.timeout, door="cli",
+            )  # fmt: skip
 
 
-def _show(outcome: Outcome, actor: Actor) -> None:
+def show_outcome(outcome: Outcome, actor: Actor) -> None:
     if outcome.status == "success":
         show(outcome.output)
     else:

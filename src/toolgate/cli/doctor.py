@@ -4,8 +4,9 @@ import asyncio
 
 import typer
 
+from toolgate.cli.checks import Check
 from toolgate.cli.opening import AsJson, Place, place_of
-from toolgate.cli.probes import Check, probe
+from toolgate.cli.probes import probe
 from toolgate.cli.screen import emit, folded, say
 
 INDENT = 15

@@ -63,18 +63,21 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
     """Every tool by name, and whether the actor has it. Dynamic tools of other tenants are left out unless asked for."""
     tokens = await app.token_costs()
     return [
-        Listed(entry, tokens[entry.name], why_off(app, entry, actor))
+        Listed(entry, tokens[entry.name], await why_off(app, entry, actor))
         for entry in sorted(app.catalog.entries(), key=lambda entry: entry.name)
         if of_all_tenants or entry.tool.tenant in (None, actor.tenant)
     ]
 
 
-def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
+async def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
     """Why an actor does not have a tool; None if it has."""
     if entry.tool.tenant not in (None, actor.tenant):
         return f"{entry.name} belongs to tenant {entry.tool.tenant}"
-    decision = app.guard.decide(actor, "tool.view", entry.name)
-    return app.catalog.why_off(entry, actor.tenant) if decision.allow else decision.reason
+    off = app.catalog.why_off(entry, actor.tenant)
+    if off is not None:
+        return off
+    decision = await app.guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door="cli")
+    return None if decision.allow else decision.reason
 
 
 def total(tools: list[Listed]) -> int:

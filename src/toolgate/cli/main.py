@@ -13,10 +13,29 @@ import typer
 from typer.main import get_command
 
 from toolgate import __version__
-from toolgate.cli import artifacts, audit, call, doctor, tools
+from toolgate.approval.request import ApprovalError
+from toolgate.bus.redis import BusError
+from toolgate.cli import (
+    approvals,
+    artifacts,
+    audit,
+    budgets,
+    call,
+    costs,
+    doctor,
+    explain,
+    grants,
+    idempotency,
+    policy,
+    secrets,
+    tools,
+    undo,
+)
 from toolgate.cli.opening import NotFound, Place, Usage
 from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
 from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
+from toolgate.journal import NoBackup, NotUndone
+from toolgate.policy.documents import PolicyError
 
 CODES: dict[type[ToolgateError], tuple[str, int]] = {
     Usage: ("USAGE_ERROR", 2),
@@ -25,6 +44,11 @@ CODES: dict[type[ToolgateError], tuple[str, int]] = {
     Unwritable: ("OUTPUT_ERROR", 1),
     StoreError: ("STORE_ERROR", 1),
     DefinitionError: ("DEFINITION_ERROR", 1),
+    PolicyError: ("POLICY_ERROR", 1),
+    ApprovalError: ("APPROVAL_ERROR", 1),
+    NoBackup: ("NOT_FOUND", 1),
+    NotUndone: ("NOT_UNDONE", 1),
+    BusError: ("REDIS_ERROR", 1),
 }
 """Code and exit code of what is no call error; those have codes of their own, and exit 1."""
 
@@ -62,7 +86,16 @@ def toolgate(
 
 
 app.command("call")(call.call)
+app.command("explain")(explain.explain)
 app.add_typer(tools.group, name="tools")
+app.add_typer(policy.group, name="policy")
+app.add_typer(approvals.group, name="approvals")
+app.add_typer(grants.group, name="grants")
+app.add_typer(budgets.group, name="budgets")
+app.command("costs")(costs.costs)
+app.add_typer(secrets.group, name="secrets")
+app.add_typer(idempotency.group, name="idempotency")
+app.command("undo")(undo.undo)
 app.add_typer(audit.group, name="audit")
 app.add_typer(artifacts.group, name="artifacts")
 app.command("doctor")(doctor.doctor)

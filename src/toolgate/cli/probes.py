@@ -16,12 +16,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from toolgate import __version__
 from toolgate.app import App
+from toolgate.bus.redis import BusError
+from toolgate.cli.checks import Check
+from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
 from toolgate.errors import SettingsError, ToolgateError
+from toolgate.policy.documents import PolicyError
 from toolgate.redact import MASK
 from toolgate.registry.tokens import is_exact
 from toolgate.settings import FILE, NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
@@ -31,15 +35,6 @@ from toolgate.store.database import Transaction
 SECONDS = 5.0
 """What a tool's own health check may take."""
 LITTLE_ROOM = 200_000_000
-
-
-class Check(NamedTuple):
-    """What a probe found."""
-
-    name: str
-    status: Literal["ok", "warning", "fault"]
-    message: str
-    advice: str | None = None
 
 
 async def probe(place: Place) -> AsyncIterator[Check]:
@@ -59,7 +54,7 @@ async def probe(place: Place) -> AsyncIterator[Check]:
         with diverted():
             await app.__aenter__()
     except ToolgateError as error:
-        name = "telemetry" if isinstance(error, SettingsError) else "database"
+        name = {SettingsError: "telemetry", PolicyError: "policy", BusError: "redis"}.get(type(error), "database")
         yield Check(name, "fault", error.message, error.suggestion)
         return
     try:
@@ -78,11 +73,13 @@ async def _opened(app: App) -> AsyncIterator[Check]:
         yield check
     async for check in _health_checks(app):
         yield check
+    async for check in governance(app):
+        yield check
     yield _tokenizer()
     yield _scanner(app)
     yield _dates()
     yield _telemetry(app)
-    yield _running(app)
+    yield await _running(app)
 
 
 # -- where it works
@@ -244,8 +241,12 @@ def _unwell(answer: Any) -> str | None:
     return None if healthy is None or healthy else str(message or "says that it is not well")
 
 
-def _running(app: App) -> Check:
-    circuits, runaways = app.breakers.open_targets(), app.local.threads.overrunning + len(app.local.runaways)
+async def _running(app: App) -> Check:
+    try:
+        circuits = await app.breakers.open_everywhere()
+    except BusError:
+        circuits = app.breakers.open_targets()
+    runaways = app.local.threads.overrunning + len(app.local.runaways)
     if not circuits and not runaways:
         return Check("running", "ok", "no open circuits and no overrunning tools in this process")
     return Check("running", "warning", f"open circuits: {', '.join(circuits) or 'none'}; overrunning tools: {runaways}")

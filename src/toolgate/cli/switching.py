@@ -9,7 +9,7 @@ from toolgate.cli.listing import Listed, find
 from toolgate.cli.opening import Usage, actor_of, opened, readable
 from toolgate.cli.screen import emit, note, say
 from toolgate.errors import StoreError
-from toolgate.model import LOCAL, Actor
+from toolgate.model import LOCAL
 
 
 def switch(
@@ -48,7 +48,7 @@ def _is_on(app: App, tool: Listed, tenant: str | None, persona: str | None) -> b
     if tenant is not None:
         return app.catalog.tenant_flag(tool.name, tenant)
     if persona is not None:
-        return app.guard.may_view(Actor(persona=persona), tool.name)
+        return tool.name not in app.policy_data.personas.get(persona, {})
     return app.catalog.is_on(tool.name)
 
 

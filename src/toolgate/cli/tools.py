@@ -121,12 +121,13 @@ def info(
 
     async def gather() -> tuple[Listed, bool, bool]:
         async with opened(ctx) as app:
-            tool = await find(app, name, actor_of(tenant, persona, user), only_on=somebody)
+            actor = actor_of(tenant, persona, user)
+            tool = await find(app, name, actor, only_on=somebody)
             auth = tool.entry.auth
             return (
                 tool,
                 app.catalog.is_enforced(tool.name),
-                auth is not None and app.secrets.find(auth.config_key) is not None,
+                auth is not None and app.secrets.find(auth.config_key, actor) is not None,
             )
 
     tool, enforced, has_credential = asyncio.run(gather())

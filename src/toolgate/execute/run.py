@@ -7,8 +7,8 @@ from copy import deepcopy
 from typing import Any, Protocol
 
 from toolgate.context import Control, InvokeContext
-from toolgate.errors import CallError, Failed
-from toolgate.execute.breaker import Breakers
+from toolgate.errors import CallError, Failed, TimedOut
+from toolgate.execute.breaker import TROUBLE, Breakers, Pass, Verdict, target_of
 from toolgate.execute.local import understand
 from toolgate.hooks import Stages
 from toolgate.model import Entry, Retry
@@ -32,71 +32,109 @@ class Execution:
         self.breakers = breakers
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
-        """Run the tool, as often as its retry rule allows."""
+        """Run the tool, as often as its retry rule allows, all attempts within the time that the caller gives."""
         runner = self.runners.get(entry.kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
+        deadline = None
+        if entry.retry is not None and ctx.call.timeout is not None:
+            deadline = asyncio.get_running_loop().time() + ctx.call.timeout
         while True:
             if on.will_execute:
                 await on.will_execute(ctx)
             ctx.attempts += 1
-            given = (
-                arguments if entry.retry is None else deepcopy(arguments)
-            )  # what an attempt changes, the next must not see
             try:
-                if entry.target is None:
-                    ctx.result = await runner.run(ctx, entry, given)
+                if entry.target is None and entry.retry is None:
+                    ctx.result = await runner.run(ctx, entry, arguments)
                 else:
-                    ctx.result = await self._through_breaker(entry.target, runner, ctx, entry, given)
+                    ctx.result = await self._attempt(runner, ctx, entry, arguments, deadline)
             except (Control, asyncio.CancelledError):
                 raise
             except BaseException as raised:
                 error = understand(raised, getattr(entry.implementation, "instance", None))
-                await self._retry_or_raise(ctx, entry, error, raised, on)
+                await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
                 continue
             if on.did_execute:
                 await on.did_execute(ctx)
             return ctx.result
 
-    async def _through_breaker(
-        self, target: str, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]
+    async def _attempt(
+        self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], deadline: float | None
     ) -> Any:
-        trial = self.breakers.enter(target)
+        """One attempt. It gets its own copy of the arguments, for what it changes the next must not see."""
+        given = arguments if entry.retry is None else deepcopy(arguments)
+        if deadline is None or ctx.attempts == 1:  # the first has the whole time, which its runner watches
+            return await self._through_breaker(runner, ctx, entry, given)
+        try:
+            async with asyncio.timeout_at(deadline) as time:
+                return await self._through_breaker(runner, ctx, entry, given)
+        except TimeoutError:
+            if not time.expired():
+                raise
+            words = f"The tool did not finish within {ctx.call.timeout:g} s, in {ctx.attempts} attempts."
+            raise TimedOut(message=words) from None
+
+    async def _through_breaker(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
+        if entry.target is None:
+            return await runner.run(ctx, entry, arguments)
+        target = target_of(entry, entry.target)
+        entered = self.breakers.enter(target, ctx.call.id, ctx.time_limit)
+        passed = entered if isinstance(entered, Pass) else await entered
+        verdict: Verdict = "nothing"
         try:
             output = await runner.run(ctx, entry, arguments)
+            verdict = "well"
+            return output
         except (Control, asyncio.CancelledError):
             raise
         except BaseException as raised:
             error = understand(raised, getattr(entry.implementation, "instance", None))
             impatient = error.code == "TIMEOUT" and ctx.time_limit < entry.timeout
-            if not impatient:  # a caller's own short limit says nothing of the target
-                self.breakers.leave(target, error)
+            if error.code in TROUBLE and not impatient:  # a caller's own short limit says nothing of the target
+                verdict = "trouble"
+            if error is raised:
+                raise
             raise error from raised
         finally:
-            if trial:
-                self.breakers.end_trial(target)
-        self.breakers.leave(target, None)
-        return output
+            left = self.breakers.leave(target, passed, ctx.call.id, verdict)
+            if left is not None:
+                await left
 
     async def _retry_or_raise(
-        self, ctx: InvokeContext, entry: Entry, error: CallError, cause: BaseException, on: Stages
+        self,
+        ctx: InvokeContext,
+        entry: Entry,
+        error: CallError,
+        cause: BaseException,
+        on: Stages,
+        deadline: float | None,
     ) -> None:
         """Wait for the next attempt, or raise the error if there is none."""
         retry = entry.retry
-        if retry is None or error.code not in retry.codes:
+        if retry is None or error.code not in retry.codes or _goes_on(entry, cause):
             raise error from cause
         ctx.error = error
-        if ctx.attempts >= retry.max_attempts:
+        wait = delay(retry, ctx.attempts)
+        in_time = deadline is None or asyncio.get_running_loop().time() + wait < deadline
+        if ctx.attempts >= retry.max_attempts or not in_time:
             if on.on_give_up and retry.max_attempts > 1:
                 await on.on_give_up(ctx)
             raise error from cause
-        await asyncio.sleep(delay(retry, ctx.attempts))
+        await asyncio.sleep(wait)
         if on.on_retry:
             await on.on_retry(ctx)
         ctx.error = None
 
     async def close(self) -> list[str]:
+        await self.breakers.close()
         return [trouble for runner in self.runners.values() for trouble in await runner.close()]
+
+
+def _goes_on(entry: Entry, raised: BaseException) -> bool:
+    """Whether the attempt is still running: a thread that overran can't be stopped, and a second beside it could have the
+    effect twice. A tool that gave up waiting by itself raised something else first."""
+    in_thread = getattr(entry.implementation, "mode", None) == "thread"
+    return in_thread and isinstance(raised, TimedOut) and raised.__cause__ is None
 
 
 def delay(retry: Retry, attempt: int, chance: float | None = None) -> float:

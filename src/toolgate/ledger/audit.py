@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.context import InvokeContext
 from toolgate.errors import StoreError
-from toolgate.model import Actor, Call, Entry, ErrorInfo, Outcome
+from toolgate.model import NANO, Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.store.database import Row, Store
 
 NOTHING = orjson.Fragment(b"null")
@@ -92,6 +92,8 @@ class End(msgspec.Struct, gc=False):
             body |= {"code": outcome.error.code, "message": outcome.error.message}
         if outcome.pending is not None:
             body["pending"] = {"kind": outcome.pending.kind, "id": outcome.pending.id}
+        if metrics.cost_usd:
+            body["cost"] = round(metrics.cost_usd * NANO)  # what is summed: whole nano-dollars
         if metrics.tokens_used is not None:
             body["tokens_used"] = metrics.tokens_used
         if outcome.artifact is not None:
@@ -125,6 +127,12 @@ def _came_from(call: Call, body: dict[str, Any]) -> None:
         body["parent"] = call.parent
     if call.door != "python":
         body["door"] = call.door
+    if call.actor.scopes:
+        body["scopes"] = call.actor.scopes
+    if call.idempotency_key is not None:
+        body["idempotency_key"] = call.idempotency_key
+    if call.approval is not None:
+        body["approval"] = call.approval
 
 
 def _json(body: dict[str, Any]) -> bytes:
@@ -170,7 +178,7 @@ class Ledger:
         raise, StoreError: then the tool must not run."""
         record = ctx.start = Start(ctx.at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
         store = self._store
-        if entry.tier != "read_only":
+        if entry.tier != "read_only" or ctx.owes:  # what was taken is settled, after a crash, by whether the call began
             return store.append_durably(record)
         return store.room() if store.append(record) else None
 

@@ -155,6 +155,23 @@ class Catalog:
         """Every tool, whoever may use it."""
         return [*self._entries.values(), *self.dynamic()]
 
+    def policy_entry(self, name: str, tenant: str) -> dict[str, Any] | None:
+        """What the policy is told of a tool that a tenant has; None if it has none of that name."""
+        entry = self._entries.get(name)
+        if entry is None and self._dynamic:
+            entry = self._dynamic.get(tenant, {}).get(name)
+        if entry is None:
+            return None
+        return {"enabled": name not in self._off, "requires_permission": entry.tool.requires_permission, "tier": entry.tier}
+
+    def names(self) -> Iterable[str]:
+        """The tools that are there for all tenants."""
+        return self._entries.keys()
+
+    def tenant_names(self) -> list[tuple[str, str]]:
+        """The tools that only one tenant has: (tenant, name)."""
+        return [(tenant, name) for tenant, held in self._dynamic.items() for name in held]
+
     def dynamic(self) -> list[Entry]:
         """The tools that only one tenant has."""
         return [entry for held in self._dynamic.values() for entry in held.values()]

@@ -18,15 +18,14 @@ from pydantic import ValidationError
 from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
 from toolgate.hooks import Hook, instance
-from toolgate.model import NAME, TIERS, Entry, Source, Tier, Tool, Validator
+from toolgate.model import NAME, TIERS, Entry, Source, Tier, Tool, Validator, must_ask, nano
 from toolgate.registry.declare import declared
 
 MAX_NAME = 64
 INNERMOST = -1_000_000_000
 MAX_SCHEMA_BYTES = 262_144
 NO_DEFAULTS: dict[str, Any] = {}
-FREE = 0.0
-"""Shared by all entries without defaults or cost: with 100,000 tools, an object less to fetch is time."""
+"""Shared by all entries without defaults: with 100,000 tools, an object less to fetch is time."""
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -43,6 +42,8 @@ class Rules:
     """Tools whose tier is raised, and to what."""
     timeout: float = 60.0
     """Seconds for tools that name none."""
+    guards: Callable[[Mapping[str, Any], Tier], Any] = lambda _schema, _tier: None
+    """Which arguments of a schema are paths or commands, for the rules of a tier."""
 
 
 def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
@@ -99,13 +100,18 @@ def compile_entry(
     tier = effective_tier(tool, override)
     if tool.cache is not None and tier in ("write", "execute"):
         raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
+    destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
+    confirms = any(capability.requires_confirmation for capability in tool.capabilities)
+    fixed_nano = nano(tool.cost.fixed)
+    estimates = [nano(capability.estimated_cost) for capability in tool.capabilities if capability.estimated_cost]
+    capability_nano = 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
     return Entry(
         tool=tool,
         name=tool.name,
         implementation=implementation,
         tier=tier,
-        destructive=tool.destructive or tool.annotations.get("destructiveHint") is True,
-        confirms=any(capability.requires_confirmation for capability in tool.capabilities),
+        destructive=destructive,
+        confirms=confirms,
         check_input=_schema(tool, "input_schema", tool.input_schema),
         check_output=_schema(tool, "output_schema", tool.output_schema) if tool.output_schema is not None else None,
         defaults=_defaults(tool.input_schema),
@@ -120,7 +126,13 @@ def compile_entry(
         auth=tool.requires_auth,
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
-        fixed_cost=float(tool.cost.fixed) or FREE,
+        priced=bool(fixed_nano or capability_nano) or tool.cost.per_unit is not None,
+        fixed_nano=fixed_nano,
+        unit_cost=tool.cost.per_unit,
+        capability_nano=capability_nano,
+        expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
+        asks=must_ask(tier, destructive=destructive, confirms=confirms),
+        guards=rules.guards(tool.input_schema, tier),
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks,
     )

@@ -1,10 +1,15 @@
 """Keeps the catalog and its record in the store in step: tools that were registered go onto the record, flags and dynamic
 tools that are on it come into the catalog, also when another process put them there.
+
+Whoever changes the record announces it (`announce`), and all processes read it again before their next call. Should an
+announcement be lost, a look at the epoch once a second finds the change.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
+from typing import TypeVar
 
 import orjson
 
@@ -13,9 +18,11 @@ from toolgate.model import Actor, Entry
 from toolgate.registry.catalog import Catalog, Problem
 from toolgate.registry.compile import Rules, compile_entry, definition
 from toolgate.registry.tokens import count_tokens, definition_text, is_exact
+from toolgate.store import budgets
 from toolgate.store import catalog as table
-from toolgate.store.database import Store
+from toolgate.store.database import Store, Transaction
 
+T = TypeVar("T")
 POLL_SECONDS = 1.0
 """How often another process's changes are looked for."""
 
@@ -25,16 +32,28 @@ logger = logging.getLogger("toolgate")
 class Keeper:
     """One for each App. `use_flags` is told what the store says whenever that has changed."""
 
-    def __init__(self, store: Store, catalog: Catalog, rules: Rules, use_flags: Callable[[table.Flags], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        rules: Rules,
+        use: Callable[[table.Flags, list[budgets.BudgetRow]], Awaitable[None]],
+        announce: Callable[[], Awaitable[None]],
+        seconds: float,
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._rules = rules
-        self._use_flags = use_flags
+        self._use = use
+        self._announce = announce
+        self._seconds = seconds
+        """After this long all is read anew, even if nothing changed."""
         self._unsaved: dict[str, Entry] = {}
         self._one_save = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._epoch = 0
+        self._read_at = 0.0
 
     # -- life
 
@@ -78,30 +97,31 @@ class Keeper:
                 self._unsaved = unsaved | self._unsaved
                 raise
 
+    async def change(self, transaction: Transaction[T]) -> T:
+        """Change what is on record; here and, as soon as they can be told, in all other processes."""
+        result = await self._store.transact(transaction)
+        await self._announce()
+        await self.refresh()
+        return result
+
     async def switch(
         self, entry: Entry, enabled: bool | None, *, tenant: str | None, persona: str | None, reason: str | None, by: str
     ) -> None:
         """Set a flag of a tool for everybody, a tenant or a persona; None takes it away again."""
         await self.save()
         if tenant is not None:
-            await self._store.transact(table.set_tenant_flags([(tenant, entry.name, enabled)]))
+            await self.change(table.set_tenant_flags([(tenant, entry.name, enabled)]))
         elif persona is not None:
-            await self._store.transact(table.set_persona_restriction(persona, entry.name, enabled is not False, reason))
+            await self.change(table.set_persona_restriction(persona, entry.name, enabled is not False, reason))
         elif enabled is None:
-            await self._store.transact(table.set_enabled(entry.name, entry.tool.enabled, None))
+            await self.change(table.set_enabled(entry.name, entry.tool.enabled, None))
         else:
-            await self._store.transact(table.set_enabled(entry.name, enabled, by))
-        await self.refresh()
+            await self.change(table.set_enabled(entry.name, enabled, by))
 
     async def switch_many(self, flags: Iterable[tuple[str, str, bool | None]]) -> None:
         """Flags of tenants: (tenant, tool, enabled)."""
         await self.save()
-        await self._store.transact(table.set_tenant_flags(flags))
-        await self.refresh()
-
-    async def allow_adding(self, persona: str, allowed: bool) -> None:
-        await self._store.transact(table.set_can_add_tools(persona, allowed))
-        await self.refresh()
+        await self.change(table.set_tenant_flags(flags))
 
     async def add_dynamic(self, entry: Entry, actor: Actor) -> None:
         """Put a tool that was registered at run time into the catalog and on record, or into neither."""
@@ -114,23 +134,23 @@ class Keeper:
         try:
             self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
             await self.save()
-            await self._store.transact(table.add_dynamic(row))
+            await self.change(table.add_dynamic(row))
         except StoreError:
             self._catalog.remove(tool.name, actor.tenant)
             raise
-        await self.refresh()
 
     # -- from the record
 
     async def refresh(self) -> None:
         """Take over what the store says now."""
-        flags, dynamic = await self._store.read(table.all_of_it())
+        flags, dynamic, limits = await self._store.read(_all_of_it())
         if flags.epoch < self._epoch:
             return  # another refresh has overtaken this one
         self._epoch = flags.epoch
+        self._read_at = monotonic()
         self._use_dynamic([row for row in dynamic if row.enabled])
-        self._use_flags(flags)
         self._catalog.use_flags(flags)
+        await self._use(flags, limits)
 
     def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
         known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}
@@ -148,7 +168,8 @@ class Keeper:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                if await self._store.read(table.epoch()) != self._epoch:
+                old = monotonic() - self._read_at > self._seconds
+                if old or await self._store.read(table.epoch()) != self._epoch:
                     await self.refresh()
             except StoreError as error:
                 logger.warning("flags could not be read: %s", error)
@@ -164,6 +185,13 @@ class Keeper:
                 tokens = count_tokens(definition_text(entry.tool))
             costs[entry.name] = tokens
         return costs
+
+
+def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow]]]:
+    """What is on record, as it was at one moment."""
+    flags = yield from table.flags()
+    dynamic = yield from table.dynamic_tools()
+    return flags, dynamic, (yield from budgets.list_budgets())
 
 
 def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:

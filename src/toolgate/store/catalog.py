@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from toolgate.store.database import Transaction, now
 
 BATCH = 200
+GLOBAL_DENY = "global_tool_deny"
+RESTRICTED_TENANTS = "code_execution_restricted_tenants"
+PolicyList = Literal["global_tool_deny", "code_execution_restricted_tenants"]
 
 
 class CatalogRow(NamedTuple):
@@ -49,6 +52,10 @@ class Flags:
     personas: dict[str, dict[str, str]] = field(default_factory=dict)
     """By persona, the tools denied to it and why."""
     can_add_tools: dict[str, bool] = field(default_factory=dict)
+    global_deny: dict[str, str] = field(default_factory=dict)
+    """Tools denied to everybody, and why."""
+    restricted_tenants: dict[str, str] = field(default_factory=dict)
+    """Tenants that may not execute code, and why."""
 
 
 def known_tools() -> Transaction[dict[str, tuple[str, int | None]]]:
@@ -109,6 +116,9 @@ def flags() -> Transaction[Flags]:
         read.personas.setdefault(persona, {})[tool] = reason or "denied to this persona"
     rows = yield "SELECT persona_id, can_add_tools FROM persona_permissions", {}
     read.can_add_tools = {persona: bool(allowed) for persona, allowed in rows}
+    for listed, member, reason in (yield "SELECT list, member, reason FROM policy_lists", {}):
+        members = read.global_deny if listed == GLOBAL_DENY else read.restricted_tenants
+        members[member] = reason or ""
     return read
 
 
@@ -118,7 +128,8 @@ def all_of_it() -> Transaction[tuple[Flags, list[DynamicRow]]]:
     return read, (yield from dynamic_tools())
 
 
-def _changed() -> Transaction[None]:
+def changed() -> Transaction[None]:
+    """End a change that other processes must see."""
     yield "UPDATE catalog_epoch SET value = value + 1 WHERE id = 1", {}
 
 
@@ -128,7 +139,7 @@ def set_enabled(tool: str, enabled: bool, by: str | None) -> Transaction[None]:
         "UPDATE tool_catalog SET enabled = :enabled, enabled_by = :by, updated_at = :moment WHERE name = :tool",
         {"tool": tool, "enabled": enabled, "by": by, "moment": now()},
     )
-    yield from _changed()
+    yield from changed()
 
 
 def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transaction[None]:
@@ -145,7 +156,7 @@ def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transactio
                 "DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at",
                 {**key, "enabled": enabled, "moment": now()},
             )
-    yield from _changed()
+    yield from changed()
 
 
 def set_persona_restriction(persona: str, tool: str, allowed: bool, reason: str | None) -> Transaction[None]:
@@ -155,7 +166,7 @@ def set_persona_restriction(persona: str, tool: str, allowed: bool, reason: str 
         "DO UPDATE SET allowed = excluded.allowed, reason = excluded.reason, updated_at = excluded.updated_at",
         {"persona": persona, "tool": tool, "allowed": allowed, "reason": reason, "moment": now()},
     )
-    yield from _changed()
+    yield from changed()
 
 
 def set_can_add_tools(persona: str, allowed: bool) -> Transaction[None]:
@@ -164,7 +175,21 @@ def set_can_add_tools(persona: str, allowed: bool) -> Transaction[None]:
         "ON CONFLICT (persona_id) DO UPDATE SET can_add_tools = excluded.can_add_tools, updated_at = excluded.updated_at",
         {"persona": persona, "allowed": allowed, "moment": now()},
     )
-    yield from _changed()
+    yield from changed()
+
+
+def set_member(policy_list: PolicyList, member: str, listed: bool, reason: str | None) -> Transaction[None]:
+    """Put something on one of the policy's lists, or take it off."""
+    key = {"list": policy_list, "member": member}
+    if listed:
+        yield (
+            "INSERT INTO policy_lists (list, member, reason, updated_at) VALUES (:list, :member, :reason, :moment) "
+            "ON CONFLICT (list, member) DO UPDATE SET reason = excluded.reason, updated_at = excluded.updated_at",
+            {**key, "reason": reason, "moment": now()},
+        )
+    else:
+        yield "DELETE FROM policy_lists WHERE list = :list AND member = :member", key
+    yield from changed()
 
 
 def add_dynamic(row: DynamicRow) -> Transaction[None]:
@@ -174,12 +199,12 @@ def add_dynamic(row: DynamicRow) -> Transaction[None]:
         ":input_schema, :definition, :enabled, :moment)",
         {**row._asdict(), "moment": now()},
     )
-    yield from _changed()
+    yield from changed()
 
 
 def remove_dynamic(name: str, tenant: str) -> Transaction[None]:
     yield "DELETE FROM dynamic_tools WHERE name = :name AND registered_by_tenant = :tenant", {"name": name, "tenant": tenant}
-    yield from _changed()
+    yield from changed()
 
 
 def dynamic_tools() -> Transaction[list[DynamicRow]]:

@@ -24,6 +24,8 @@ LOG_LOCK = 0x746F6F6C  # "tool"
 SCHEMA_LOCK = LOG_LOCK + 1
 COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
 CONNECT_SECONDS = 10
+TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What asyncpg raises when the database, or the way to it, is the problem."""
 
 
 class PostgresStore(LogWriting):
@@ -55,7 +57,7 @@ class PostgresStore(LogWriting):
         except StoreError:
             await self._close_pool()
             raise
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             await self._close_pool()
             raise _explain(self._url, error) from error
         self._writer.start()
@@ -80,7 +82,7 @@ class PostgresStore(LogWriting):
             self._log_loop = asyncio.new_event_loop()
         try:
             return self._log_loop.run_until_complete(self._commit_batch(batch))
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             if self._log is not None:
                 self._log.terminate()
                 self._log = None  # a new connection next time
@@ -153,7 +155,7 @@ class PostgresStore(LogWriting):
                 connection.transaction(isolation="repeatable_read" if readonly else "read_committed", readonly=readonly),
             ):
                 return await _drive(connection, transaction)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLE as error:
             raise _explain(self._url, error) from error
 
     async def ping(self) -> None:

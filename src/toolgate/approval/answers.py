@@ -1,0 +1,156 @@
+"""Answers: what a person said, checked and put on record, whichever channel it came through."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from toolgate.approval.edits import MASK, typed_secret, unknowable
+from toolgate.approval.grants import Grants, Note, draft
+from toolgate.approval.kept import ASK_ANEW, approval_of, asked_by, canonical, hash_of, state_of
+from toolgate.approval.request import Answer, Approval, ApprovalError, State, visible, words
+from toolgate.errors import CallError
+from toolgate.model import Actor
+from toolgate.store import approvals
+from toolgate.store.approvals import Answered, ApprovalRow, GrantRow
+from toolgate.store.database import Store
+
+Validate = Callable[[str, str, dict[str, Any]], bytes]
+"""(tool, tenant, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool."""
+Mask = Callable[[str, str, bytes], Awaitable[bytes]]
+"""(tool, tenant, arguments) → the arguments as records may hold them."""
+MOST_LISTED = 500
+
+
+class Answers:
+    """The questions of all tenants, and the one way to answer them."""
+
+    def __init__(
+        self,
+        store: Store,
+        grants: Grants,
+        *,
+        policy_hash: Callable[[], str],
+        note: Note,
+        validate: Validate | None,
+        mask: Mask | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._grants = grants
+        self._policy_hash = policy_hash
+        self._note = note
+        self._validate = validate
+        self._mask = mask
+        self._clock = clock
+        self.awaited: dict[str, asyncio.Event] = {}
+        """Questions that a call of this process is asking right now; set when one is answered."""
+
+    async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
+        """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
+        row = await self.find(id, by.tenant)
+        state = state_of(row, self._clock())
+        if state != "waiting":
+            whom = f" by {row.answered_by}" if row.answered_by and state != "expired" else ""
+            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: it is {state}{whom}.")
+        if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
+            raise ApprovalError(f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW)
+        said = await self.record(row, answer, words(answer.by) or by.user, words(answer.through) or through, by)
+        if said is None:
+            raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.")
+        if row.id in self.awaited:
+            self.awaited[row.id].set()
+        return approval_of(await self.again(row), self._clock())
+
+    async def record(
+        self, row: ApprovalRow, answer: Answer, by: str, through: str, actor: Actor, used_by: str | None = None
+    ) -> Answered | None:
+        """Put an answer on record, for the use of a call that waits for it if there is one. None: it came too late. Raises
+        ApprovalError if it can't be taken."""
+        said = await self._said(row, answer, by, through, used_by)
+        grant = self._granted(row, answer, by)
+        if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
+            return None
+        verdict = "reject" if said.state == "rejected" else "approve" if said.edited is None else "edit"
+        details = {
+            "approval": row.id, "call": row.call_id, "verdict": verdict, "answered_by": by, "through": through,
+            "reason": said.answer_reason, "edited_hash": said.edited_hash,
+        }  # fmt: skip
+        await self._note("approval.answered", actor, row.tool_name, details)
+        if grant is not None:
+            await self._grants.note_made(grant, actor)
+        return said
+
+    async def _said(self, row: ApprovalRow, answer: Answer, by: str, through: str, used_by: str | None) -> Answered:
+        reason = words(answer.reason)
+        if answer.verdict == "reject":
+            return Answered("rejected", by, through, reason)
+        edited = None if answer.arguments is None else await self._edited(row, answer.arguments)
+        hashed = None if edited is None else hash_of(edited.encode())
+        return Answered("used" if used_by else "approved", by, through, reason, edited, hashed, used_by)
+
+    async def _edited(self, row: ApprovalRow, arguments: dict[str, Any]) -> str:
+        """Edited arguments as they are kept. Where they hold what is masked, the call that brings the original completes
+        them, and only then are they checked against the schema."""
+        if self._validate is None or self._mask is None:
+            raise ApprovalError("Arguments can't be edited here.")
+        try:
+            text = canonical(arguments)
+            if not row.complete and (where := unknowable(arguments, orjson.loads(row.arguments))) is not None:
+                raise ApprovalError(
+                    f"{where} was masked, and is changed in the edit.",
+                    suggestion="Leave what is masked as it is and where it is, or name a secret: {{secret:NAME}}.",
+                )
+            if row.complete or MASK not in text.decode():
+                text = self._validate(row.tool_name, row.tenant_id, arguments)
+        except CallError as error:
+            raise ApprovalError(
+                f"The edited arguments can't be used: {error.message}", suggestion=error.suggestion
+            ) from error
+        except (orjson.JSONEncodeError, RecursionError) as error:
+            raise ApprovalError(f"The edited arguments are no JSON: {error}.") from error
+        masked = orjson.loads(await self._mask(row.tool_name, row.tenant_id, text))
+        if (where := typed_secret(orjson.loads(text), masked)) is not None:
+            raise ApprovalError(
+                f"{where} looks like a secret, which is not kept in an edit.", suggestion="Name it instead: {{secret:NAME}}."
+            )
+        return text.decode()
+
+    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
+        if answer.grant is None:
+            return None
+        return draft(
+            row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, by,
+            words(answer.reason), self._clock(),
+        )  # fmt: skip
+
+    # -- what there is
+
+    async def list(self, tenant: str, state: State | None) -> list[Approval]:
+        """The questions of a tenant, oldest first: those in one state, or all."""
+        at = self._clock()
+        rows = await self._store.read(approvals.listed(tenant, state, at, MOST_LISTED))
+        return [approval_of(row, at) for row in rows]
+
+    async def show(self, id: str, tenant: str) -> Approval:
+        return approval_of(await self.find(id, tenant), self._clock())
+
+    async def find(self, id: str, tenant: str) -> ApprovalRow:
+        row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None
+        if row is None:
+            raise ApprovalError(
+                f"There is no approval {visible(id)[:64]} of this tenant.",
+                suggestion="`toolgate approvals list` shows them.",
+            )
+        return row
+
+    async def again(self, row: ApprovalRow) -> ApprovalRow:
+        """A question as it stands now."""
+        return await self._store.read(approvals.get(row.id, row.tenant_id)) or row
+
+
+def is_id(id: str) -> bool:
+    """Whether this can be an id at all; what can't is not worth asking the store for."""
+    return id.startswith("ap_") and id.isascii() and id.isprintable()

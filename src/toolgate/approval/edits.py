@@ -1,0 +1,87 @@
+"""Arguments that a person changed, having seen them with secrets masked.
+
+Nobody has to know a secret to change what stands beside it: what is left as it was shown is what it was. A secret itself is
+never typed into an edit, because edits are kept; it is named, as in `{{secret:NAME}}`.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+MASK = "[REDACTED]"
+"""What masked values are shown as (`redact.MASK`)."""
+_REFERENCE = re.compile(r"\{\{\s{0,8}secret:[^{}]{1,200}\}\}\Z")
+
+
+def restore(edited: Any, shown: Any, original: Any) -> Any:
+    """The edited value, with the original wherever nothing was changed of what was shown."""
+    if _same(edited, shown):
+        return original
+    if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(original, dict):
+        return {
+            key: restore(part, shown[key], original[key]) if key in shown and key in original else part
+            for key, part in edited.items()
+        }
+    if all(isinstance(value, list) and len(value) == len(edited) for value in (edited, shown, original)):
+        return [restore(*parts) for parts in zip(edited, shown, original, strict=True)]
+    return edited
+
+
+def is_faithful(shown: Any, original: Any) -> bool:
+    """Whether what is shown is the original, but for what is masked."""
+    if isinstance(shown, str) and MASK in shown:
+        return True
+    if isinstance(shown, dict) and isinstance(original, dict):
+        hidden = sum(MASK in key for key in shown)
+        known = [key for key in shown if key in original]
+        return len(known) + hidden >= len(original) and all(
+            is_faithful(shown[key], original[key]) if key in original else MASK in key for key in shown
+        )
+    if isinstance(shown, list) and isinstance(original, list):
+        return len(shown) == len(original) and all(is_faithful(*parts) for parts in zip(shown, original, strict=True))
+    return _same(shown, original)
+
+
+def unknowable(edited: Any, shown: Any) -> str | None:
+    """The path of a masked text that was changed or moved, so that nobody can tell what it stands for; or None."""
+    return _find(edited, shown, "")
+
+
+def _find(edited: Any, shown: Any, path: str) -> str | None:
+    if not _is_masked(edited) or _same(edited, shown):
+        return None
+    if isinstance(edited, dict):
+        if any(MASK in key for key in edited):
+            return path or "(top)"
+        beside = shown if isinstance(shown, dict) else {}
+        parts = [(f"{path}.{key}".lstrip("."), part, beside.get(key)) for key, part in edited.items()]
+    elif isinstance(edited, list):
+        same = isinstance(shown, list) and len(shown) == len(edited)
+        parts = [(f"{path}[{index}]", part, shown[index] if same else None) for index, part in enumerate(edited)]
+    else:
+        return path or "(top)"
+    return next((found for path, part, other in parts if (found := _find(part, other, path)) is not None), None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """As JSON: to Python, 1 and true are equal."""
+    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def _is_masked(value: Any) -> bool:
+    return MASK.encode() in orjson.dumps(value)
+
+
+def typed_secret(edited: Any, masked: Any, path: str = "") -> str | None:
+    """The path of a secret that was typed into an edit (`masked` is the edit as records may hold it), or None. Naming a
+    secret by reference is fine."""
+    if _same(edited, masked) or (isinstance(edited, str) and _REFERENCE.match(edited)):
+        return None
+    if isinstance(edited, dict) and isinstance(masked, dict) and edited.keys() == masked.keys():
+        parts = ((f"{path}.{key}".lstrip("."), part, masked[key]) for key, part in edited.items())
+    elif isinstance(edited, list) and isinstance(masked, list) and len(edited) == len(masked):
+        parts = ((f"{path}[{index}]", part, masked[index]) for index, part in enumerate(edited))
+    else:
+        return path or "(top)"
+    return next((found for path, part, other in parts if (found := typed_secret(part, other, path)) is not None), None)

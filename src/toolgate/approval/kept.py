@@ -1,0 +1,107 @@
+"""Approvals as they are kept, turned into what people and callers are told of them."""
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, cast
+
+import orjson
+
+from toolgate.approval.request import Approval, ApprovalRequest, State
+from toolgate.errors import Denied, Pending
+from toolgate.model import NANO, Actor, Tier
+from toolgate.store.approvals import ApprovalRow
+
+ASK_ANEW = "Call again without `approval` to ask anew."
+
+
+def hash_of(canonical: bytes) -> str:
+    return sha256(canonical).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def asked_by(row: ApprovalRow) -> Actor:
+    return Actor(row.tenant_id, row.persona_id, row.user_id, tuple(orjson.loads(row.scopes)))
+
+
+def state_of(row: ApprovalRow, at: datetime) -> State:
+    if row.state in ("waiting", "approved") and at >= row.expires_at:
+        return "expired"
+    return cast(State, row.state)
+
+
+def request_of(row: ApprovalRow) -> ApprovalRequest:
+    return ApprovalRequest(
+        id=row.id,
+        call_id=row.call_id,
+        actor=asked_by(row),
+        session=row.session_id,
+        door=row.door,
+        tool=row.tool_name,
+        tool_version=row.tool_version,
+        description=row.description,
+        tier=cast(Tier, row.tier),
+        destructive=row.destructive,
+        reason=row.reason,
+        arguments=orjson.loads(row.arguments),
+        complete=row.complete,
+        estimate_usd=row.estimate / NANO,
+        confidence=row.confidence,
+        expected_ms=row.expected_ms,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+    )
+
+
+def approval_of(row: ApprovalRow, at: datetime) -> Approval:
+    return Approval(
+        request=request_of(row),
+        state=state_of(row, at),
+        answered_by=row.answered_by,
+        answered_through=row.answered_through,
+        answer_reason=row.answer_reason,
+        edited=None if row.edited is None else orjson.loads(row.edited),
+        used_by=row.used_by,
+        answered_at=row.answered_at,
+        used_at=row.used_at,
+        idempotency_key=row.idempotency_key,
+    )
+
+
+def pending(row: ApprovalRow, at: datetime) -> Pending:
+    """A call that goes on when somebody has answered; who can, and how."""
+    if at >= row.expires_at:
+        advice = f"Nothing was run: it expired before anybody answered. {ASK_ANEW}"
+    elif row.state != "waiting":
+        advice = f"Nothing was run: what was approved is used up by another call. {ASK_ANEW}"
+    else:
+        advice = (
+            f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}: `toolgate approvals approve {row.id}`. "
+            "Then call again with that approval."
+        )
+    return Pending(
+        "APPROVAL_REQUIRED",
+        f"{row.tool_name} needs a person's approval: {row.reason}.",
+        kind="approval",
+        id=row.id,
+        suggestion=advice,
+        details={"tier": row.tier, "reason": row.reason, "approval": row.id, "expires_at": row.expires_at.isoformat()},
+        reason=row.reason,
+    )
+
+
+def void(row: ApprovalRow, why: str, advice: str = ASK_ANEW) -> Denied:
+    """An approval that is not for this call, or no longer good for any."""
+    return Denied("PERMISSION_DENIED", f"Approval {row.id} {why}.", suggestion=advice, details={"approval": row.id})
+
+
+def rejected(row: ApprovalRow) -> Denied:
+    because = f": {row.answer_reason}" if row.answer_reason else "."
+    return Denied(
+        "USER_CANCELLED",
+        f"{row.tool_name} was rejected by {row.answered_by}{because}",
+        details={"approval": row.id},
+        reason=f"rejected by {row.answered_by} ({row.id}){because}",
+    )

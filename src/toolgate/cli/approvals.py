@@ -1,0 +1,236 @@
+"""`toolgate approvals`: what waits for a person's yes, and how it is given."""
+
+import asyncio
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+import typer
+
+from toolgate.app import App
+from toolgate.approval.request import Answer, Approval, GrantTerms, State, visible
+from toolgate.cli.arguments import read_object
+from toolgate.cli.call import EXIT, show_outcome
+from toolgate.cli.opening import AsJson, NotFound, Tenant, Usage, User, actor_of, diverted, opened, readable
+from toolgate.cli.prompt import SESSION_SECONDS
+from toolgate.cli.screen import clean, emit, note, pretty, say
+from toolgate.model import Actor, Outcome
+from toolgate.store import approvals as kept
+
+STYLES: dict[State, str] = {
+    "waiting": "yellow", "approved": "green", "used": "green", "rejected": "red", "expired": "dim",
+}  # fmt: skip
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+SHORT = 60
+"""Characters of arguments that a list shows."""
+
+group = typer.Typer(help="Calls that wait for a person's yes.", no_args_is_help=True)
+
+ApprovalId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False)
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; the caller is told.")]
+For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long a grant holds: 90s, 30m, 1h, 2d.")]
+Cap = Annotated[str | None, typer.Option("--cap", metavar="USD", help="Dollars that may be spent under the grant.")]
+
+
+@group.command("list")
+def list_approvals(
+    ctx: typer.Context,
+    tenant: Tenant = None,
+    state: Annotated[
+        Literal["waiting", "approved", "rejected", "used", "expired", "all"],
+        typer.Option("--state", metavar="STATE", help=f"Only in this state: {', '.join(get_args(State))}, all."),
+    ] = "waiting",
+    as_json: AsJson = False,
+) -> int:
+    """List what waits for an answer, oldest first."""
+    whose = actor_of(tenant, None, None)
+
+    async def gather() -> list[Approval]:
+        async with opened(ctx) as app:
+            return await app.consent.list(whose.tenant, None if state == "all" else state)
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"approvals": [to_dict(approval) for approval in found]})
+        return 0
+    for approval in found:
+        _say_line(approval)
+    if not found:
+        note((f"Nothing of tenant {whose.tenant} is {state}." if state != "all" else "There are no approvals.", "dim"))
+    elif state == "waiting":
+        note(("toolgate approvals show|approve|reject ID", "dim"))
+    return 0
+
+
+@group.command("show")
+def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Tenant = None, as_json: AsJson = False) -> int:
+    """Show one approval: what is asked, and what became of it."""
+    whose = actor_of(tenant, None, None)
+
+    async def gather() -> Approval:
+        async with opened(ctx) as app:
+            return await app.consent.show(await whole_id(app, "approvals", whose.tenant, approval_id), whose.tenant)
+
+    approval = asyncio.run(gather())
+    if as_json:
+        emit(to_dict(approval))
+        return 0
+    say(approval.request.text(most=10_000_000), lines=True)
+    say("  State     ", (approval.state, STYLES[approval.state]))
+    if approval.answered_by:
+        say(f"  Answered  by {approval.answered_by} through {approval.answered_through}, {_when(approval.answered_at)}")
+    if approval.answer_reason:
+        say(f"  Reason    {approval.answer_reason}")
+    if approval.edited is not None:
+        say("  Edited to")
+        for line in pretty(approval.edited).split("\n"):
+            say(f"  │ {visible(line)}")
+    if approval.used_by:
+        say(f"  Used      by call {approval.used_by}, {_when(approval.used_at)}")
+    return 0
+
+
+@group.command()
+def approve(
+    ctx: typer.Context,
+    approval_id: ApprovalId,
+    edit: Annotated[
+        str | None, typer.Option("--edit", metavar="JSON|@FILE|-", help="Approve these arguments instead.")
+    ] = None,
+    reason: Reason = None,
+    lasting: For = None,
+    session_grant: Annotated[
+        bool, typer.Option("--session-grant", help="Allow the tool for the rest of the call's session too.")
+    ] = False,
+    cap: Cap = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Make the call now, as the actor who asked, and show its outcome.")
+    ] = False,
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say yes: once, or with --for and --session-grant for a while."""
+    readable("--reason", reason)
+    terms = None
+    if session_grant or lasting is not None:
+        seconds = SESSION_SECONDS if lasting is None else seconds_of(lasting)
+        terms = GrantTerms("session" if session_grant else "user", seconds, dollars(cap))
+    elif cap is not None:
+        raise Usage("--cap is for grants: say --for or --session-grant too.")
+    edited = None if edit is None else read_object(edit)
+    answer = Answer("approve" if edited is None else "edit", reason, edited, terms)
+    by = actor_of(tenant, None, user)
+
+    async def give() -> tuple[Approval, Outcome | None]:
+        async with opened(ctx) as app:
+            given = await _give(app, approval_id, answer, by)
+            if not run:
+                return given, None
+            with diverted():
+                return given, await app.resume(given.request.id, actor=by, door="cli")
+
+    approval, outcome = asyncio.run(give())
+    if outcome is not None:
+        if as_json:
+            emit(outcome.to_json())
+        else:
+            show_outcome(outcome, approval.request.actor)
+        return EXIT.get(outcome.status, 1)
+    if as_json:
+        emit(to_dict(approval))
+    else:
+        say(("✓ Approved", "green"), f" {approval.request.tool} ({approval.request.id})")
+        note((f"The caller goes on with approval={approval.request.id}; `--run` would have done it here.", "dim"))
+    return 0
+
+
+@group.command()
+def reject(
+    ctx: typer.Context,
+    approval_id: ApprovalId,
+    reason: Reason = None,
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say no, and why."""
+    readable("--reason", reason)
+    by = actor_of(tenant, None, user)
+
+    async def give() -> Approval:
+        async with opened(ctx) as app:
+            return await _give(app, approval_id, Answer("reject", reason), by)
+
+    approval = asyncio.run(give())
+    if as_json:
+        emit(to_dict(approval))
+    else:
+        say(("✗ Rejected", "red"), f" {approval.request.tool} ({approval.request.id})")
+    return 0
+
+
+async def _give(app: App, beginning: str, answer: Answer, by: Actor) -> Approval:
+    return await app.consent.answer(await whole_id(app, "approvals", by.tenant, beginning), answer, by, "cli")
+
+
+# -- what approvals and grants share
+
+
+async def whole_id(app: App, table: Literal["approvals", "grants"], tenant: str, beginning: str) -> str:
+    """The id that begins so. Where none does, or several do, that is what the command says."""
+    found: list[str] = []
+    if beginning.isascii() and beginning.isprintable() and beginning:
+        found = await app.store.read(kept.ids(table, tenant, beginning))
+    if beginning in found:
+        return beginning
+    if len(found) != 1:
+        which = f"There is no {table[:-1]} {clean(beginning)[:64]} of tenant {tenant}"
+        raise NotFound(
+            f"More than one {table[:-1]} of tenant {tenant} begins with {beginning}." if found else f"{which}.",
+            suggestion=f"`toolgate {table} list` shows them.",
+        )
+    return found[0]
+
+
+def seconds_of(text: str) -> float:
+    """A time such as 90s, 30m, 1h or 2d."""
+    number, unit = text[:-1], UNITS.get(text[-1:].lower())
+    if unit is None or not (number.isascii() and number.isdigit()) or not int(number[:9]) > 0 or len(number) > 9:
+        raise Usage(f"--for must be a time such as 90s, 30m, 1h or 2d, not {text!r:.40}.")
+    return int(number) * unit
+
+
+def dollars(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        return Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        raise Usage(f"--cap must be an amount of dollars such as 2.50, not {text!r:.40}.") from None
+
+
+def to_dict(approval: Approval) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(approval)
+    request = plain.pop("request")
+    return {**request, **plain}
+
+
+def _say_line(approval: Approval) -> None:
+    request = approval.request
+    who = "/".join(part for part in (request.actor.tenant, request.actor.persona, request.actor.user) if part)
+    given = visible(msgspec.json.encode(request.arguments).decode())
+    shown = given if len(given) <= SHORT else f"{given[:SHORT]}…"
+    say(
+        f"{request.id}  ",
+        (f"{approval.state:<8}", STYLES[approval.state]),
+        f"  {request.tool}  {shown}  ",
+        (f"{who}, until {_when(request.expires_at)}", "dim"),
+    )
+
+
+def _when(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

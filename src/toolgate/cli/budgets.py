@@ -1,0 +1,193 @@
+"""`toolgate budgets`: how much may be spent, by whom and on what, and how much of it is left."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.columns import columns
+from toolgate.cli.opening import AsJson, Usage, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.model import NANO
+from toolgate.quota.accounts import EACH, described, new_budget, scope_of, zone
+from toolgate.quota.money import dollars, parse_dollars
+from toolgate.quota.standing import BudgetStatus
+from toolgate.store.budgets import BudgetRow
+
+NONE = "none"
+ALMOST = 0.8
+
+group = typer.Typer(help="How much may be spent, by whom and on what.", no_args_is_help=True)
+
+
+@group.command("list")
+def list_budgets(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only what concerns this tenant.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show every budget: its limit, what is spent and reserved of it, and when it begins anew."""
+    readable("--tenant", tenant)
+
+    async def gather() -> list[BudgetStatus]:
+        async with opened(ctx) as app:
+            return await app.budget_status(tenant)
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"budgets": [one.to_dict() for one in found]})
+        return 0
+    if not found:
+        note(("No budgets: nothing limits what calls may cost.", "dim"))
+        return 0
+    columns(
+        ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"],
+        [_cells(one) for one in found],
+        styles=[_style(one) for one in found],
+    )
+    return 0
+
+
+def _cells(one: BudgetStatus) -> list[str]:
+    scope, budget = one.scope, one.budget
+    who = ", ".join(_named(field, scope[field]) for field in ("tenant", "persona", "user") if scope[field] is not None)
+    tool = scope["tool"] or ("all" if budget.tier is None else f"tier {budget.tier}")
+    resets = one.resets_at.astimezone(zone(budget.timezone))
+    ends = f" (until {budget.until.astimezone(zone(budget.timezone)):%Y-%m-%d %H:%M})" if budget.until is not None else ""
+    return [
+        who or "everybody",
+        "each tool" if tool == EACH else tool,
+        budget.period,
+        *(dollars(amount) for amount in (budget.cap, one.spent, one.reserved, one.left)),
+        f"{resets:%Y-%m-%d %H:%M} {budget.timezone}{ends}",
+    ]
+
+
+def _named(field: str, value: str | None) -> str:
+    return f"each {field}" if value == EACH else f"{field} {value}"
+
+
+def _style(one: BudgetStatus) -> str:
+    taken = one.spent + one.reserved
+    if taken >= one.budget.cap:
+        return "red"
+    return "yellow" if taken >= one.budget.cap * ALMOST else ""
+
+
+@group.command("set")
+def set_budgets(
+    ctx: typer.Context,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="T", help="Of this tenant; * is each tenant on its own.")
+    ] = None,
+    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Of this persona; * is each.")] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="Of this user of the tenant (without one, default); * is each.")
+    ] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="On this tool; * is each.")] = None,
+    daily: Annotated[
+        str | None, typer.Option("--daily", metavar="D", help="Dollars a day; `none` removes the budget.")
+    ] = None,
+    monthly: Annotated[
+        str | None, typer.Option("--monthly", metavar="M", help="Dollars a month; `none` removes the budget.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", metavar="TZ", help="Where days begin; without it, as the settings say.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Set a budget, change it, or remove it. Without a scope it is for everything that is spent."""
+    for option, value in (("--tenant", tenant), ("--persona", persona), ("--user", user), ("--tool", tool)):
+        readable(option, value)
+    if daily is None and monthly is None:
+        raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
+
+    async def change() -> list[Done]:
+        async with opened(ctx) as app:
+            place = timezone or app.settings.budgets.timezone
+            make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool, timezone=place)
+            wanted = [
+                _wanted(partial(make, period), option, text, until, place)
+                for period, option, text in (("day", "--daily", daily), ("month", "--monthly", monthly))
+                if text is not None
+            ]  # all of them make sense, or nothing is changed
+            if tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
+                note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
+            return [await _apply(app, budget, removed) for budget, removed in wanted]
+
+    done = asyncio.run(change())
+    if as_json:
+        emit({"budgets": [one.to_dict() for one in done]})
+        return 0
+    for one in done:
+        one.tell()
+    return 0
+
+
+class Done(NamedTuple):
+    """A budget that was set or removed; `changed` is false if there was none to remove."""
+
+    budget: BudgetRow
+    removed: bool
+    changed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        budget = self.budget
+        return {
+            "id": budget.id,
+            **scope_of(budget),
+            "period": budget.period,
+            "limit_usd": None if self.removed else budget.cap / NANO,
+            "timezone": budget.timezone,
+            "until": None if budget.until is None else budget.until.isoformat(),
+            "changed": self.changed,
+        }
+
+    def tell(self) -> None:
+        words = described(self.budget, scope_of(self.budget))
+        if not self.removed:
+            say(("✓ Set ", "green"), f"{words}: {dollars(self.budget.cap)}")
+        elif self.changed:
+            say(("✗ Removed ", "red"), words)
+        else:
+            say(f"There was none: {words}")
+
+
+def _wanted(
+    make: Callable[..., BudgetRow], option: str, text: str, until: str | None, timezone: str
+) -> tuple[BudgetRow, bool]:
+    """The budget that an option names, and whether it is to be removed."""
+    removed = text.strip().lower() == NONE
+    try:
+        cap = 0 if removed else parse_dollars(text)
+    except ValueError as error:
+        raise Usage(f"{option}: {error}.") from None
+    try:
+        return make(cap, until=_end_of(until, timezone)), removed
+    except ValueError as error:
+        raise Usage(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+
+
+def _end_of(text: str | None, timezone: str) -> datetime | None:
+    """The moment at which a day is over."""
+    if text is None:
+        return None
+    try:
+        following = date.fromisoformat(text) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:40]!r} is not a date; write it as 2026-12-31") from None
+    return datetime(following.year, following.month, following.day, tzinfo=zone(timezone))
+
+
+async def _apply(app: App, budget: BudgetRow, removed: bool) -> Done:
+    if removed:
+        return Done(budget, True, await app.remove_budget(budget.id))
+    await app.set_budget(budget)
+    return Done(budget, False, True)

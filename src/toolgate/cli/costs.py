@@ -1,0 +1,99 @@
+"""`toolgate costs`: what calls have cost, by tool, user, persona, tenant or day; as a table with bars."""
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, get_args
+
+import typer
+
+from toolgate.cli.columns import columns
+from toolgate.cli.listing import BAR_WIDTH
+from toolgate.cli.opening import AsJson, Usage, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.model import NANO
+from toolgate.quota.money import dollars
+from toolgate.store.budgets import By, CostLine
+
+UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_AGO = re.compile(r"([0-9]{1,6})([mhdw])\Z")
+
+
+def costs(
+    ctx: typer.Context,
+    by: Annotated[By, typer.Option("--by", metavar="WHAT", help=f"What is summed: {', '.join(get_args(By))}.")] = "tool",
+    since: Annotated[
+        str, typer.Option("--since", metavar="WHEN", help="How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")
+    ] = "7d",
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what calls have cost: a table, and a bar for each line's share."""
+    readable("--tenant", tenant)
+    begin = since_when(since, datetime.now(UTC))
+
+    async def gather() -> list[CostLine]:
+        async with opened(ctx) as app:
+            return await app.costs(by, since=begin, tenant=tenant)
+
+    lines = asyncio.run(gather())
+    total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
+    if as_json:
+        emit(
+            {
+                "by": by, "since": begin.isoformat(), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,
+                "lines": [_plain(line, by, total) for line in lines],
+            }
+        )  # fmt: skip
+        return 0
+    if not lines:
+        note((f"Nothing has run since {begin:%Y-%m-%d %H:%M} UTC.", "dim"))
+        return 0
+    columns(
+        [by, ">calls", ">cost", ">share", ""],
+        [
+            [_label(line, tenant), f"{line.calls:,}", dollars(line.nano), f"{_share(line, total):.1%}", _bar(line, lines)]
+            for line in lines
+        ],
+    )
+    say((f"Total: {calls:,} calls, {dollars(total)}", "bold"), (f"  since {begin:%Y-%m-%d %H:%M} UTC", "dim"))
+    return 0
+
+
+def since_when(text: str, at: datetime) -> datetime:
+    """A moment in the past, from `7d` or from a date."""
+    ago = _AGO.match(text.strip())
+    try:
+        if ago is not None:
+            return at - int(ago[1]) * UNITS[ago[2]]
+        moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        raise Usage(f"--since must be such as 30m, 24h, 7d, 4w or 2026-11-01, not {text[:40]!r}.") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if moment > at:
+        raise Usage("--since is in the future.")
+    return moment
+
+
+def _label(line: CostLine, tenant: str | None) -> str:
+    name = line.name or "(none)"
+    return name if line.tenant is None or tenant is not None else f"{line.tenant}/{name}"
+
+
+def _share(line: CostLine, total: int) -> float:
+    return line.nano / total if total else 0.0
+
+
+def _bar(line: CostLine, lines: list[CostLine]) -> str:
+    """How a line compares with the largest, by cost; by calls where nothing cost anything."""
+    costly = any(one.nano for one in lines)
+    values = [one.nano if costly else one.calls for one in lines]
+    filled = round((line.nano if costly else line.calls) / max(*values, 1) * BAR_WIDTH)
+    return "█" * filled + "░" * (BAR_WIDTH - filled)
+
+
+def _plain(line: CostLine, by: By, total: int) -> dict[str, Any]:
+    told: dict[str, Any] = {by: line.name, "calls": line.calls, "cost_usd": line.nano / NANO}
+    if line.tenant is not None:
+        told["tenant"] = line.tenant
+    return {**told, "share": round(_share(line, total), 6)}

@@ -1,0 +1,77 @@
+"""`toolgate explain`: what every gate would say to a call, without making it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli.arguments import Given, merge, read_object, split
+from toolgate.cli.opening import AsJson, Persona, Tenant, User, actor_of, opened, readable
+from toolgate.cli.screen import emit, say
+from toolgate.errors import CallError
+from toolgate.explain import Explanation
+from toolgate.model import Actor
+
+SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
+ENDS = {
+    "run": ("It would run", "green"),
+    "ask": ("It would wait for a person", "yellow"),
+    "deny": ("It would be refused", "red"),
+}
+EXIT = {"run": 0, "ask": 3, "deny": 1}
+"""As the call itself would."""
+
+
+def explain(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, or key:=JSON.", show_default=False),
+    ] = None,
+    args: Annotated[
+        str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
+    ] = None,
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="S", help="A scope of the caller; repeatable.")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session of the call.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
+    readable("--session", session)
+    for each in scope or ():
+        readable("--scope", each)
+    who = actor_of(tenant, persona, user)
+    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
+    given = [split(word) for word in words or ()]
+    whole = read_object(args) if args is not None else {}
+    found = asyncio.run(_explain(ctx, name, whole, given, actor, session))
+    if as_json:
+        emit(found.to_dict())
+    else:
+        _show(found)
+    return EXIT[found.verdict]
+
+
+async def _explain(
+    ctx: typer.Context, name: str, whole: dict[str, Any], given: Sequence[Given], actor: Actor, session: str | None
+) -> Explanation:
+    async with opened(ctx) as app:
+        try:
+            schema = app.catalog.resolve(name, actor.tenant).tool.input_schema
+        except CallError:
+            schema = {}
+        return await app.explain(name, merge(whole, given, schema), actor=actor, session=session)
+
+
+def _show(found: Explanation) -> None:
+    words, style = ENDS[found.verdict]
+    say((words, style), f": {found.reason}" if found.verdict != "run" else "")
+    for gate in found.gates:
+        sign, colour = SIGNS[gate.verdict]
+        say("  ", (sign, colour), f" {gate.gate:<12} ", gate.reason)

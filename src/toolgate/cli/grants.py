@@ -1,0 +1,128 @@
+"""`toolgate grants`: what runs unasked because a person allowed it for a while."""
+
+import asyncio
+from datetime import UTC
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from toolgate.approval.request import Grant, GrantScope, GrantTerms
+from toolgate.cli.approvals import Cap, dollars, seconds_of, whole_id
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.model import LOCAL
+from toolgate.store.database import now
+
+group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=True)
+
+
+@group.command("list")
+def list_grants(
+    ctx: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Those too that ended or were revoked.")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the grants that hold."""
+    whose = actor_of(tenant, None, None)
+
+    async def gather() -> list[Grant]:
+        async with opened(ctx) as app:
+            return await app.consent.list_grants(whose.tenant, active=not everything)
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"grants": [msgspec.to_builtins(grant) for grant in found]})
+        return 0
+    for grant in found:
+        _say_line(grant)
+    if not found:
+        note((f"Tenant {whose.tenant} has no grants.", "dim"))
+    return 0
+
+
+@group.command()
+def add(
+    ctx: typer.Context,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run unasked.", show_default=False)],
+    lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90s, 30m, 1h, 2d.", show_default=False)],
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="Only in this session of the user.")] = None,
+    whole_tenant: Annotated[bool, typer.Option("--whole-tenant", help="For everybody of the tenant.")] = False,
+    cap: Cap = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let a tool run unasked: for a user (without any option the local one), a persona, a session or a whole tenant."""
+    readable("--reason", reason)
+    readable("--session", session)
+    if whole_tenant and (persona, user, session) != (None, None, None):
+        raise Usage("--whole-tenant is for everybody: it goes with neither --persona nor --user nor --session.")
+    scope: GrantScope = "tenant" if whole_tenant else "session" if session is not None else "user"
+    if scope == "user" and persona is not None and user is None:
+        scope = "persona"
+    whom = actor_of(tenant, persona, user)
+    terms = GrantTerms(scope, seconds_of(lasting), dollars(cap))
+    by = actor_of(tenant, None, LOCAL.user)
+
+    async def make() -> Grant:
+        async with opened(ctx) as app:
+            entry = app.catalog.resolve(tool, whom.tenant)
+            return await app.consent.make_grant(entry, terms, whom, by, session=session, reason=reason)
+
+    grant = asyncio.run(make())
+    if as_json:
+        emit(_to_dict(grant))
+    else:
+        say(("✓ Granted", "green"), f" {grant.tool} to {grant.whom} until {_until(grant)} ({grant.id})")
+    return 0
+
+
+@group.command()
+def revoke(
+    ctx: typer.Context,
+    grant_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a grant, or how it alone begins.", show_default=False)
+    ],
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take a grant back, at once and everywhere."""
+    by = actor_of(tenant, None, user)
+
+    async def take() -> Grant:
+        async with opened(ctx) as app:
+            return await app.consent.revoke(await whole_id(app, "grants", by.tenant, grant_id), by)
+
+    grant = asyncio.run(take())
+    if as_json:
+        emit(_to_dict(grant))
+    else:
+        say(("✗ Revoked", "red"), f" {grant.tool} for {grant.whom} ({grant.id}), used {grant.uses} times")
+    return 0
+
+
+def _to_dict(grant: Grant) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(grant)
+    return plain
+
+
+def _say_line(grant: Grant) -> None:
+    holds = grant.holds(now())
+    state = "holds" if holds else "revoked" if grant.revoked_at is not None else "ended"
+    cap = "" if grant.cap_usd is None else f" of ${grant.cap_usd:g}"
+    money = f", ${grant.spent_usd:g}{cap}" if grant.spent_usd or cap else ""
+    say(
+        f"{grant.id}  ",
+        (f"{state:<7}", "green" if holds else "dim"),
+        f"  {grant.tool}  {grant.whom}  ",
+        (f"until {_until(grant)}, by {grant.granted_by}, {grant.uses} uses{money}", "dim"),
+    )
+
+
+def _until(grant: Grant) -> str:
+    return f"{grant.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

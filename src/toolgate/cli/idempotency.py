@@ -1,0 +1,132 @@
+"""`toolgate idempotency`: the keys that stand for one effect each, and a person's word on those whose outcome is unknown."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import orjson
+import typer
+
+from toolgate.cli.columns import columns
+from toolgate.cli.opening import AsJson, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.store import idempotency as keys
+from toolgate.store.idempotency import KeyRow
+
+STYLES = {"unknown": "yellow", "running": "", "done": "green"}
+
+group = typer.Typer(help="Keys that stand for one effect each.", no_args_is_help=True)
+
+
+@group.command("list")
+def list_keys(
+    ctx: typer.Context,
+    state: Annotated[
+        Literal["unknown", "running", "done"],
+        typer.Option("--state", help="Those whose outcome nobody knows, that have none yet, or whose outcome is on record."),
+    ] = "unknown",
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the latest keys, oldest first: those that wait for a person's word, or another state's."""
+    readable("--tenant", tenant)
+
+    async def gather() -> list[KeyRow]:
+        async with opened(ctx) as app:
+            if state == "unknown":
+                return await app.unsettled_keys(tenant)
+            return await app.store.read(keys.listed(tenant=tenant, state=state))
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"keys": [_to_dict(row) for row in found]})
+        return 0
+    if not found:
+        note((f"No keys are {state}.", "dim"))
+        return 0
+    columns(
+        ["since", "state", "tool", "tenant", "user", "call", "key"],
+        [_cells(row) for row in found],
+        styles=[STYLES[row.state] for row in found],
+    )
+    if state == "unknown":
+        note(("Find out what happened, then: toolgate idempotency settle KEY --happened | --did-not-happen", "dim"))
+    return 0
+
+
+@group.command()
+def settle(
+    ctx: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key that the call came with.", show_default=False)],
+    happened: Annotated[
+        bool | None,
+        typer.Option("--happened/--did-not-happen", help="Whether the call had its effect.", show_default=False),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", metavar="JSON", help="With --happened: what calls with this key are given; null without it."
+        ),
+    ] = None,
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what became of a call whose outcome is unknown.
+
+    If it had its effect, whoever calls with its key again is given a success. If it had none, the key is free, and the next
+    call with it runs.
+    """
+    if happened is None:
+        raise Usage(
+            "Say --happened or --did-not-happen.", suggestion="`toolgate audit show CALL_ID` shows what is on record."
+        )
+    if output is not None and not happened:
+        raise Usage("What did not happen has no --output.")
+    value = _read(output)
+    whose = actor_of(tenant, None, user)
+
+    async def decide() -> KeyRow:
+        async with opened(ctx) as app:
+            return await app.settle_key(key, happened=happened, output=value, actor=whose)
+
+    row = asyncio.run(decide())
+    if as_json:
+        emit({**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value})
+    elif happened:
+        say(("✓ It happened", "green"), f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})")
+    else:
+        say(("✗ It did not happen", "red"), f": the next call with this key runs {row.holder.tool}")
+    return 0
+
+
+def _read(output: str | None) -> Any:
+    if output is None:
+        return None
+    try:
+        return orjson.loads(output)
+    except orjson.JSONDecodeError as error:
+        raise Usage(f"--output is not JSON: {error}.", suggestion="""Write text as '"text"'.""") from None
+
+
+def _cells(row: KeyRow) -> list[str]:
+    scope, holder = row.scope, row.holder
+    state = row.state if row.settled_by is None else f"{row.state} (by {row.settled_by})"
+    since = f"{row.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return [since, state, holder.tool, scope.tenant, scope.user, holder.call_id, scope.key]
+
+
+def _to_dict(row: KeyRow) -> dict[str, Any]:
+    return {
+        **row.scope._asdict(),
+        "state": row.state,
+        "tool": row.holder.tool,
+        "call_id": row.holder.call_id,
+        "settled_by": row.settled_by,
+        "created_at": _iso(row.created_at),
+        "updated_at": _iso(row.updated_at),
+    }
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,375 @@
+"""`toolgate policy`: what the policy says, what another would say, and the lists that it looks at."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+import typer
+
+from toolgate.app import App
+from toolgate.cli.arguments import read_object
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.screen import Part, emit, note, say, show, write
+from toolgate.errors import CallError
+from toolgate.model import Actor, Decision
+from toolgate.policy.documents import Data, Given
+from toolgate.policy.question import FIELDS, Embedded, Question, Remote
+from toolgate.policy.reading import traps
+from toolgate.policy.rego import EmbeddedRego
+from toolgate.policy.replay import Group, Replay
+
+Action = Literal["tool.view", "tool.request", "tool.enable"]
+SHOWN = 30
+"""Groups of a replay that people are shown."""
+_AGO = re.compile(r"([0-9]{1,6})([smhdw])\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+STYLES = {"newly_denied": "red", "newly_allowed": "green", "unknown": "yellow"}
+
+group = typer.Typer(help="Who may do what: the policy and its data.", no_args_is_help=True)
+
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", show_default=False)]
+DataFile = Annotated[
+    Path | None, typer.Option("--data", metavar="FILE", help="Documents from this JSON file instead of the ones in force.")
+]
+
+
+# -- asking
+
+
+@group.command("eval")
+def evaluate(
+    ctx: typer.Context,
+    tool: ToolName,
+    action: Annotated[
+        Action, typer.Option("--action", metavar="ACTION", help="tool.view, tool.request or tool.enable.")
+    ] = "tool.request",
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="S", help="A scope of the caller; repeatable.")
+    ] = None,
+    args: Annotated[str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="The call's arguments.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="This Rego file instead of the policy in force.")
+    ] = None,
+    data: DataFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what the policy decides, and why. Exit 0 if it allows, 1 if it denies; nothing is run."""
+    readable("TOOL", tool)
+    for each in scope or ():
+        readable("--scope", each)
+    who = actor_of(tenant, persona, user)
+    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
+    arguments = read_object(args) if args is not None else {}
+    candidate = None if policy is None else EmbeddedRego(_text(policy))
+    documents = None if data is None else Given(_json(data))
+    if candidate is not None and documents is not None:
+        decision = _decide(candidate, documents, actor, action, tool, None, arguments)
+    else:
+        decision = asyncio.run(_ask(ctx, candidate, documents, actor, action, tool, arguments))
+    if as_json:
+        emit(
+            {
+                "tool": tool, "action": action, "tenant": actor.tenant, "persona": actor.persona, "user": actor.user,
+                "scopes": list(actor.scopes), "allow": decision.allow, "reason": decision.reason,
+            }
+        )  # fmt: skip
+    else:
+        say(("allow", "green") if decision.allow else ("deny", "red"), f"  {decision.reason}")
+    return 0 if decision.allow else 1
+
+
+async def _ask(
+    ctx: typer.Context,
+    candidate: EmbeddedRego | None,
+    documents: Given | None,
+    actor: Actor,
+    action: Action,
+    tool: str,
+    arguments: dict[str, Any],
+) -> Decision:
+    async with opened(ctx) as app:
+        tier = _tier(app, tool, actor)
+        if candidate is None and documents is None:
+            return await app.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
+        engine = candidate or _embedded(app)
+        return _decide(engine, documents or app.policy_data, actor, action, tool, tier, arguments)
+
+
+def _tier(app: App, tool: str, actor: Actor) -> str | None:
+    try:
+        return app.catalog.resolve(tool, actor.tenant).tier
+    except CallError:
+        return None
+
+
+def _embedded(app: App) -> Embedded:
+    engine: Embedded | Remote = app.guard.engine
+    if engine.remote is True:
+        raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
+    return engine
+
+
+def _decide(
+    engine: Embedded, data: Data, actor: Actor, action: Action, tool: str, tier: str | None, arguments: dict[str, Any]
+) -> Decision:
+    question = Question(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", tier, arguments)
+    fault = question.fault()
+    return Decision(False, fault) if fault is not None else engine.decide(question, data, 0).decision
+
+
+@group.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Rego file.", show_default=False)],
+    data: DataFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """See whether a policy compiles, what it reads of a call, and whether documents have the right shape."""
+    text = _text(file)
+    policy = EmbeddedRego(text)
+    if data is not None:
+        Given(_json(data))
+    found = traps(text)
+    reads = [field for field in FIELDS if field in policy.reads.context]
+    if as_json:
+        emit(
+            {
+                "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
+                "warnings": [{"line": trap.line, "message": trap.words} for trap in found],
+            }
+        )  # fmt: skip
+        return 0
+    say(("✓ The policy compiles", "green"), f": {policy.hash[:16]}")
+    given = "it has a rule decision" if policy.has_decision else "no rule decision, so the words are ours"
+    say(f"  reasons: {given}")
+    say(f"  reads of the context: {', '.join(reads) or 'nothing'}")
+    if data is not None:
+        say(("✓ The data has the right shape", "green"))
+    for trap in found:
+        note((f"! line {trap.line}: {trap.words}", "yellow"))
+    return 0
+
+
+# -- replay
+
+
+@group.command("replay")
+def replay_calls(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidate: a Rego file.", show_default=False)],
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="7d|TIME", help="Only calls of this long ago, or since this time.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only calls of this tenant.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Try another policy on the calls on record, and show what would change."""
+    readable("--tenant", tenant)
+    text, start = _text(file), None if since is None else _moment(since)
+
+    async def run() -> Replay:
+        async with opened(ctx) as app:
+            return await app.replay_policy(text, since=start, tenant=tenant)
+
+    found = asyncio.run(run())
+    if as_json:
+        emit(found.to_dict())
+        return 0
+    say(f"{found.calls:,} calls on record: {found.same:,} would end the same, ", *_counts(found))
+    for each in found.groups[:SHOWN]:
+        say(*_line(each))
+    if len(found.groups) > SHOWN:
+        note((f"and {len(found.groups) - SHOWN:,} more groups; --json shows all", "dim"))
+    return 0
+
+
+def _counts(found: Replay) -> list[Part]:
+    return [
+        (f"{found.newly_denied:,} would be denied", STYLES["newly_denied"] if found.newly_denied else ""),
+        ", ",
+        (f"{found.newly_allowed:,} would be allowed", STYLES["newly_allowed"] if found.newly_allowed else ""),
+        ", ",
+        (f"{found.unknown:,} can't be told", STYLES["unknown"] if found.unknown else ""),
+    ]
+
+
+def _line(each: Group) -> list[Part]:
+    who = each.tenant if each.persona is None else f"{each.tenant}/{each.persona}"
+    return [
+        f"{each.count:>8,}  ",
+        (f"{each.change.replace('_', ' '):<13}", STYLES[each.change]),
+        f"  {each.tool}  {who}  {each.reason}",
+        (f"  e.g. {each.examples[0]}", "dim"),
+    ]
+
+
+def _moment(text: str) -> datetime:
+    """An age such as 7d, or a time in ISO form; one without a zone is of this machine's."""
+    ago = _AGO.match(text)
+    try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Usage(
+            f"--since {text!r:.60} is neither an age nor a time.", suggestion="Write 90m, 24h, 7d, or 2026-11-15T12:00."
+        ) from None
+
+
+# -- what is in force
+
+
+@group.command("show")
+def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """Show the policy in force."""
+
+    async def look() -> dict[str, Any]:
+        async with opened(ctx) as app:
+            engine: Embedded | Remote = app.guard.engine
+            if engine.remote is True:
+                return {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}
+            kind = "shipped" if engine.shipped else "file"
+            return {"engine": "embedded", "policy": kind, "hash": engine.hash, "text": getattr(engine, "text", None)}
+
+    found = asyncio.run(look())
+    if as_json:
+        emit(found)
+    elif found["text"] is None:
+        say(f"OPA server at {found['url']}")
+    else:
+        note((f"{found['policy']} policy, {found['hash']}", "dim"))
+        write(found["text"].encode("utf-8", "backslashreplace"))
+    return 0
+
+
+@group.command("data")
+def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """Show the documents that the policy looks at."""
+
+    async def look() -> dict[str, Any]:
+        async with opened(ctx) as app:
+            documents: dict[str, Any] = await app.policy_documents()
+            return documents
+
+    found = asyncio.run(look())
+    if as_json:
+        emit(found)
+    else:
+        show(found)
+    return 0
+
+
+# -- the lists
+
+
+@group.command()
+def deny(
+    ctx: typer.Context,
+    tool: ToolName,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="R", help="Why; it is in every denial.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Deny a tool to everybody: it can't be seen, called or added."""
+    readable("TOOL", tool)
+    readable("--reason", reason)
+    return _change(
+        ctx, lambda app: app.set_global_deny(tool, True, reason=reason), {"tool": tool, "denied": True, "reason": reason},
+        ("✗ Denied to everybody", "red"), f": {tool}", as_json,
+    )  # fmt: skip
+
+
+@group.command()
+def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
+    """Take a tool off the global deny list."""
+    readable("TOOL", tool)
+    return _change(
+        ctx, lambda app: app.set_global_deny(tool, False), {"tool": tool, "denied": False, "reason": None},
+        ("✓ No longer denied to everybody", "green"), f": {tool}", as_json,
+    )  # fmt: skip
+
+
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", show_default=False)]
+PersonaName = Annotated[str, typer.Argument(metavar="PERSONA", help="The persona.", show_default=False)]
+
+
+@group.command("restrict-code")
+def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+    """Keep a tenant from calling code_execute."""
+    return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), as_json)
+
+
+@group.command("unrestrict-code")
+def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+    """Let a tenant call code_execute again."""
+    return _restrict(ctx, tenant, False, ("✓ May run code", "green"), as_json)
+
+
+def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, as_json: bool) -> int:
+    readable("TENANT", tenant)
+    return _change(
+        ctx, lambda app: app.restrict_code_execution(tenant, restricted), {"tenant": tenant, "restricted": restricted},
+        mark, f": tenant {tenant}", as_json,
+    )  # fmt: skip
+
+
+@group.command()
+def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+    """Let a persona add tools."""
+    return _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), as_json)
+
+
+@group.command()
+def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+    """Keep a persona from adding tools."""
+    return _allow_adding(ctx, persona, False, ("✗ May not add tools", "red"), as_json)
+
+
+def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, as_json: bool) -> int:
+    readable("PERSONA", persona)
+    return _change(
+        ctx, lambda app: app.allow_adding_tools(persona, allowed), {"persona": persona, "can_add_tools": allowed},
+        mark, f": persona {persona}", as_json,
+    )  # fmt: skip
+
+
+def _change(
+    ctx: typer.Context,
+    change: Callable[[App], Coroutine[Any, Any, None]],
+    changed: dict[str, Any],
+    mark: Part,
+    words: str,
+    as_json: bool,
+) -> int:
+    async def run() -> None:
+        async with opened(ctx) as app:
+            await change(app)
+
+    asyncio.run(run())
+    if as_json:
+        emit(changed)
+    else:
+        say(mark, words)
+    return 0
+
+
+# -- files
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{file} can't be read: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from None
+
+
+def _json(file: Path) -> Any:
+    try:
+        return orjson.loads(_text(file))
+    except orjson.JSONDecodeError as error:
+        raise Usage(f"{file} is not JSON: {error}.") from None

@@ -1,0 +1,144 @@
+"""The person at the terminal as an approver: sees what is asked, and says yes, no, or something in between.
+
+Only a clear yes is one. The end of the input, Ctrl-C and whatever else is typed mean no. Where there is no terminal, nobody
+is asked, and the call ends as pending.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from toolgate.approval.request import Answer, ApprovalRequest, Approver, GrantTerms
+from toolgate.cli.arguments import read_object
+from toolgate.cli.opening import Usage
+from toolgate.cli.screen import note
+
+HOUR = 3_600
+SESSION_SECONDS = 12 * HOUR
+"""A session has no end that we know of; a grant has one."""
+TERMINAL = "terminal"
+
+
+def approver_for(tool: str, user: str, *, yes: bool) -> Approver | None:
+    """Who answers for the person who called a tool: `--yes`, the person at the terminal, or nobody."""
+    if yes:
+        return Yes(tool, user)
+    return Prompt(user) if at_a_terminal() else None
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody can both see a question and answer it."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+class Yes:
+    """`--yes`: the answer to the one call that it was given with. What that call asks for in turn is asked about."""
+
+    def __init__(self, tool: str, user: str) -> None:
+        self._tool = tool
+        self._user = user
+        self._said = False
+
+    def __call__(self, request: ApprovalRequest) -> Answer | None:
+        if self._said or request.tool != self._tool:
+            return None
+        self._said = True
+        return Answer("approve", by=self._user, through="--yes")
+
+
+class Prompt:
+    """Asks at the terminal, one question at a time."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, request: ApprovalRequest) -> Answer:
+        async with self._one_at_a_time:
+            note(request.text(), lines=True)
+            with _interruptible() as interrupted:
+                return await self._answer(request, interrupted)
+
+    async def _answer(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
+        choices = _choices(request)
+        typed = await _line(f"{'  '.join(f'[{key}] {words}' for key, words in choices.items())} > ", interrupted)
+        chosen = {"yes": "y", "no": "n"}.get(typed.lower(), typed.lower()) if typed is not None else "n"
+        if chosen == "n" and typed is not None:
+            return self._no(await _line("Why not? (may be left empty) > ", interrupted))
+        if chosen == "e":
+            return await self._edit(interrupted)
+        if chosen in choices and chosen in "ysh":
+            return Answer("approve", grant=_terms(chosen), by=self._user, through=TERMINAL)
+        return self._no(None if typed is None else "the answer at the terminal was not clear")
+
+    async def _edit(self, interrupted: "asyncio.Future[None]") -> Answer:
+        while (typed := await _line("Arguments as JSON on one line, or @FILE > ", interrupted)) is not None:
+            try:
+                edited = read_object(typed)
+            except Usage as error:
+                note((error.message.replace("--args", "That"), "red"))
+                continue
+            return Answer("edit", arguments=edited, by=self._user, through=TERMINAL)
+        return self._no(None)
+
+    def _no(self, reason: str | None) -> Answer:
+        return Answer("reject", reason, by=self._user, through=TERMINAL)
+
+
+def _choices(request: ApprovalRequest) -> dict[str, str]:
+    choices = {"y": "yes, once", "n": "no", "e": "edit the arguments"}
+    if not request.destructive:
+        if request.session is not None:
+            choices["s"] = "yes, for this session"
+        choices["h"] = "yes, for one hour"
+    return choices
+
+
+def _terms(chosen: str) -> GrantTerms | None:
+    return {"s": GrantTerms("session", SESSION_SECONDS), "h": GrantTerms("user", HOUR)}.get(chosen)
+
+
+# -- the terminal
+
+
+async def _line(question: str, interrupted: "asyncio.Future[None]") -> str | None:
+    """A line that a person types; None at the end of input or when interrupted. What was typed before the question could
+    be read is dropped: it was no answer to it."""
+    import termios
+
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    ready: asyncio.Future[None] = loop.create_future()
+    termios.tcflush(terminal, termios.TCIFLUSH)
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    loop.add_reader(terminal, _settle(ready))
+    try:
+        await asyncio.wait((ready, interrupted), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        loop.remove_reader(terminal)
+    if interrupted.done():
+        sys.stderr.write("\n")
+        return None
+    typed = os.read(terminal, 65_536)
+    return typed.decode(errors="replace").strip() if typed.endswith(b"\n") else None
+
+
+def _settle(future: "asyncio.Future[None]") -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_result(None)
+
+
+@contextmanager
+def _interruptible() -> Iterator["asyncio.Future[None]"]:
+    """Ctrl-C answers the question instead of ending the program."""
+    loop = asyncio.get_running_loop()
+    interrupted: asyncio.Future[None] = loop.create_future()
+    before = signal.getsignal(signal.SIGINT)
+    loop.add_signal_handler(signal.SIGINT, _settle(interrupted))
+    try:
+        yield interrupted
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

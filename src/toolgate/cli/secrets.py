@@ -1,0 +1,247 @@
+"""`toolgate secrets`: put secrets where tools get them from, see which there are and whether they work. Names, no values."""
+
+import asyncio
+import sys
+import time
+from datetime import datetime
+from enum import StrEnum
+from getpass import getpass
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.credentials import Tested, test_credential
+from toolgate.cli.opening import AsJson, NotFound, Usage, actor_of, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.errors import StoreError
+from toolgate.model import LOCAL, new_id
+from toolgate.secrets import Listed, Vault
+from toolgate.secrets.names import Owner, key_of
+from toolgate.secrets.sources import Readable, listed
+
+MOST_CHARACTERS = 65_536
+STYLES = {"works": "green", "refused": "red", "failed": "red", "untested": "yellow", "missing": "red", "not needed": "dim"}
+
+group = typer.Typer(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
+
+
+class Keeping(StrEnum):
+    """Where a secret can be put."""
+
+    file = "file"
+    keyring = "keyring"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret: letters, digits and _.", show_default=False)]
+ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")]
+ForUser = Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")]
+In = Annotated[Keeping | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
+
+
+@group.callback()
+def secrets() -> None: ...
+
+
+@group.command("set")
+def set_secret(
+    ctx: typer.Context,
+    name: Name,
+    tenant: ForTenant = None,
+    user: ForUser = None,
+    where: In = None,
+    as_json: AsJson = False,
+) -> int:
+    """Set a secret. Its value is asked for, or read from stdin; it is never an argument, which other programs could see.
+
+    \b
+      toolgate secrets set STRIPE_KEY
+      toolgate secrets set STRIPE_KEY --tenant acme --user ann < key.txt
+    """
+    owner, key = _named(name, tenant, user)
+    value = _read_value(name)
+
+    async def run() -> None:
+        async with opened(ctx) as app:
+            vault = _vault(app, where or Keeping.file)
+            vault.set(key, value)
+            await _note(app, "secret.set", name, owner, vault.name)
+
+    asyncio.run(run())
+    kept = (where or Keeping.file).value
+    if as_json:
+        emit({"name": name.upper(), "tenant": tenant, "user": user, "source": kept})
+    else:
+        say(("✓ Set", "green"), f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}")
+    return 0
+
+
+@group.command("list")
+def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """List the secrets: name, for whom, where it is kept, when it was set."""
+
+    async def run() -> list[tuple[str, list[Listed], str | None]]:
+        async with opened(ctx) as app:
+            return [_look(source) for source in app.secrets.sources if isinstance(source, Readable)]
+
+    looked = asyncio.run(run())
+    found = [one for _, secrets, _ in looked for one in secrets]
+    states = [(name, why) for name, _, why in looked]
+    if as_json:
+        emit(
+            {
+                "secrets": [_plain(one) for one in found],
+                "sources": [{"name": name, "available": why is None, "why_not": why} for name, why in states],
+            }
+        )
+        return 0
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        when = f", set {_local(one.set_at)}" if one.set_at is not None else ""
+        say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner}", (f"  {one.source}{when}", "dim"))
+    if not found:
+        note("There are no secrets. `toolgate secrets set NAME` sets one.")
+    for name, why in states:
+        if why is not None:
+            note((f"{name}: not available: {why}", "yellow"))
+    return 0
+
+
+@group.command("remove")
+def remove_secret(
+    ctx: typer.Context,
+    name: Name,
+    tenant: ForTenant = None,
+    user: ForUser = None,
+    where: In = None,
+    as_json: AsJson = False,
+) -> int:
+    """Forget a secret: where it is said to be, or wherever it is kept."""
+    owner, key = _named(name, tenant, user)
+
+    async def run() -> list[str]:
+        async with opened(ctx) as app:
+            vaults = [_vault(app, where)] if where is not None else _vaults(app)
+            removed = [vault.name for vault in vaults if vault.remove(key)]
+            for kept in removed:
+                await _note(app, "secret.removed", name, owner, kept)
+            return removed
+
+    removed = asyncio.run(run())
+    if not removed:
+        raise NotFound(
+            f"There is no secret {name} for {owner} that could be removed.",
+            suggestion="`toolgate secrets list` shows them; those of the environment are removed there.",
+        )
+    if as_json:
+        emit({"name": name.upper(), "tenant": tenant, "user": user, "removed_from": removed})
+    else:
+        say(("✗ Removed", "red"), f" {name.upper()} for {owner} from: {', '.join(removed)}")
+    return 0
+
+
+@group.command("test")
+def test_secret(
+    ctx: typer.Context,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool whose credential is tested.", show_default=False)],
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="As this tenant; without it, default.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="U", help="As this user; without it, local.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Find out whether a tool's credential works, by the tool's own test (`test_auth`)."""
+    actor = actor_of(tenant, None, user)
+
+    async def run() -> Tested:
+        async with opened(ctx) as app:
+            tested = await test_credential(app, tool, actor)
+            details = {"credential": tested.credential, "result": tested.result}
+            await app.ledger.act("credential.tested", actor, tool, details, at=time.time_ns(), id=new_id())
+            return tested
+
+    tested = asyncio.run(run())
+    if as_json:
+        emit({"tool": tool, **tested._asdict()})
+    else:
+        say((tested.result, STYLES[tested.result]), f"  {tool}: {tested.message}")
+        if tested.advice:
+            note(tested.advice)
+    return 0 if tested.result == "works" else 1
+
+
+# -- what was said
+
+
+def _named(name: str, tenant: str | None, user: str | None) -> tuple[Owner, str]:
+    readable("--tenant", tenant)
+    readable("--user", user)
+    owner = Owner(tenant, user)
+    try:
+        return owner, key_of(name, owner)
+    except ValueError as error:
+        words = str(error)
+        raise Usage(f"{words[0].upper()}{words[1:]}.") from None
+
+
+def _read_value(name: str) -> str:
+    """The value, typed without echo or piped in; one line end at its end is not part of it."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        try:
+            value = getpass(f"Value of {name}: ")
+        except EOFError:
+            value = ""
+    else:
+        try:
+            content = sys.stdin.buffer.read(MOST_CHARACTERS * 4) if sys.stdin is not None else b""
+            value = content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise Usage("The value is not text in UTF-8.") from None
+    if not value.strip():
+        raise Usage(
+            "There is no value.", suggestion=f"Type it when asked, or pipe it in: `toolgate secrets set {name} < FILE`."
+        )
+    if len(value) > MOST_CHARACTERS:
+        raise Usage(f"The value has more than {MOST_CHARACTERS:,} characters.")
+    return value
+
+
+# -- where it goes
+
+
+def _vaults(app: App) -> list[Vault]:
+    return [source for source in app.secrets.sources if isinstance(source, Vault)]
+
+
+def _vault(app: App, where: Keeping) -> Vault:
+    found = next((vault for vault in _vaults(app) if vault.name == where.value), None)
+    if found is not None:
+        return found
+    advice = "Set secrets.keyring: true." if where is Keeping.keyring else "A database in memory keeps no secrets either."
+    raise StoreError(f"Secrets in the {where.value} are not in use here.", suggestion=advice)
+
+
+async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> None:
+    details: dict[str, Any] = {
+        "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user, "source": source,
+    }  # fmt: skip
+    await app.ledger.act(action, LOCAL, "", details, at=time.time_ns(), id=new_id())
+
+
+# -- what is shown
+
+
+def _look(source: Readable) -> tuple[str, list[Listed], str | None]:
+    """What a source holds, or why it can't be used."""
+    try:
+        why = source.why_not()
+        return source.name, listed(source) if why is None else [], why
+    except StoreError as error:
+        return source.name, [], str(error)
+
+
+def _plain(one: Listed) -> dict[str, Any]:
+    when = one.set_at.isoformat(timespec="seconds") if one.set_at is not None else None
+    return {"name": one.name, "tenant": one.owner.tenant, "user": one.owner.user, "source": one.source, "set_at": when}
+
+
+def _local(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,68 @@
+"""`toolgate undo`: put back what a call changed."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import AsJson, NotFound, Tenant, User, actor_of, opened
+from toolgate.cli.screen import Part, emit, note, say
+from toolgate.journal import Undone
+from toolgate.model import Actor
+
+SHORTEST = 6
+"""Characters of an id that may stand for all of it."""
+STYLES = {"restored": "green", "removed": "yellow", "unchanged": "dim", "left": "red"}
+
+
+def undo(
+    ctx: typer.Context,
+    call_id: Annotated[
+        str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Also what was changed again since: that is lost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: AsJson = False,
+) -> int:
+    """Put back what a call changed: files as they were, and away with what it made."""
+    actor = actor_of(tenant, None, user)
+
+    async def run() -> tuple[str, list[Undone]]:
+        async with opened(ctx) as app:
+            found = await _one(app, call_id, actor)
+            if dry_run:
+                return found, await app.journal.preview(found, actor, force)
+            return found, await app.undo(found, actor=actor, force=force)
+
+    found, done = asyncio.run(run())
+    if as_json:
+        emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
+    else:
+        for one in done:
+            say(*_line(one))
+        note((_summary(done, dry_run=dry_run), "dim"))
+    return 0
+
+
+async def _one(app: App, beginning: str, actor: Actor) -> str:
+    """The id of the one call that begins so."""
+    found = await app.journal.calls(beginning, actor)
+    if len(found) == 1 and len(beginning) >= SHORTEST:
+        return found[0]
+    if beginning in found or not found or len(beginning) < SHORTEST:
+        return beginning
+    raise NotFound(f"{len(found)} calls begin with {beginning}.", suggestion=f"Name one: {', '.join(found[:5])}.")
+
+
+def _line(one: Undone) -> list[Part]:
+    return [(f"{one.done:<9} ", STYLES[one.done]), one.path]
+
+
+def _summary(done: list[Undone], *, dry_run: bool) -> str:
+    changed = sum(one.done in ("restored", "removed") for one in done)
+    left = sum(one.done == "left" for one in done)
+    words = f"{changed} of {len(done)} paths {'would be' if dry_run else 'were'} put back"
+    return f"{words}; {left} folders stay, because there is something in them" if left else words

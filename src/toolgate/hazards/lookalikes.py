@@ -1,0 +1,45 @@
+# ruff: noqa: RUF001 - look-alikes are what this file is about
+"""Text as an eye reads it: characters that look like ASCII folded to it, those that nobody sees left out.
+
+For rules about names of files and programs. What a name is folded to is a suspicion, never what is opened or run.
+"""
+
+import unicodedata
+
+BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u2800"), None)
+"""Letters that show nothing, though Unicode does not class them as format characters."""
+
+# What NFKD does not turn into ASCII by itself: letters of other alphabets, and dots, dashes and strokes of other kinds.
+_SAME = {
+    "a": "аαɑ", "b": "ЬƄ", "c": "сϲᴄ", "d": "ԁɗ", "e": "еєεҽ", "f": "ƒ", "g": "ɡց", "h": "һհ", "i": "іιıɩӏΙІ", "j": "јϳ",
+    "k": "кκҟ", "l": "ⅼӀǀ", "m": "мΜ", "n": "ոпηռ", "o": "оοσօө", "p": "рρ", "q": "ԛգ", "r": "гᴦɾ", "s": "ѕꜱ", "t": "тτ",
+    "u": "υսцᴜ", "v": "νѵᴠ", "w": "ωԝшѡ", "x": "хχ×", "y": "уγүʏ", "z": "ᴢʐ",
+    "A": "АΑ", "B": "ВΒ", "C": "СϹ", "E": "ЕΕ", "H": "НΗ", "J": "Ј", "K": "КΚ", "M": "МΜ", "N": "Ν", "O": "ОΟ", "P": "РΡ",
+    "S": "ЅՏ", "T": "ТΤ", "V": "ѴᏙ", "W": "Ԝ", "X": "ХΧ", "Y": "ΥҮ", "Z": "Ζ",
+    ".": "。｡·・܁܂", "/": "⁄∕⧸╱〳", "\\": "∖⧵⧹", "-": "‐‑‒–—―−﹣－", "_": "ˍ﹍﹎﹏", "~": "∼˜〜",
+}  # fmt: skip
+FOLDED = BLANK | {ord(char): plain for plain, chars in _SAME.items() for char in chars}
+
+
+def fold(text: str) -> str:
+    """The ASCII that a text can be taken for; what looks like nothing else stays as it is."""
+    if text.isascii():
+        return text
+    apart = unicodedata.normalize("NFKD", text.translate(FOLDED))
+    seen = "".join(char for char in apart if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
+    return unicodedata.normalize("NFKC", seen.translate(FOLDED))
+
+
+def fold_lower(text: str) -> str:
+    """The same, for who does not mind case: a capital can look like one letter and be another in small."""
+    return text if text.isascii() else fold(text.lower())
+
+
+def unseen(text: str) -> str | None:
+    """The first character that a person would not see or that changes how the rest is shown, by its number; else None."""
+    if text.isascii() and text.isprintable():
+        return None
+    for char in text:
+        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") or ord(char) in BLANK:
+            return f"U+{ord(char):04X}"
+    return None

@@ -1,0 +1,315 @@
+"""What stands at a path, and how to put something else there.
+
+A folder is opened component by component, none of which may be a link, and everything is done relative to it: what is
+swapped meanwhile can't lead elsewhere. A file is put in place whole, by renaming. Each function does one thing that
+can be done again after a crash.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+CHUNK = 1_048_576
+TEMPORARY = ".toolgate-undo-"
+"""How the names of files begin that are about to be put in place."""
+ABSENT, DIRECTORY = "absent", "directory"
+
+
+def _flags(*names: str) -> int:
+    """Flags of `os.open`, as far as this system has them; where folders can't be opened, the first look says so."""
+    return sum(getattr(os, f"O_{name}", 0) for name in names)
+
+
+_SEARCH = _flags("PATH", "DIRECTORY", "NOFOLLOW", "CLOEXEC")
+_FOLDER = _flags("DIRECTORY", "NOFOLLOW", "CLOEXEC")
+_READ = _flags("NOFOLLOW", "NONBLOCK", "CLOEXEC")
+_WRITE = _flags("WRONLY", "CREAT", "EXCL", "NOFOLLOW", "CLOEXEC")
+
+
+class InTheWay(OSError):
+    """A link stands where a folder was."""
+
+    def __init__(self, link: Path) -> None:
+        super().__init__(errno.ELOOP, f"a link stands in the way, {link}")
+        self.link = link
+
+
+class TooLarge(Exception):
+    """What should be kept is larger than it may be."""
+
+
+class Node(NamedTuple):
+    """What stands at a path. Equal states are the same thing: the same content and rights, or the same target."""
+
+    state: str
+    mode: int | None = None
+    target: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """absent, file, link, directory, or other (a device, a socket)."""
+        return self.state.partition(":")[0]
+
+
+def place_of(path: str | os.PathLike[str]) -> Path:
+    """A path as it is kept: absolute, its folder without links; its last part is what it is, perhaps a link itself."""
+    given = Path.cwd() / path
+    if given.name in ("", ".."):
+        given = real(given)
+    return real(given.parent) / given.name
+
+
+def real(path: Path) -> Path:
+    """A path without links; one that leads in circles stays as it is."""
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def folder_of(path: Path) -> Iterator[int]:
+    """The folder of a path, opened. Raises FileNotFoundError if there is none."""
+    handle = os.open(path.anchor, _SEARCH)
+    try:
+        parts = path.parent.parts[1:]
+        for index, part in enumerate(parts):
+            last = index == len(parts) - 1
+            inner = _enter(handle, part, Path(path.anchor, *parts[: index + 1]), _FOLDER if last else _SEARCH)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _enter(outer: int, name: str, folder: Path, flags: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=outer)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        if stat.S_ISLNK(os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode):
+            raise InTheWay(folder) from None
+        raise FileNotFoundError(errno.ENOENT, "its folder is gone", str(folder)) from None
+
+
+# -- looking
+
+
+def look(path: Path, among: Collection[Path] = ()) -> Node:
+    """What stands there now. Where a link of those paths stands in place of its folder, nothing does."""
+    if not path.name:
+        return Node(DIRECTORY)
+    try:
+        with folder_of(path) as folder:
+            return _look(path.name, folder)
+    except FileNotFoundError:
+        return Node(ABSENT)
+    except InTheWay as error:
+        if error.link in among:
+            return Node(ABSENT)
+        raise
+
+
+def _look(name: str, folder: int, copy: Path | None = None, most: int = 0) -> Node:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISLNK(found.st_mode):
+        target = os.readlink(name, dir_fd=folder)
+        return Node(f"link:{target}", None, target)
+    if stat.S_ISDIR(found.st_mode):
+        return Node(DIRECTORY, mode)
+    if not stat.S_ISREG(found.st_mode):
+        return Node(f"other:{stat.S_IFMT(found.st_mode):o}", mode)
+    handle = os.open(name, _READ, dir_fd=folder)
+    with os.fdopen(handle, "rb", buffering=0):
+        now = os.fstat(handle)
+        if not stat.S_ISREG(now.st_mode):
+            raise OSError(errno.EINVAL, "it is no file any more")
+        mode = stat.S_IMODE(now.st_mode)
+        digest = _digest(handle) if copy is None else _copy(handle, copy, now, most)
+    return Node(f"file:{mode:o}:{digest}", mode)
+
+
+def keep(path: Path, copy: Path, most: int) -> Node:
+    """What stands there now; of a file, a copy is made and is on disk. Raises TooLarge if it has more than `most` bytes."""
+    try:
+        with folder_of(path) as folder:
+            return _look(path.name, folder, copy, most)
+    except FileNotFoundError:
+        return Node(ABSENT)
+
+
+def inside(path: Path) -> list[Path]:
+    """What a folder holds; nothing if it is none. Links are not entered."""
+    try:
+        with folder_of(path) as folder:
+            handle = os.open(path.name, _FOLDER, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return []
+        raise
+    try:
+        return [path / name for name in sorted(os.listdir(handle))]  # noqa: PTH208
+    finally:
+        os.close(handle)
+
+
+def below(path: Path) -> Iterator[Path]:
+    """All that is in a folder, at any depth, the outer before the inner."""
+    for inner in inside(path):
+        yield inner
+        yield from below(inner)
+
+
+def is_copy(copy: Path, state: str) -> bool:
+    """Whether a kept file is still the content of a state."""
+    try:
+        handle = os.open(copy, _READ)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb", buffering=0):
+        return _digest(handle) == state.rpartition(":")[2]
+
+
+def _digest(handle: int) -> str:
+    digest = sha256()
+    while chunk := os.read(handle, CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _copy(source: int, copy: Path, of: os.stat_result, most: int) -> str:
+    """Copy a file; the copy has its time and its owner, so that nothing else need be noted of them."""
+    if of.st_size > most:
+        raise TooLarge
+    digest, size = sha256(), 0
+    handle = os.open(copy, _WRITE, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            while chunk := os.read(source, CHUNK):
+                size += len(chunk)
+                if size > most:  # it grows
+                    raise TooLarge
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            _own(handle, of)
+            os.utime(handle, ns=(of.st_atime_ns, of.st_mtime_ns))
+            os.fsync(handle)
+    except BaseException:
+        copy.unlink()
+        raise
+    return digest.hexdigest()
+
+
+def _own(handle: int, like: os.stat_result) -> None:
+    if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(PermissionError):
+            os.fchown(handle, like.st_uid, like.st_gid)
+
+
+# -- putting back
+
+
+def put_file(path: Path, copy: Path, mode: int) -> None:
+    """Put a kept file in place of whatever is there."""
+    with folder_of(path) as folder, copy.open("rb", buffering=0) as source:
+        temporary = _temporary(path, folder)
+        like = os.fstat(source.fileno())
+        handle = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
+        with os.fdopen(handle, "wb") as file:
+            while chunk := source.read(CHUNK):
+                file.write(chunk)
+            file.flush()
+            _own(handle, like)
+            os.fchmod(handle, mode)
+            os.utime(handle, ns=(like.st_atime_ns, like.st_mtime_ns))
+            os.fsync(handle)
+        _move_in(temporary, path.name, folder)
+
+
+def put_link(path: Path, target: str) -> None:
+    """Put a link in place of whatever is there."""
+    with folder_of(path) as folder:
+        temporary = _temporary(path, folder)
+        os.symlink(target, temporary, dir_fd=folder)
+        _move_in(temporary, path.name, folder)
+
+
+def put_directory(path: Path) -> None:
+    """Make a directory, in place of a file or link if there is one."""
+    with folder_of(path) as folder:
+        try:
+            os.mkdir(path.name, 0o700, dir_fd=folder)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.unlink(path.name, dir_fd=folder)
+                os.mkdir(path.name, 0o700, dir_fd=folder)
+        os.fsync(folder)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Give a directory its rights."""
+    with folder_of(path) as folder:
+        handle = os.open(path.name, _FOLDER, dir_fd=folder)
+        try:
+            os.fchmod(handle, mode)
+        finally:
+            os.close(handle)
+
+
+def remove(path: Path) -> bool:
+    """Take away what is there; False if that is a directory with something in it."""
+    try:
+        with folder_of(path) as folder:
+            _remove(path.name, folder)
+            os.fsync(folder)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """The folders of a path that are missing, inner before outer."""
+    return list(takewhile(lambda folder: look(folder).kind == ABSENT, path.parents))
+
+
+def make_folders(path: Path) -> None:
+    """Make the folders of a path that are missing."""
+    for folder in reversed(missing_folders(path)):
+        put_directory(folder)
+        set_mode(folder, 0o755)
+
+
+def _temporary(path: Path, folder: int) -> str:
+    """A name beside a path, always the same for it: what a crash left there is taken away."""
+    name = TEMPORARY + sha256(path.name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    return name
+
+
+def _move_in(temporary: str, name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.rmdir(name, dir_fd=folder)
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
+def _remove(name: str, folder: int) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.rmdir(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)

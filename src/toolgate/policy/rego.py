@@ -1,0 +1,229 @@
+"""Rego evaluated in this process, by Regorus.
+
+Its objects must be used, and let go, by the thread that made them. So each thread keeps its own, in `_HERE` and not in a
+policy: a policy may be collected by any thread. Whatever goes wrong denies, and the engine is thrown away: after a failed
+`set_input` it would answer for the caller before.
+"""
+
+import re
+import threading
+import weakref
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from toolgate.model import Decision
+from toolgate.policy.documents import Data, Documents, PolicyError
+from toolgate.policy.question import NOT_JSON, NOTHING_ELSE, Question, Reads, Verdict, plain, understood
+from toolgate.policy.reading import what_is_read
+
+if TYPE_CHECKING:
+    from regorus import Engine
+
+PACKAGE = "data.soma.policy"
+ALLOW, DECISION = f"{PACKAGE}.allow", f"{PACKAGE}.decision"
+SAMPLE = Question("tenant", "persona", "tool.request", "tool", "user")
+NO_DECISION = Decision(False, "the policy's decision is not {allow, reason}")
+UNDEFINED = '"<undefined>"'
+ENGINES = 8
+"""Policies that a thread keeps ready; of more, the one that it has had longest is compiled again when it is needed."""
+Held = tuple["weakref.ref[Data]", int]
+"""Data and the epoch for which it holds."""
+_PLACE = re.compile(r"--> [^\n]*:(\d+):\d+\n")
+_ERROR = re.compile(r"error: ([^\n]+)")
+NOT_RUNNABLE = ("could not find function", "Unknown function", "recursion detected")
+"""What Regorus says, only when it comes to it, of a policy that OPA would not have loaded."""
+
+
+def default_policy() -> str:
+    """The text of the shipped policy."""
+    return files("toolgate.policy").joinpath("default.rego").read_text(encoding="utf-8")
+
+
+class EmbeddedRego:
+    """A policy, compiled. Raises PolicyError, with the line, for one that can't be used."""
+
+    remote: Literal[False] = False
+
+    def __init__(self, text: str, *, shipped: bool = False) -> None:
+        self.text = text
+        self.shipped = shipped
+        self.hash = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        self.reads: Reads = what_is_read(text)
+        self.has_decision = shipped or _check(text)
+        self._key: object = self.hash if shipped else object()
+        if shipped and not self.reads.only_who_and_what:
+            raise PolicyError("The shipped policy must not depend on more than who asks and for what.")
+
+    @classmethod
+    def default(cls) -> "EmbeddedRego":
+        return cls(default_policy(), shipped=True)
+
+    def decide(self, question: Question, data: Data, epoch: int) -> Verdict:
+        """Answer; never raises for what a policy, its data or the arguments do."""
+        try:
+            asked = orjson.dumps(question.input(self.reads)).decode()
+        except (TypeError, RecursionError):
+            return Verdict(Decision(False, NOT_JSON))
+        if self.shipped:
+            return self._answer(asked, data.slice(question.tenant, question.persona, question.tool), None)
+        return self._answer(asked, data, (weakref.ref(data), epoch))
+
+    def evaluate(self, asked: dict[str, Any], documents: Documents) -> Verdict:
+        """Answer to an input as it stands, on documents as they stand."""
+        return self._answer(orjson.dumps(asked).decode(), documents, None)
+
+    def _answer(self, asked: str, data: Data | Documents, held: Held | None) -> Verdict:
+        """`held`: what may be kept for the next decision; None: the data is for this one."""
+        try:
+            engine = self._engine()
+            engine.load(data, held)
+            return Verdict(engine.ask(asked))
+        except BaseException as error:
+            _HERE.engines.pop(self._key, None)
+            if not _is_the_engines(error):
+                raise
+            return Verdict(Decision(False, f"the policy failed{_place(error)}"), sure=False)
+
+    def _engine(self) -> "Machine | Interpreter":
+        """This thread's."""
+        engines = _HERE.engines
+        engine = engines.get(self._key)
+        if engine is None:
+            engine = Machine(self.text) if self.shipped else Interpreter(self.text, self.has_decision)
+            if len(engines) >= ENGINES:
+                del engines[next(iter(engines))]
+            engines[self._key] = engine
+        return engine
+
+
+class Machine:
+    """The policy as bytecode: 30 µs with the data of one decision, where the interpreter would analyse all rules again after
+    each change of data (280 µs). Has a limit on instructions, and no `with`, so it is for the shipped policy alone."""
+
+    def __init__(self, text: str) -> None:
+        from regorus import Program, Rvm
+
+        self._vm = Rvm()
+        self._vm.load_program(Program.compile_from_modules("{}", [("policy.rego", text)], [DECISION]))
+
+    def load(self, data: Data | Documents, held: Held | None) -> None:  # noqa: ARG002 - it keeps nothing
+        self._vm.set_data_json(orjson.dumps(data if isinstance(data, dict) else data.whole()).decode())
+
+    def ask(self, asked: str) -> Decision:
+        self._vm.set_input_json(asked)
+        return understood(orjson.loads(self._vm.execute_entry_point(DECISION))) or NO_DECISION
+
+
+class Interpreter:
+    """A policy of the user's, with all the data, loaded once for each epoch."""
+
+    def __init__(self, text: str, has_decision: bool) -> None:
+        self._engine = _compiled(text)
+        self._has_decision = has_decision
+        self._held: Held | None = None
+
+    def load(self, data: Data | Documents, held: Held | None) -> None:
+        if held is None or held != self._held:
+            self._engine.clear_data()
+            self._engine.add_data(data if isinstance(data, dict) else data.whole())
+            self._held = held
+
+    def ask(self, asked: str) -> Decision:
+        engine = self._engine
+        engine.set_input_json(asked)
+        if self._has_decision:
+            value = engine.eval_rule(DECISION)
+            if value is not None or engine.eval_rule_as_json(DECISION) != UNDEFINED:
+                return understood(value) or NO_DECISION
+        return plain(engine.eval_rule(ALLOW) is True)
+
+
+class Here(threading.local):
+    """The engines of a thread. Python clears it in that thread, as it ends."""
+
+    def __init__(self) -> None:
+        self.engines: dict[object, Machine | Interpreter] = {}
+
+
+_HERE = Here()
+
+
+def _compiled(text: str) -> "Engine":
+    from regorus import Engine
+
+    engine = Engine()
+    engine.add_policy("policy.rego", text)
+    return engine
+
+
+def _check(text: str) -> bool:
+    """Whether the policy has a rule `decision`. Raises PolicyError if it can't be used."""
+    found = _examine(text)
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _examine(text: str) -> bool | BaseException:
+    """What `_check` gives or raises. Raised from here, it would carry the engine away to whoever holds the error."""
+    if "\0" in text:  # Regorus would take it for the end, and leave out the rules that follow
+        return PolicyError("The policy holds a NUL character.", line=text.count("\n", 0, text.index("\0")) + 1)
+    try:
+        engine = _compiled(text)
+        engine.eval_query("true")  # has the rules analysed, and evaluates none
+        if PACKAGE not in engine.get_packages():
+            return PolicyError("The policy must begin with `package soma.policy`.", line=1)
+        engine.set_input(SAMPLE.input(NOTHING_ELSE))
+        if not _has(engine, ALLOW):
+            return PolicyError("The policy has no rule `allow`.", suggestion="Begin with `default allow := false`.")
+        _check_calls(text)
+        return _has(engine, DECISION)
+    except BaseException as error:  # noqa: BLE001 - a panic is no Exception
+        return _refused(error)
+
+
+def _has(engine: "Engine", rule: str) -> bool:
+    """Whether there is such a rule. That it fails on the sample is no fault; that it can't run at all is raised."""
+    try:
+        engine.eval_rule(rule)
+    except Exception as error:
+        if "not a valid rule path" in str(error):
+            return False
+        if any(words in str(error) for words in NOT_RUNNABLE):
+            raise
+    return True
+
+
+def _check_calls(text: str) -> None:
+    """Find functions that do not exist also where the sample did not come by."""
+    from regorus import Program
+
+    try:
+        Program.compile_from_modules("{}", [("policy.rego", text)], [ALLOW])
+    except Exception as error:
+        if any(words in str(error) for words in NOT_RUNNABLE):
+            raise
+
+
+def _refused(error: BaseException) -> BaseException:
+    if not _is_the_engines(error):
+        return error
+    found, words = _PLACE.search(str(error)), _ERROR.search(str(error))
+    line = int(found[1]) if found else None
+    what = words[1] if words else str(error).strip().split("\n", 1)[0]
+    where = f" at line {line}" if line else ""
+    return PolicyError(f"The policy does not compile{where}: {what}.", line=line)
+
+
+def _is_the_engines(error: BaseException) -> bool:
+    """A panic of Rust code is no Exception, and has no name that could be imported."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _place(error: BaseException) -> str:
+    """Where it failed. What the engine says of it may quote the arguments, so that is left out."""
+    found = _PLACE.search(str(error))
+    return f" at line {found[1]}" if found else ""

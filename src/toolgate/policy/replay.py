@@ -1,0 +1,180 @@
+"""What another policy would have said to the calls on record: a candidate, tried on what really happened.
+
+A call was let through by the policy of its time if it started, or ended before that for another reason than the policy. What
+the log does not say, or holds only masked, is unknown and is counted so.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from toolgate.model import Actor
+from toolgate.policy.documents import PolicyData
+from toolgate.policy.guard import SLICE, Guard
+from toolgate.policy.question import Embedded, Remote
+from toolgate.store.database import Rows, Store, Transaction
+
+MASK = "[REDACTED]"
+"""What stands for a secret in a record: redact.MASK."""
+PAGE = 2_000
+EXAMPLES = 3
+NO_SUCH_TOOL = "no such tool"
+Change = Literal["newly_denied", "newly_allowed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Calls that would change in the same way, for the same reason."""
+
+    change: Change
+    tool: str
+    tenant: str
+    persona: str | None
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+    """Ids of some of the calls."""
+
+
+class Replay(NamedTuple):
+    """What would change."""
+
+    same: int
+    newly_denied: int
+    newly_allowed: int
+    unknown: int
+    groups: tuple[Group, ...]
+    """The largest first; calls that stay as they were are in none."""
+
+    @property
+    def calls(self) -> int:
+        return self.same + self.newly_denied + self.newly_allowed + self.unknown
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = {name: getattr(self, name) for name in ("calls", "same", "newly_denied", "newly_allowed", "unknown")}
+        return {**counts, "groups": [{**asdict(group), "examples": list(group.examples)} for group in self.groups]}
+
+
+class Recorded(NamedTuple):
+    """A call as the log has it."""
+
+    id: str
+    tool: str
+    tenant: str
+    let_through: bool | None
+    """By the policy of its time; None if the record does not say."""
+    body: dict[str, Any]
+
+
+async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Embedded | Remote, data: PolicyData) -> Replay:
+    """Put the calls of the log's rows before a candidate policy, with the data as it is now."""
+    guard = Guard(candidate, monotonic=lambda: 0.0)
+    guard.use(data)
+    counts = dict.fromkeys(("same", "newly_denied", "newly_allowed", "unknown"), 0)
+    groups: dict[tuple[Change, str, str, str | None, str], list[str]] = {}
+    sizes: dict[tuple[Change, str, str, str | None, str], int] = {}
+    seen = 0
+    async for page in pages:
+        for call in filter(None, map(_recorded, page)):
+            change, reason = await _compare(call, guard)
+            counts[change] += 1
+            if change != "same":
+                key = (change, call.tool, call.tenant, call.body.get("persona"), reason)
+                sizes[key] = sizes.get(key, 0) + 1
+                examples = groups.setdefault(key, [])
+                if len(examples) < EXAMPLES:
+                    examples.append(call.id)
+            seen += 1
+            if seen % SLICE == 0:
+                await asyncio.sleep(0)
+    found = [Group(*key, sizes[key], tuple(examples)) for key, examples in groups.items()]
+    return Replay(**counts, groups=tuple(sorted(found, key=lambda group: -group.count)))
+
+
+async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Change, str]:
+    body = call.body
+    if call.let_through is None:
+        return "unknown", "the record does not say whether the policy let it through"
+    if guard.reads_arguments and (body.get("arguments") is None or _is_masked(body["arguments"])):
+        return "unknown", "the policy looks at arguments, and those on record are masked"
+    try:
+        actor = Actor(call.tenant, body.get("persona"), body.get("user") or "local", tuple(body.get("scopes") or ()))
+    except (ValueError, TypeError):
+        return "unknown", "the record does not say who called"
+    decision = await guard.decide(
+        actor,
+        "tool.request",
+        call.tool,
+        tier=body.get("tier"),
+        session=body.get("session"),
+        door=body.get("door", "python"),
+        arguments=body.get("arguments"),
+    )
+    if decision.allow == call.let_through:
+        return "same", decision.reason
+    return "newly_allowed" if decision.allow else "newly_denied", decision.reason
+
+
+def _recorded(row: tuple[Any, ...]) -> Recorded | None:
+    """The call that a row is about; None if it is about none, or another row says more of it."""
+    _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
+    if kind not in ("start", "end"):
+        return None
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(body, dict) or (kind == "end" and "arguments" not in body):
+        return None  # a call that started is told by its start
+    if kind == "start":
+        return Recorded(call_id, tool, tenant, True, body)
+    code, reason = body.get("code"), body.get("decision")
+    if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
+        return None
+    return Recorded(call_id, tool, tenant, _let_through(code, reason), body)
+
+
+def _let_through(code: Any, reason: Any) -> bool | None:
+    """Whether a call that never started had been let through by the policy."""
+    if code in ("PERMISSION_DENIED", "TOOL_NOT_FOUND"):
+        return False
+    if code in ("UNEXPECTED_ERROR", "CANCELLED") and not reason:
+        return None  # it may have ended before it was decided
+    return True
+
+
+def _is_masked(arguments: Any) -> bool:
+    return MASK.encode() in orjson.dumps(arguments)
+
+
+# -- the rows
+
+
+async def recorded_pages(store: Store, *, since: datetime | None = None, tenant: str | None = None) -> AsyncIterator[Rows]:
+    """The rows of calls, page by page, oldest first."""
+    seq = 0
+    while rows := await store.read(_page(seq, since, tenant)):
+        yield rows
+        seq = rows[-1][0]
+
+
+def _page(seq: int, since: datetime | None, tenant: str | None) -> Transaction[Rows]:
+    chosen: dict[str, Any] = {"seq": seq, "most": PAGE}
+    where = "seq > :seq AND kind IN ('start', 'end')"
+    if since is not None:
+        chosen["since"] = int(since.timestamp() * 1_000_000)
+        where += " AND at >= :since"
+    if tenant is not None:
+        chosen["tenant"] = tenant
+        where += " AND tenant = :tenant"
+    return (
+        yield (
+            "SELECT seq, at, kind, call_id, tenant, tool, status, body, hash FROM audit_log "
+            f"WHERE {where} ORDER BY seq LIMIT :most",
+            chosen,
+        )
+    )

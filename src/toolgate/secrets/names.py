@@ -1,0 +1,58 @@
+"""How a secret is named, and for whom it is: everybody, a tenant, or a user of a tenant.
+
+A secret is kept under a key: `NAME`, `tenant/NAME` or `tenant/user/NAME`. A caller gives only the NAME, which has no slash;
+the rest comes from who it is. Tenants and users may have any printable name, so theirs are quoted: two actors never share
+a key. Names are told apart without regard to case, as is usual for what may come from the environment.
+"""
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from toolgate.model import Actor
+
+REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+PREFIX = "TOOLGATE_SECRET_"
+
+
+class Owner(NamedTuple):
+    """For whom a secret is; without a tenant, for everybody."""
+
+    tenant: str | None = None
+    user: str | None = None
+
+    def __str__(self) -> str:
+        if self.tenant is None:
+            return "everybody"
+        return f"tenant {self.tenant}" if self.user is None else f"user {self.user} of tenant {self.tenant}"
+
+
+EVERYBODY = Owner()
+
+
+def key_of(name: str, owner: Owner = EVERYBODY) -> str:
+    """Where a secret is kept."""
+    if not NAME.match(name):
+        raise ValueError("the name of a secret has letters, digits and _, and does not begin with a digit")
+    if owner.user is not None and owner.tenant is None:
+        raise ValueError("a user belongs to a tenant: name it too")
+    return "/".join([*(quote(part, safe="") for part in owner if part is not None), name.upper()])
+
+
+def keys_for(name: str, actor: Actor) -> tuple[str, str, str]:
+    """Where a secret may be kept that an actor asks for: its own first, then its tenant's, then everybody's."""
+    tenant, user = quote(actor.tenant, safe=""), quote(actor.user, safe="")
+    return f"{tenant}/{user}/{name}", f"{tenant}/{name}", name
+
+
+def folded(key: str) -> str:
+    """A key with its name in capitals."""
+    owner, slash, name = key.rpartition("/")
+    return f"{owner}{slash}{name.upper()}"
+
+
+def parsed(key: str) -> tuple[str, Owner]:
+    """Name and owner of a key."""
+    *owner, name = key.split("/")
+    return name, Owner(*map(unquote, owner))

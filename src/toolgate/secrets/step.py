@@ -1,0 +1,173 @@
+"""The step: what a call refers to is looked up for its actor, put in last, and masked wherever it shows up again."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from toolgate.context import InvokeContext
+from toolgate.errors import CallError, Denied, StoreError
+from toolgate.model import Actor, Entry
+from toolgate.secrets.names import NAME, PREFIX, REFERENCE, keys_for
+from toolgate.secrets.shapes import shapes
+from toolgate.secrets.sources import Source
+
+MARK = b"secret:"
+"""What the canonical arguments must hold for a look at them to be worth it."""
+
+
+class Secrets:
+    """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
+
+    `tools` says of some secrets into which tools alone they may be put; others may go into any.
+    """
+
+    def __init__(self, *sources: Source, tools: Mapping[str, Collection[str]] | None = None) -> None:
+        self.sources = sources
+        self._only = {name.upper(): frozenset(into) for name, into in (tools or {}).items()}
+        self._in_use: dict[str, tuple[str, ...]] = {}
+        """By call, the values that it was given: what it hands on to calls of its own is masked there too."""
+
+    def find(self, name: str, actor: Actor) -> str | None:
+        """The value that a name has for an actor. Raises StoreError if a source can't tell."""
+        if NAME.match(name) is None:
+            return None
+        for key in keys_for(name, actor):
+            for source in self.sources:
+                value = source(key)
+                if value:
+                    return value
+        return None
+
+    # -- in the pipeline
+
+    def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor) -> None:
+        """Refuse a call that lacks a secret, before a person is asked about it."""
+        if entry.auth is None and MARK not in canonical:
+            return
+        for name in _names_in(arguments):
+            self._value(name, entry, actor)
+        self.credential(entry, actor)
+
+    def missing(self, entry: Entry, arguments: Any, actor: Actor) -> list[str]:
+        """The names of secrets that a call would need and not get."""
+        lacking = [name for name in dict.fromkeys(_names_in(arguments)) if not _works(self._value, name, entry, actor)]
+        if entry.auth is not None and entry.auth.config_key not in lacking and not _works(self.credential, entry, actor):
+            lacking.append(entry.auth.config_key)
+        return lacking
+
+    def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
+        used: dict[str, str] = {}
+
+        def value(name: str) -> str:
+            if name not in used:
+                used[name] = self._value(name, entry, ctx.call.actor)
+            return used[name]
+
+        filled: dict[str, Any] = _fill(arguments, value) if MARK in ctx.canonical else arguments
+        if entry.auth is not None:
+            ctx.credential = self.credential(entry, ctx.call.actor)
+            if ctx.credential is not None:
+                used[entry.auth.config_key] = ctx.credential
+        if used:
+            ctx.injected += tuple(shape for value in used.values() for shape in shapes(value))
+            self._in_use[ctx.id] = ctx.injected
+        return filled
+
+    def inherit(self, ctx: InvokeContext) -> None:
+        """Let a call know the secrets of the call that makes it: what is handed on is masked there too."""
+        known = self._in_use.get(ctx.call.parent or "", ())
+        if known:
+            ctx.injected, ctx.inherits_secrets = known, True
+            self._in_use[ctx.id] = known
+
+    def forget(self, ctx: InvokeContext) -> None:
+        self._in_use.pop(ctx.id, None)
+
+    # -- one secret
+
+    def credential(self, entry: Entry, actor: Actor) -> str | None:
+        """The credential that a tool declared it needs."""
+        auth = entry.auth
+        if auth is None:
+            return None
+        value = self._permitted(auth.config_key, entry, actor)
+        if value is None and auth.required:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The tool needs the credential {auth.config_key}, which is not set.",
+                suggestion=_how_to_set(auth.config_key, auth.setup_url),
+                details={"missing": auth.config_key, "setup_url": auth.setup_url},
+            )
+        return value
+
+    def _value(self, name: str, entry: Entry, actor: Actor) -> str:
+        """What a reference stands for."""
+        value = self._permitted(name, entry, actor)
+        if value is not None:
+            return value
+        auth = entry.auth
+        url = auth.setup_url if auth is not None and auth.config_key.upper() == name.upper() else None
+        raise Denied(
+            "MISSING_AUTH",
+            f"There is no secret named {name!r}.",
+            suggestion=_how_to_set(name, url),
+            details={"missing": name, "setup_url": url} if url else {"missing": name},
+        )
+
+    def _permitted(self, name: str, entry: Entry, actor: Actor) -> str | None:
+        only = self._only.get(name.upper()) if self._only else None
+        if only is not None and (entry.name not in only or entry.tool.tenant is not None):
+            raise Denied(
+                "PERMISSION_DENIED",
+                f"The secret {name!r} may not be put into {entry.name}.",
+                suggestion="The setting secrets.tools names the tools that it is for; a tenant's own tool can't be one.",
+                details={"secret": name},
+            )
+        try:
+            return self.find(name, actor)
+        except StoreError as error:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The secret {name!r} can't be looked up.",
+                suggestion="`toolgate secrets list`, run where Toolgate runs, says what is wrong.",
+                details={"missing": name},
+                reason=f"secrets can't be read: {error.message}",
+            ) from None
+
+
+def _works(look: Callable[..., object], *of: object) -> bool:
+    try:
+        look(*of)
+    except CallError:
+        return False
+    return True
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The names that references in a value give, at any depth."""
+    if isinstance(value, str):
+        if "{{" in value:
+            yield from (found[1].strip() for found in REFERENCE.finditer(value))
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _names_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _names_in(part)
+
+
+def _fill(value: Any, look_up: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return REFERENCE.sub(lambda found: look_up(found[1].strip()), value) if "{{" in value else value
+    if isinstance(value, dict):
+        return {key: _fill(part, look_up) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fill(part, look_up) for part in value]
+    return value
+
+
+def _how_to_set(name: str, url: str | None) -> str:
+    if NAME.match(name) is None:
+        return "The name of a secret has letters, digits and _, and does not begin with a digit."
+    words = f"`toolgate secrets set {name}`, or set {PREFIX}{name} in Toolgate's environment"
+    return f"{words}; get one at {url}" if url else f"{words}."

@@ -1,0 +1,302 @@
+"""What people were asked, what they said, and what they allowed ahead: approvals and grants.
+
+Every step from one state to the next is a single UPDATE that names the state it leaves, so of any number of callers in any
+number of processes exactly one makes it.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Self
+
+from toolgate.store.database import Rows, Transaction, moment
+
+SLACK = timedelta(minutes=5)
+"""By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
+
+
+class ApprovalRow(NamedTuple):
+    """What is kept of one question."""
+
+    id: str
+    call_id: str
+    tenant_id: str
+    persona_id: str | None
+    user_id: str
+    scopes: str
+    session_id: str | None
+    door: str
+    tool_name: str
+    tool_version: str
+    fingerprint: str
+    policy_hash: str
+    tier: str
+    destructive: bool
+    reason: str
+    description: str
+    args_hash: str
+    arguments: str
+    complete: bool
+    idempotency_key: str | None
+    estimate: int
+    confidence: str
+    expected_ms: int | None
+    created_at: datetime
+    expires_at: datetime
+    state: str = "waiting"
+    answered_by: str | None = None
+    answered_through: str | None = None
+    answer_reason: str | None = None
+    edited: str | None = None
+    edited_hash: str | None = None
+    used_by: str | None = None
+    answered_at: datetime | None = None
+    used_at: datetime | None = None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        return cls._make(row)._replace(**_read(cls._fields, row, ("destructive", "complete")))
+
+
+class GrantRow(NamedTuple):
+    """What is kept of a grant."""
+
+    id: str
+    tenant_id: str
+    persona_id: str | None
+    user_id: str | None
+    session_id: str | None
+    tool_name: str
+    fingerprint: str
+    cap: int | None
+    granted_by: str
+    reason: str | None
+    created_at: datetime
+    expires_at: datetime
+    spent: int = 0
+    uses: int = 0
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+
+    def has_room(self, estimate: int) -> bool:
+        return self.cap is None or self.spent + estimate <= self.cap
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        return cls._make(row)._replace(**_read(cls._fields, row, ()))
+
+
+def _read(fields: tuple[str, ...], row: tuple[Any, ...], flags: tuple[str, ...]) -> dict[str, Any]:
+    """Instants and booleans as Python has them, whatever the backend gives."""
+    values = dict(zip(fields, row, strict=True))
+    instants = {name: moment(value) for name, value in values.items() if name.endswith("_at") and value is not None}
+    return instants | {name: bool(values[name]) for name in flags}
+
+
+class Wanted(NamedTuple):
+    """A call that looks for a grant."""
+
+    tenant: str
+    persona: str | None
+    user: str
+    session: str | None
+    tool: str
+    fingerprint: str
+    estimate: int
+    at: datetime
+
+
+class Answered(NamedTuple):
+    """What a person said, as the columns have it."""
+
+    state: str
+    answered_by: str
+    answered_through: str
+    answer_reason: str | None = None
+    edited: str | None = None
+    edited_hash: str | None = None
+    used_by: str | None = None
+    """The call that uses it at once, where that call waited for the answer."""
+
+
+APPROVAL = ", ".join(ApprovalRow._fields)
+GRANT = ", ".join(GrantRow._fields)
+
+
+def _insert(table: str, row: ApprovalRow | GrantRow) -> tuple[str, dict[str, Any]]:
+    names = ", ".join(f":{name}" for name in row._fields)
+    return f"INSERT INTO {table} ({', '.join(row._fields)}) VALUES ({names})", row._asdict()
+
+
+# -- approvals
+
+
+def add(row: ApprovalRow) -> Transaction[None]:
+    yield _insert("approvals", row)
+
+
+def get(id: str, tenant: str) -> Transaction[ApprovalRow | None]:
+    rows = yield f"SELECT {APPROVAL} FROM approvals WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
+    return ApprovalRow.of(rows[0]) if rows else None
+
+
+def covered_or_waiting(
+    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool
+) -> Transaction[tuple[GrantRow | None, ApprovalRow, bool]]:
+    """The grant that covers a call, if one does and may. Else its question: the one that waits already, unless somebody is
+    being asked it right now (`busy`), or the draft, put on record; and whether it is new."""
+    if may_cover:
+        grant = yield from take_grant(
+            Wanted(
+                draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.tool_name, draft.fingerprint,
+                draft.estimate, draft.created_at,
+            )
+        )  # fmt: skip
+        if grant is not None:
+            return grant, draft, False
+    rows = yield (
+        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = 'waiting' AND user_id = :user "
+        "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND tool_name = :tool "
+        "AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash AND expires_at > :moment "
+        "AND created_at <= :soon ORDER BY created_at, id",
+        {
+            "tenant": draft.tenant_id, "user": draft.user_id, "persona": draft.persona_id or "",
+            "session": draft.session_id or "", "tool": draft.tool_name, "fingerprint": draft.fingerprint,
+            "policy": draft.policy_hash, "hash": draft.args_hash, **_instants(draft.created_at),
+        },
+    )  # fmt: skip
+    for waiting in map(ApprovalRow.of, rows):
+        if waiting.id not in busy:
+            return None, waiting, False
+    yield from add(draft)
+    return None, draft, True
+
+
+def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
+    """Record an answer, and the grant that came with it; False if the question no longer waits for one."""
+    rows = yield (
+        "UPDATE approvals SET state = :state, answered_by = :answered_by, answered_through = :answered_through, "
+        "answer_reason = :answer_reason, edited = :edited, edited_hash = :edited_hash, answered_at = :moment, "
+        "used_by = :used_by, used_at = :used_at "
+        "WHERE id = :id AND tenant_id = :tenant AND state = 'waiting' AND expires_at > :moment RETURNING id",
+        {**said._asdict(), "id": id, "tenant": tenant, "moment": at, "used_at": at if said.used_by else None},
+    )
+    if rows and grant is not None:
+        yield _insert("grants", grant)
+    return bool(rows)
+
+
+def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
+    """Use an approval, once; False if it can't be used (any more)."""
+    rows = yield (
+        "UPDATE approvals SET state = 'used', used_by = :call, used_at = :moment "
+        "WHERE id = :id AND tenant_id = :tenant AND state = 'approved' AND expires_at > :moment RETURNING id",
+        {"id": id, "tenant": tenant, "call": call_id, "moment": at},
+    )
+    return bool(rows)
+
+
+def put_back(id: str, call_id: str) -> Transaction[None]:
+    """Undo `use`: the call was not made after all."""
+    yield (
+        "UPDATE approvals SET state = 'approved', used_by = NULL, used_at = NULL "
+        "WHERE id = :id AND state = 'used' AND used_by = :call",
+        {"id": id, "call": call_id},
+    )
+
+
+STATES = {
+    "waiting": "state = 'waiting' AND expires_at > :moment",
+    "approved": "state = 'approved' AND expires_at > :moment",
+    "rejected": "state = 'rejected'",
+    "used": "state = 'used'",
+    "expired": "state IN ('waiting', 'approved') AND expires_at <= :moment",
+}
+
+
+def listed(tenant: str, state: str | None, at: datetime, most: int) -> Transaction[list[ApprovalRow]]:
+    """The latest of a tenant, oldest first: those in one state (see STATES), or all."""
+    chosen = STATES[state] if state is not None else "TRUE"
+    rows = yield (
+        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND {chosen} "
+        "ORDER BY created_at DESC, id DESC LIMIT :most",
+        {"tenant": tenant, "moment": at, "most": most},
+    )
+    return [ApprovalRow.of(row) for row in reversed(rows)]
+
+
+def ids(table: Literal["approvals", "grants"], tenant: str, beginning: str) -> Transaction[list[str]]:
+    """The ids of a tenant that begin so, at most two: enough to tell whether one is meant."""
+    rows: Rows = yield (
+        f"SELECT id FROM {table} WHERE tenant_id = :tenant AND substr(id, 1, :length) = :beginning ORDER BY id LIMIT 2",
+        {"tenant": tenant, "beginning": beginning, "length": len(beginning)},
+    )
+    return [id for (id,) in rows]
+
+
+# -- grants
+
+VALID = "revoked_at IS NULL AND expires_at > :moment AND created_at <= :soon"
+
+
+def _instants(at: datetime) -> dict[str, datetime]:
+    return {"moment": at, "soon": at + SLACK}
+
+
+def add_grant(row: GrantRow) -> Transaction[None]:
+    yield _insert("grants", row)
+
+
+def covering(wanted: Wanted) -> Transaction[list[GrantRow]]:
+    """The grants that are for such a call, whether or not they have room for it; those that end first come first."""
+    rows = yield (
+        f"SELECT {GRANT} FROM grants WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
+        "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
+        f"AND (session_id IS NULL OR session_id = :session) AND {VALID} ORDER BY expires_at, id",
+        {**wanted._asdict(), **_instants(wanted.at)},
+    )
+    return [GrantRow.of(row) for row in rows]
+
+
+def take_grant(wanted: Wanted) -> Transaction[GrantRow | None]:
+    """Charge a call to a grant that covers it. The sum is checked in the statement that raises it, so no number of callers
+    gets past the cap."""
+    for grant in (yield from covering(wanted)):
+        taken = yield (
+            f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
+            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {GRANT}",
+            {"id": grant.id, "estimate": wanted.estimate, **_instants(wanted.at)},
+        )
+        if taken:
+            return GrantRow.of(taken[0])
+    return None
+
+
+def put_back_grant(id: str, estimate: int) -> Transaction[None]:
+    yield (
+        "UPDATE grants SET spent = spent - :estimate, uses = uses - 1 WHERE id = :id AND uses > 0",
+        {"id": id, "estimate": estimate},
+    )
+
+
+def get_grant(id: str, tenant: str) -> Transaction[GrantRow | None]:
+    rows = yield f"SELECT {GRANT} FROM grants WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
+    return GrantRow.of(rows[0]) if rows else None
+
+
+def listed_grants(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
+    """The latest grants of a tenant, oldest first: those that hold now, or all."""
+    chosen = VALID if active else "TRUE"
+    rows = yield (
+        f"SELECT {GRANT} FROM grants WHERE tenant_id = :tenant AND {chosen} ORDER BY created_at DESC, id DESC LIMIT :most",
+        {"tenant": tenant, "most": most, **_instants(at)},
+    )
+    return [GrantRow.of(row) for row in reversed(rows)]
+
+
+def revoke(id: str, tenant: str, by: str, at: datetime) -> Transaction[bool]:
+    rows = yield (
+        "UPDATE grants SET revoked_at = :moment, revoked_by = :by "
+        "WHERE id = :id AND tenant_id = :tenant AND revoked_at IS NULL RETURNING id",
+        {"id": id, "tenant": tenant, "by": by, "moment": at},
+    )
+    return bool(rows)

@@ -1,0 +1,138 @@
+"""Budgets, and what was used: budgets, and the view tool_usage of the audit log. `spending` keeps what is spent of them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from toolgate.store.catalog import changed
+from toolgate.store.database import Transaction, moment, now
+from toolgate.store.spending import Held, held_in
+
+Period = Literal["day", "month"]
+By = Literal["tool", "user", "persona", "tenant", "day"]
+
+BUCKET = 15 * 60 * 1_000_000
+"""Microseconds in a quarter of an hour: every time zone's midnight is at the beginning of one."""
+_GROUPS: dict[By, tuple[str, str]] = {
+    "tool": ("NULL", "tool_name"),
+    "user": ("tenant_id", "user_id"),
+    "persona": ("NULL", "persona_id"),
+    "tenant": ("NULL", "tenant_id"),
+    "day": ("NULL", f"at / {BUCKET}"),
+}
+
+
+class BudgetRow(NamedTuple):
+    """A cap on what may be spent. Of tenant, persona, user and tool, None is whichever, all together; `*` is whichever, each
+    on its own; anything else is that one."""
+
+    id: str
+    tenant: str | None
+    persona: str | None
+    user: str | None
+    tool: str | None
+    period: Period
+    cap: int
+    """Nano-dollars."""
+    timezone: str
+    until: datetime | None = None
+    updated_by: str = "local"
+    tier: str | None = None
+    """Only calls of this tier count: of the budgets that are built in, which are in no table."""
+
+
+class CostLine(NamedTuple):
+    """What some calls cost together."""
+
+    name: str | None
+    """The tool, user, persona or tenant; or the first quarter of an hour since 1970 of what is summed."""
+    tenant: str | None
+    calls: int
+    nano: int
+
+
+# -- the budgets
+
+
+def list_budgets() -> Transaction[list[BudgetRow]]:
+    rows = yield (
+        "SELECT id, tenant_id, persona_id, user_id, tool_name, period, cap, timezone, until, updated_by FROM budgets "
+        "ORDER BY tenant_id, persona_id, user_id, tool_name, period",
+        {},
+    )
+    return [BudgetRow._make((*row[:8], None if row[8] is None else moment(row[8]), row[9], None)) for row in rows]
+
+
+def set_budget(row: BudgetRow) -> Transaction[None]:
+    """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew."""
+    before = yield "SELECT cap FROM budgets WHERE id = :id", {"id": row.id}
+    values: dict[str, Any] = {name: value for name, value in row._asdict().items() if name != "tier"}
+    yield (
+        "INSERT INTO budgets (id, tenant_id, persona_id, user_id, tool_name, period, cap, timezone, until, updated_by, "
+        "updated_at) VALUES (:id, :tenant, :persona, :user, :tool, :period, :cap, :timezone, :until, :updated_by, :moment) "
+        "ON CONFLICT (id) DO UPDATE SET cap = excluded.cap, timezone = excluded.timezone, until = excluded.until, "
+        "updated_by = excluded.updated_by, updated_at = excluded.updated_at",
+        {**values, "moment": now()},
+    )
+    if before and int(before[0][0]) != row.cap:
+        yield "UPDATE spending SET alerted = 0 WHERE account LIKE :accounts", {"accounts": _accounts_of(row.id)}
+    yield from changed()
+
+
+def remove_budget(id: str) -> Transaction[bool]:
+    """Remove a budget and forget what was spent under it; gives whether it was there."""
+    removed = yield "DELETE FROM budgets WHERE id = :id RETURNING id", {"id": id}
+    if removed:
+        yield "DELETE FROM spending WHERE account LIKE :accounts AND reserved = 0", {"accounts": _accounts_of(id)}
+        yield from changed()
+    return bool(removed)
+
+
+def account_name(budget: str, whose: Sequence[str | None]) -> str:
+    """The name of a budget's account: JSON of its id and of each value that it counts separately."""
+    return orjson.dumps([budget, *whose]).decode()
+
+
+def whose(account: str) -> tuple[str, list[str | None]]:
+    """The budget of an account, and the values that it stands for."""
+    budget, *values = orjson.loads(account)
+    return budget, values
+
+
+def _accounts_of(budget: str) -> str:
+    """A pattern that the names of all accounts of a budget fit; ids are made of letters, digits and `_`, of which the last
+    fits itself."""
+    return f'["{budget}"%'
+
+
+# -- reading
+
+
+def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[Held]]:
+    """What all accounts of budgets hold: (budget, first day of the period)."""
+    found: dict[str, Held] = {}
+    for budget, starts in budgets:
+        rows = yield (
+            "SELECT account, starts, spent, reserved FROM spending WHERE account LIKE :accounts AND starts >= :starts "
+            "ORDER BY account, starts",
+            {"accounts": _accounts_of(budget), "starts": starts},
+        )
+        found.update({row[0]: held_in(row) for row in rows})
+    return list(found.values())
+
+
+def usage(by: By, since: datetime, tenant: str | None = None) -> Transaction[list[CostLine]]:
+    """How many calls ran since then, and what they cost."""
+    whose, name = _GROUPS[by]
+    where = "at >= :since" if tenant is None else "at >= :since AND tenant_id = :tenant"
+    parameters: dict[str, Any] = {"since": int(since.timestamp() * 1_000_000)}
+    rows = yield (
+        f"SELECT {whose} AS whose, {name} AS name, "
+        "SUM(CASE WHEN feature_code = 'tool_invocations' THEN quantity ELSE 0 END), "
+        "SUM(CASE WHEN feature_code = 'tool_cost' THEN quantity ELSE 0 END) "
+        f"FROM tool_usage WHERE {where} GROUP BY whose, name",
+        parameters if tenant is None else {**parameters, "tenant": tenant},
+    )
+    return [CostLine(None if row[1] is None else str(row[1]), row[0], int(row[2]), int(row[3])) for row in rows]

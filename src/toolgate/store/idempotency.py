@@ -1,0 +1,224 @@
+"""Who has which idempotency key, and what came of it: idempotency_keys. Whether a call began is asked of audit_log.
+
+A key is in one of three states. `running`: a call has it. `done`: its outcome is on record. `unknown`: its call began and
+nobody knows how it ended, until that call says so after all or a person settles it. A key that had no effect has no row.
+
+Every decision about another's row is made with that row locked: SQLite runs one transaction at a time, and on PostgreSQL
+`ON CONFLICT DO UPDATE` and `UPDATE` lock what they find, also where they change nothing.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from toolgate.store.database import Transaction, moment
+from toolgate.store.presence import IS_DEAD, alive_since
+
+State = Literal["running", "done", "unknown"]
+MOST = 1_000
+"""Rows that one transaction lists, reaps or prunes."""
+THIS = "tenant_id = :tenant AND user_id = :user AND key = :key"
+COLUMNS = (
+    "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, outcome, settled_by, created_at, updated_at"
+)
+
+
+class Scope(NamedTuple):
+    """What a key is unique in: every user of every tenant has keys of their own."""
+
+    tenant: str
+    user: str
+    key: str
+
+
+class Holder(NamedTuple):
+    """Whose a key is, and for what."""
+
+    call_id: str
+    process: str
+    tool: str
+    args_hash: str
+
+    @property
+    def what(self) -> tuple[str, str]:
+        """What the key stands for: a call with another tool or other arguments may not use it."""
+        return self.tool, self.args_hash
+
+
+class KeyRow(NamedTuple):
+    """A key on record."""
+
+    scope: Scope
+    holder: Holder
+    state: State
+    outcome: str | None
+    settled_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+def _row(row: tuple[Any, ...]) -> KeyRow:
+    state, outcome, settled_by, created_at, updated_at = row[7:12]
+    return KeyRow(Scope(*row[:3]), Holder(*row[3:7]), state, outcome, settled_by, moment(created_at), moment(updated_at))
+
+
+def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease: float) -> Transaction[KeyRow | None]:
+    """Take the key; None if it is the holder's now, else the row of who has it.
+
+    A row of a process that is dead, or of this one (which asks only for keys that none of its calls holds), belongs to
+    nobody: it is taken over if its call never began, and `unknown` if it did.
+    """
+    names = {**scope._asdict(), **holder._asdict(), "moment": at}
+    rows = yield (
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, "
+        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, 'running', "
+        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET call_id = excluded.call_id, "
+        "process_id = excluded.process_id, tool_name = excluded.tool_name, args_hash = excluded.args_hash, "
+        "state = excluded.state, outcome = NULL, settled_by = NULL, created_at = excluded.created_at, "
+        "updated_at = excluded.updated_at "
+        "WHERE idempotency_keys.state = 'done' AND idempotency_keys.updated_at < :forgotten RETURNING call_id",
+        {**names, "forgotten": at - keep},
+    )
+    if rows:
+        return None
+    rows = yield f"SELECT {COLUMNS}, {IS_DEAD} FROM idempotency_keys WHERE {THIS}", {**scope._asdict(), **alive_since(lease)}
+    found = _row(rows[0])
+    if found.state != "running" or not (bool(rows[0][-1]) or found.holder.process == holder.process):
+        return found
+    if (yield from _began(found.holder.call_id)):
+        yield from _set_unknown(scope, at)
+        return found._replace(state="unknown")
+    yield (
+        "UPDATE idempotency_keys SET call_id = :call_id, process_id = :process, tool_name = :tool, args_hash = :args_hash, "
+        f"created_at = :moment, updated_at = :moment WHERE {THIS}",
+        names,
+    )
+    return None
+
+
+def _began(call_id: str) -> Transaction[bool]:
+    """Whether the call may have had an effect: its start is on disk before its effect."""
+    rows = yield "SELECT 1 FROM audit_log WHERE call_id = :call_id AND kind = 'start' LIMIT 1", {"call_id": call_id}
+    return bool(rows)
+
+
+def _set_unknown(scope: Scope, at: datetime) -> Transaction[None]:
+    yield (
+        f"UPDATE idempotency_keys SET state = 'unknown', updated_at = :moment WHERE {THIS}",
+        {**scope._asdict(), "moment": at},
+    )
+
+
+def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
+    """Whether the key is still this call's. Asked once the start record is on disk: whoever takes the call for dead before
+    that takes the key from it here, and whoever does so later finds that it began."""
+    rows = yield (
+        f"UPDATE idempotency_keys SET state = 'running' WHERE {THIS} AND call_id = :call_id AND state <> 'done' "
+        "RETURNING call_id",
+        {**scope._asdict(), "call_id": call_id},
+    )
+    return bool(rows)
+
+
+def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
+    """Whether a call no longer has the key, or is dead."""
+    rows = yield (
+        f"SELECT 1 FROM idempotency_keys WHERE {THIS} AND call_id = :call_id AND state = 'running' AND NOT ({IS_DEAD})",
+        {**scope._asdict(), "call_id": call_id, **alive_since(lease)},
+    )
+    return not rows
+
+
+def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
+    """What came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
+    rows = yield (
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, outcome, "
+        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :state, :outcome, "
+        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET state = excluded.state, "
+        "outcome = excluded.outcome, updated_at = excluded.updated_at "
+        "WHERE idempotency_keys.call_id = excluded.call_id AND idempotency_keys.state <> 'done' RETURNING call_id",
+        {**scope._asdict(), **holder._asdict(), "state": state, "outcome": outcome, "moment": at},
+    )
+    return bool(rows)
+
+
+def release(scope: Scope, call_id: str) -> Transaction[bool]:
+    """Nothing came of it: the key is free again. True as of `finish`: nobody else's row is touched."""
+    yield (
+        f"DELETE FROM idempotency_keys WHERE {THIS} AND call_id = :call_id AND state <> 'done'",
+        {**scope._asdict(), "call_id": call_id},
+    )
+    return True
+
+
+def reap(at: datetime, *, lease: float) -> Transaction[None]:
+    """Judge the running keys of dead processes as `claim` would: those whose call began are unknown, the others free."""
+    dead = alive_since(lease)
+    rows = yield (
+        f"SELECT tenant_id, user_id, key, call_id FROM idempotency_keys WHERE state = 'running' AND {IS_DEAD} "
+        "ORDER BY tenant_id, user_id, key LIMIT :most",
+        {**dead, "most": MOST},
+    )
+    for *names, call_id in rows:
+        scope = Scope(*names)
+        this = {**scope._asdict(), "call_id": call_id}
+        locked = yield (
+            f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {THIS} AND call_id = :call_id "
+            f"AND state = 'running' AND {IS_DEAD} RETURNING call_id",
+            {**this, **dead},
+        )
+        if not locked:
+            continue
+        if (yield from _began(call_id)):
+            yield from _set_unknown(scope, at)
+        else:
+            yield from release(scope, call_id)
+
+
+def settle(scope: Scope, at: datetime, outcome_of: Callable[[Holder], str] | None, by: str) -> Transaction[KeyRow | None]:
+    """End a key's `unknown` by hand: with the outcome that is made for its row, or without one to set it free. Gives the
+    row as it was found, None if there is none; where its state is not `unknown`, nothing was changed."""
+    rows = yield (
+        f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {THIS} RETURNING {COLUMNS}",
+        scope._asdict(),
+    )
+    if not rows:
+        return None
+    found = _row(rows[0])
+    if found.state != "unknown":
+        return found
+    if outcome_of is None:
+        yield f"DELETE FROM idempotency_keys WHERE {THIS}", scope._asdict()
+    else:
+        yield (
+            "UPDATE idempotency_keys SET state = 'done', outcome = :outcome, settled_by = :by, updated_at = :moment "
+            f"WHERE {THIS}",
+            {**scope._asdict(), "outcome": outcome_of(found.holder), "by": by, "moment": at},
+        )
+    return found
+
+
+def find(scope: Scope) -> Transaction[KeyRow | None]:
+    rows = yield f"SELECT {COLUMNS} FROM idempotency_keys WHERE {THIS}", scope._asdict()
+    return _row(rows[0]) if rows else None
+
+
+def listed(*, tenant: str | None = None, state: State | None = None, most: int = MOST) -> Transaction[list[KeyRow]]:
+    """The latest keys, oldest first."""
+    wanted = {name: value for name, value in (("tenant_id", tenant), ("state", state)) if value is not None}
+    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+    rows = yield (
+        f"SELECT {COLUMNS} FROM idempotency_keys WHERE {where} ORDER BY created_at DESC, call_id DESC LIMIT :most",
+        {**wanted, "most": most},
+    )
+    return [_row(row) for row in reversed(rows)]
+
+
+def prune(forgotten: datetime) -> Transaction[None]:
+    """Forget outcomes that are old enough. What is unknown stays until somebody settles it."""
+    yield (
+        "DELETE FROM idempotency_keys WHERE (tenant_id, user_id, key) IN (SELECT tenant_id, user_id, key "
+        "FROM idempotency_keys WHERE updated_at < :forgotten AND state = 'done' LIMIT :most) "
+        "AND updated_at < :forgotten AND state = 'done'",
+        {"forgotten": forgotten, "most": MOST},
+    )

@@ -1,0 +1,99 @@
+"""What was there before a tool changed it: backups. Paths and states; the contents are files beside the database."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from toolgate.store.database import Transaction, moment, now
+
+MOST_CALLS = 20
+"""Calls that are named when a beginning fits several."""
+
+
+class BackupRow(NamedTuple):
+    """What is kept of one path."""
+
+    id: str
+    call_id: str
+    tenant: str
+    user: str
+    path: str
+    kind: str
+    kept: str | None
+    mode: int | None
+    before: str
+    after: str | None
+    undone_at: datetime | None = None
+
+
+def add(rows: Sequence[BackupRow]) -> Transaction[None]:
+    """Note what is there, in this order after what the call changed before. One that says what was left is done."""
+    if not rows:
+        return
+    found = yield "SELECT coalesce(max(seq), 0) FROM backups WHERE call_id = :call_id", {"call_id": rows[0].call_id}
+    for seq, row in enumerate(rows, int(found[0][0]) + 1):
+        yield (
+            "INSERT INTO backups (id, call_id, seq, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, "
+            "state, created_at) VALUES (:id, :call_id, :seq, :tenant, :user, :path, :kind, :kept, :mode, :before, :after, "
+            ":state, :moment)",
+            {
+                "id": row.id, "call_id": row.call_id, "seq": seq, "tenant": row.tenant, "user": row.user,
+                "path": row.path, "kind": row.kind, "kept": row.kept, "mode": row.mode, "before": row.before,
+                "after": row.after, "state": "open" if row.after is None else "done", "moment": now(),
+            },
+        )  # fmt: skip
+
+
+def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Transaction[None]:
+    """Note what a tool left: of rows that are open, and of what it made besides."""
+    for identity, after in afters:
+        yield (
+            "UPDATE backups SET after_hash = :after, state = 'done' WHERE id = :id AND state = 'open'",
+            {"id": identity, "after": after},
+        )
+    yield from add(more)
+
+
+def of_call(call_id: str, tenant: str) -> Transaction[list[BackupRow]]:
+    """What a call of this tenant changed, first change first."""
+    rows = yield (
+        "SELECT id, call_id, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, undone_at FROM backups "
+        "WHERE call_id = :call_id AND tenant_id = :tenant ORDER BY seq, id",
+        {"call_id": call_id, "tenant": tenant},
+    )
+    return [BackupRow._make((*row[:-1], None if row[-1] is None else moment(row[-1]))) for row in rows]
+
+
+def calls(beginning: str, tenant: str) -> Transaction[list[str]]:
+    """The calls of this tenant that have backups and whose id begins so, the latest first."""
+    rows = yield (
+        "SELECT DISTINCT call_id FROM backups WHERE tenant_id = :tenant AND "
+        "substr(call_id, 1, length(CAST(:beginning AS TEXT))) = :beginning ORDER BY call_id DESC LIMIT :most",
+        {"tenant": tenant, "beginning": beginning, "most": MOST_CALLS},
+    )
+    return [call_id for (call_id,) in rows]
+
+
+def mark_undone(ids: Iterable[str]) -> Transaction[None]:
+    moment = now()
+    for identity in ids:
+        yield (
+            "UPDATE backups SET state = 'undone', undone_at = :moment WHERE id = :id AND state <> 'undone'",
+            {"id": identity, "moment": moment},
+        )
+
+
+def prune(before: datetime) -> Transaction[list[str]]:
+    """Forget backups older than this; gives the calls that they were of."""
+    rows = yield "DELETE FROM backups WHERE created_at < :before RETURNING call_id", {"before": before}
+    return sorted({call_id for (call_id,) in rows})
+
+
+def known(call_ids: Sequence[str]) -> Transaction[set[str]]:
+    """Those of the calls that have backups."""
+    found: set[str] = set()
+    for call_id in call_ids:
+        rows = yield "SELECT 1 FROM backups WHERE call_id = :call_id LIMIT 1", {"call_id": call_id}
+        if rows:
+            found.add(call_id)
+    return found

@@ -1,0 +1,246 @@
+"""What is spent and what is reserved: spending, reservations.
+
+Money is taken from an account (a budget, and for whom it counts) for one period. It is reserved before a call and settled
+after it, each exactly once, whatever the number of processes:
+
+    reserve   reserved += estimate, in every account or in none, only where spent + reserved stays within the cap
+    settle    reserved -= estimate, spent += actual
+    reap      the same, for a call whose process died: what the log says it cost, the estimate if it began, else nothing
+
+All of them lock the reservation first and the accounts after it, in the order of their names, so that none waits for another
+that waits for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import orjson
+
+from toolgate.store.database import Transaction, now
+from toolgate.store.presence import IS_DEAD
+
+THRESHOLDS = (100, 80)
+"""Percent of a cap at which somebody is told, the highest first."""
+CEILING = 2**62
+"""No account holds more: the sums in the statements below must fit into 64 bits."""
+KEPT = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
+"""How long a reservation is remembered, so that settling it again has no effect."""
+NOTHING: Mapping[str, Any] = {}
+_Key = dict[str, Any]
+
+
+class Account(NamedTuple):
+    """Where money is taken from: one budget, for one of those whom it counts separately, in one period."""
+
+    name: str
+    starts: str
+    """The first day of the period."""
+    cap: int
+
+
+class Held(NamedTuple):
+    """What an account holds."""
+
+    account: str
+    starts: str
+    spent: int
+    reserved: int
+
+
+class Crossed(NamedTuple):
+    """An account that has just reached a threshold."""
+
+    account: str
+    starts: str
+    spent: int
+    percent: int
+
+
+class Exceeded(Exception):
+    """An account can't give what was asked of it. Raised inside the transaction, so that no other account gives it."""
+
+    def __init__(self, held: Held) -> None:
+        super().__init__(held.account)
+        self.held = held
+
+
+def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -> Transaction[None]:
+    """Reserve an amount in all accounts, or raise Exceeded. What the call has reserved already stays as it is, and belongs
+    to this process from now on."""
+    wanted = sorted(accounts)
+    taken = yield (
+        "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
+        "VALUES (:call, :process, :amount, '[]', 'held', :moment) ON CONFLICT (call_id) DO UPDATE "
+        "SET process_id = excluded.process_id, amount = excluded.amount, accounts = '[]', state = 'held', "
+        "created_at = excluded.created_at WHERE reservations.state <> 'held' RETURNING call_id",
+        {"call": call, "process": process, "amount": amount, "moment": now()},
+    )
+    if not taken:
+        yield "UPDATE reservations SET process_id = :process WHERE call_id = :call", {"call": call, "process": process}
+        return
+    given: list[tuple[str, str]] = []
+    for account in wanted:
+        held = yield from _take(account, amount)
+        given.append((held.account, held.starts))
+    yield (
+        "UPDATE reservations SET accounts = :accounts WHERE call_id = :call",
+        {"call": call, "accounts": orjson.dumps(given).decode()},
+    )
+
+
+def _take(account: Account, amount: int) -> Transaction[Held]:
+    key = yield from _current(account)
+    taken = yield (
+        "UPDATE spending SET reserved = reserved + :amount WHERE account = :account AND starts = :starts "
+        "AND spent + reserved + :amount <= :cap RETURNING account, starts, spent, reserved",
+        {**key, "amount": amount, "cap": account.cap},
+    )
+    if taken:
+        return held_in(taken[0])
+    rows = yield "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts = :starts", key
+    raise Exceeded(held_in(rows[0]))
+
+
+def _current(account: Account) -> Transaction[_Key]:
+    """The key of an account's row in this period, which is there from now on. If the clock went back, a later period has
+    begun already: it goes on, so that nothing can be spent twice."""
+    latest = yield "SELECT max(starts) FROM spending WHERE account = :account", {"account": account.name}
+    starts = max(account.starts, latest[0][0] or "")
+    key = {"account": account.name, "starts": starts}
+    if latest[0][0] != starts:
+        yield "INSERT INTO spending (account, starts) VALUES (:account, :starts) ON CONFLICT DO NOTHING", key
+    return key
+
+
+def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) -> Transaction[list[Crossed]]:
+    """Count what a call cost: in place of what it had reserved, or, if it had reserved nothing, in these accounts. Their
+    caps say which thresholds are now crossed. To settle a call again has no effect."""
+    listed = sorted(accounts)
+    caps = {account.name: account.cap for account in listed}
+    held = yield from _close(call, "held")
+    if held is not None:
+        return (yield from _count_all(held.accounts, held.amount, actual, caps))
+    assumed = yield from _close(call, "reaped")
+    if assumed is not None:
+        return (yield from _count_all(assumed.accounts, 0, actual - assumed.amount, caps))
+    first = yield (
+        "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
+        "VALUES (:call, :process, 0, '[]', 'settled', :moment) ON CONFLICT (call_id) DO NOTHING RETURNING call_id",
+        {"call": call, "process": process, "moment": now()},
+    )
+    if not first:
+        return []
+    crossed: list[Crossed] = []
+    for account in listed:
+        key = yield from _current(account)
+        crossed += yield from _count_all([key], 0, actual, caps)
+    return crossed
+
+
+def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[str]]:
+    """Calls that have something reserved and whose process is dead."""
+    rows = yield (
+        f"SELECT call_id FROM reservations WHERE state = 'held' AND {IS_DEAD} ORDER BY call_id LIMIT :most",
+        {**alive_since, "most": most},
+    )
+    return [row[0] for row in rows]
+
+
+def reap(call: str, alive_since: Mapping[str, Any]) -> Transaction[bool]:
+    """Settle a call for its dead process. What is assumed to be spent is kept in `amount`: should the process live after
+    all, its own `settle` puts that right."""
+    held = yield from _close(call, "held", "reaped", f" AND {IS_DEAD}", alive_since)
+    if held is None:
+        return False
+    records = yield (
+        "SELECT kind, body FROM audit_log WHERE call_id = :call AND kind IN ('start', 'end') AND status <> 'pending'",
+        {"call": call},
+    )
+    assumed = _assumed({str(kind): str(body) for kind, body in records}, held.amount)
+    yield "UPDATE reservations SET amount = :assumed WHERE call_id = :call", {"call": call, "assumed": assumed}
+    yield from _count_all(held.accounts, held.amount, assumed, {})
+    return True
+
+
+def _assumed(records: Mapping[str, str], estimate: int) -> int:
+    """What a call cost by its records: what the last one says, the estimate if it began, nothing if it did not."""
+    if "end" not in records:
+        return estimate if "start" in records else 0
+    try:
+        cost = orjson.loads(records["end"]).get("cost", 0)
+    except (orjson.JSONDecodeError, AttributeError):  # somebody changed it
+        return estimate
+    return cost if type(cost) is int and 0 <= cost < CEILING else estimate
+
+
+def forget() -> Transaction[None]:
+    """Delete the reservations that were settled long ago. Those of dead processes are kept longer: one may wake up."""
+    for state, kept in KEPT.items():
+        yield (
+            "DELETE FROM reservations WHERE state = :state AND created_at < :past",
+            {"state": state, "past": now() - kept},
+        )
+
+
+class _Reserved(NamedTuple):
+    amount: int
+    accounts: list[_Key]
+
+
+def _close(
+    call: str, state: str, becomes: str = "settled", condition: str = "", parameters: Mapping[str, Any] = NOTHING
+) -> Transaction[_Reserved | None]:
+    """End a reservation that is in this state, and give what it held; None: there is none."""
+    rows = yield (
+        "UPDATE reservations SET state = :becomes WHERE call_id = :call AND state = :state"
+        f"{condition} RETURNING amount, accounts",
+        {**parameters, "call": call, "state": state, "becomes": becomes},
+    )
+    if not rows:
+        return None
+    keys = [{"account": account, "starts": starts} for account, starts in orjson.loads(rows[0][1])]
+    return _Reserved(int(rows[0][0]), keys)
+
+
+def _count_all(keys: Iterable[_Key], released: int, spent: int, caps: Mapping[str, int]) -> Transaction[list[Crossed]]:
+    crossed: list[Crossed] = []
+    for key in keys:
+        rows = yield (
+            "UPDATE spending SET reserved = reserved - :released, spent = CASE WHEN spent + :delta < 0 THEN 0 "
+            "WHEN spent + :delta > :ceiling THEN :ceiling ELSE spent + :delta END "
+            "WHERE account = :account AND starts = :starts RETURNING spent, alerted",
+            {**key, "released": released, "delta": spent, "ceiling": CEILING},
+        )
+        if not rows or key["account"] not in caps:
+            continue
+        total, alerted = int(rows[0][0]), int(rows[0][1])
+        percent = _reached(total, caps[key["account"]])
+        if percent > alerted:
+            yield (
+                "UPDATE spending SET alerted = :percent WHERE account = :account AND starts = :starts",
+                {**key, "percent": percent},
+            )
+            crossed.append(Crossed(key["account"], key["starts"], total, percent))
+    return crossed
+
+
+def _reached(spent: int, cap: int) -> int:
+    return next((percent for percent in THRESHOLDS if spent and spent * 100 >= cap * percent), 0)
+
+
+def held_in(row: tuple[Any, ...]) -> Held:
+    return Held(row[0], row[1], int(row[2]), int(row[3]))
+
+
+def holdings(accounts: Iterable[Account]) -> Transaction[list[Held]]:
+    """What these accounts hold in their period, or in a later one that has begun."""
+    found: list[Held] = []
+    for account in accounts:
+        rows = yield (
+            "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts >= :starts "
+            "ORDER BY starts DESC LIMIT 1",
+            {"account": account.name, "starts": account.starts},
+        )
+        found.append(held_in(rows[0]) if rows else Held(account.name, account.starts, 0, 0))
+    return found

@@ -1,0 +1,293 @@
+"""Circuit breakers whose state processes share through Redis."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as client_library
+
+from tests.servers import Redis as RedisServer
+from toolgate import Actor, App, InvokeContext, Outcome, ToolError, tool
+from toolgate.errors import Failed
+from toolgate.execute.breaker import Breakers, Pass
+from toolgate.model import Entry
+from toolgate.testing import ManualClock, memory_app
+
+pytestmark = pytest.mark.requirement("PIPE-10")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Shop:
+    """An external system that may be down, and a tool that needs it."""
+
+    def __init__(self) -> None:
+        self.healthy = False
+        self.calls = 0
+
+        @tool(tier="read_only", target="shop", timeout=5)
+        async def buy() -> str:
+            """Buys."""
+            self.calls += 1
+            await asyncio.sleep(0.01)
+            if not self.healthy:
+                raise ConnectionError("down")
+            return "goods"
+
+        self.tool = buy
+
+
+def app_with(shop: Shop, url: str, reset: float = 30, **settings: Any) -> App:
+    app = memory_app(redis_url=url, breaker={"failures": 3, "reset_seconds": reset}, **settings)
+    app.register(shop.tool)
+    return app
+
+
+def code(outcome: Outcome) -> str:
+    return outcome.error.code if outcome.error else "ok"
+
+
+async def test_failures_seen_by_several_apps_open_the_circuit_for_all(redis_url: str) -> None:
+    shop = Shop()
+    async with app_with(shop, redis_url) as one, app_with(shop, redis_url) as other:
+        codes = [code(await app.invoke("buy")) for app in (one, other, one, one, other)]
+        assert codes == ["CONNECTION_ERROR"] * 3 + ["CIRCUIT_OPEN"] * 2
+        assert shop.calls == 3
+        refused = await other.invoke("buy")
+        assert refused.error is not None
+        assert "shop failed 3 times in a row" in refused.error.message
+        assert refused.error.details is not None
+        assert 28 < refused.error.details["retry_after"] <= 30
+        assert await other.breakers.open_everywhere() == ["shop"]
+
+
+async def test_a_success_in_between_begins_the_count_anew(redis_url: str) -> None:
+    shop = Shop()
+    async with app_with(shop, redis_url) as one, app_with(shop, redis_url) as other:
+        for _ in range(3):
+            shop.healthy = False
+            assert [code(await app.invoke("buy")) for app in (one, other)] == ["CONNECTION_ERROR"] * 2
+            shop.healthy = True
+            assert code(await other.invoke("buy")) == "ok"
+        assert await one.breakers.open_everywhere() == []
+
+
+async def test_of_a_crowd_in_many_apps_one_call_tries(redis_url: str) -> None:
+    shop = Shop()
+    apps = [app_with(shop, redis_url, reset=0.3) for _ in range(5)]
+    for app in apps:
+        await app.__aenter__()
+    try:
+        for app in apps[:3]:
+            await app.invoke("buy")
+        for healthy, most in ((False, 1), (True, 1)):
+            await asyncio.sleep(0.35)
+            shop.healthy, shop.calls = healthy, 0
+            crowd = await asyncio.gather(*(app.invoke("buy") for app in apps for _ in range(10)))
+            assert shop.calls == most
+            tried = "ok" if healthy else "CONNECTION_ERROR"
+            assert sorted(code(outcome) for outcome in crowd) == sorted(["CIRCUIT_OPEN"] * 49 + [tried])
+        assert code(await apps[4].invoke("buy")) == "ok"
+    finally:
+        for app in apps:
+            await app.__aexit__(None, None, None)
+
+
+TRIES = """
+import asyncio, sys
+from toolgate import tool
+from toolgate.testing import memory_app
+@tool(tier='read_only', target='shop', timeout=5)
+async def buy() -> str:
+    'Buys.'
+    print('called', flush=True)
+    await asyncio.sleep(0.5)
+    raise ConnectionError('down')
+async def main():
+    async with memory_app(redis_url=sys.argv[1], breaker={'failures': 3, 'reset_seconds': 1}) as app:
+        app.register(buy)
+        await asyncio.gather(*(app.invoke('buy') for _ in range(20)))
+asyncio.run(main())
+"""
+
+
+async def test_of_a_crowd_in_two_processes_one_call_tries(redis_url: str) -> None:
+    shop = Shop()
+    async with app_with(shop, redis_url, reset=1) as app:
+        for _ in range(3):
+            await app.invoke("buy")
+        await asyncio.sleep(1)
+        command = [sys.executable, "-c", TRIES, redis_url]
+        processes = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        said = [(await asyncio.to_thread(process.communicate, timeout=60))[0] for process in processes]
+    # the second process may have come after the first one's trial had failed, but then the circuit rests again
+    assert sum(text.count("called") for text in said) == 1
+
+
+async def test_a_trial_that_died_is_over_when_its_time_is(redis_url: str) -> None:
+    shop = Shop()
+    async with app_with(shop, redis_url, reset=0.2) as app:
+        for _ in range(3):
+            await app.invoke("buy")
+        await asyncio.sleep(0.25)
+        shop.healthy = True
+        with client_library.Redis.from_url(redis_url) as client:
+            [name] = client.keys("toolgate:breaker:*")
+            seconds, micros = client.time()
+            later = (seconds + 60) * 1_000_000 + micros
+            client.hset(name, mapping={"trial": "of a process that was killed", "until": later})
+            assert code(await app.invoke("buy")) == "CIRCUIT_OPEN"
+            client.hset(name, "until", later - 60_000_000)
+        assert code(await app.invoke("buy")) == "ok"
+
+
+async def test_a_trial_that_is_cancelled_lets_the_next_call_try(redis_url: str) -> None:
+    shop = Shop()
+    async with app_with(shop, redis_url, reset=0.2) as app:
+        for _ in range(3):
+            await app.invoke("buy")
+        await asyncio.sleep(0.25)
+        trial = asyncio.ensure_future(app.invoke("buy"))
+        async with asyncio.timeout(5):
+            while shop.calls < 4:
+                await asyncio.sleep(0.001)
+        trial.cancel()
+        await asyncio.gather(trial, return_exceptions=True)
+        shop.healthy = True
+        assert code(await app.invoke("buy")) == "ok"
+
+
+async def test_bad_input_and_control_say_nothing_of_the_target(redis_url: str) -> None:
+    @tool(tier="read_only", target="shop")
+    async def picky(ctx: InvokeContext, how: str) -> str:
+        """Ends in many ways."""
+        if how == "input":
+            raise ToolError("no", code="INVALID_INPUT")
+        if how == "abort":
+            ctx.abort("enough")
+        raise ConnectionError("down")
+
+    async with memory_app(redis_url=redis_url, breaker={"failures": 2}) as app:
+        app.register(picky)
+        ways = ["down", "input", "abort", "input", "down", "input"]
+        codes = [code(await app.invoke("picky", {"how": way})) for way in ways]
+    assert codes == [
+        "CONNECTION_ERROR",
+        "INVALID_INPUT",
+        "PERMISSION_DENIED",
+        "INVALID_INPUT",
+        "CONNECTION_ERROR",
+        "CIRCUIT_OPEN",
+    ]
+
+
+async def test_without_redis_each_app_goes_by_what_it_sees(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    shop = Shop()
+    async with app_with(shop, own_redis.url) as one, app_with(shop, own_redis.url) as other:
+        assert code(await one.invoke("buy")) == "CONNECTION_ERROR"
+        own_redis.stop()
+        with caplog.at_level(logging.WARNING, "toolgate"):
+            codes = [code(await one.invoke("buy")) for _ in range(4)]
+        assert codes == ["CONNECTION_ERROR"] * 3 + ["CIRCUIT_OPEN"]
+        assert len([record for record in caplog.records if "circuit breakers go by" in record.message]) == 1
+        assert code(await other.invoke("buy")) == "CONNECTION_ERROR"
+        own_redis.start()
+        shop.healthy = True
+        assert [code(await app.invoke("buy")) for app in (one, other)] == ["ok", "ok"]
+
+
+@pytest.fixture(params=["memory", "redis"])
+def shared(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {} if request.param == "memory" else {"redis_url": request.getfixturevalue("redis_url")}
+
+
+async def test_looking_says_what_would_happen_and_does_not_try(shared: dict[str, Any]) -> None:
+    shop = Shop()
+    app = memory_app(breaker={"failures": 2, "reset_seconds": 0.2}, **shared)
+    app.register(shop.tool)
+    async with app:
+        entry, plain = app.catalog.resolve("buy", "acme"), app.catalog.resolve("echo", "acme")
+        assert [await app.breakers.look(each) for each in (entry, plain)] == [None, None]
+        for _ in range(2):
+            await app.invoke("buy")
+        words = await app.breakers.look(entry)
+        assert words is not None
+        assert "shop failed 2 times in a row" in words
+        await asyncio.sleep(0.25)
+        assert [await app.breakers.look(entry) for _ in range(3)] == [None] * 3
+        shop.healthy = True
+        assert code(await app.invoke("buy")) == "ok", "looking must not have taken the trial"
+
+
+class Elsewhere:
+    """Runs dynamic tools: theirs fail."""
+
+    async def run(self, _ctx: InvokeContext, entry: Entry, _arguments: dict[str, Any]) -> str:
+        if entry.tool.tenant == "globex":
+            raise ConnectionError("down")
+        return "fine"
+
+    async def close(self) -> list[str]:
+        return []
+
+
+async def test_a_tenants_own_tool_can_not_shut_others_out(shared: dict[str, Any]) -> None:
+    shop = Shop()
+    shop.healthy = True
+    async with memory_app(breaker={"failures": 2}, **shared) as app:
+        app.add_runner("far", Elsewhere())
+        app.register(shop.tool)
+        fields = {"name": "theirs", "description": "x", "kind": "far", "tier": "read_only", "target": "shop"}
+        acme, globex = Actor("acme", "owner", "ada"), Actor("globex", "owner", "eve")
+        await app.allow_adding_tools("owner")
+        for actor in (acme, globex):
+            await app.register_dynamic(fields, actor)
+        assert [code(await app.invoke("theirs", actor=globex)) for _ in range(3)][-1] == "CIRCUIT_OPEN"
+        assert code(await app.invoke("theirs", actor=acme)) == "ok"
+        assert code(await app.invoke("buy", actor=globex)) == "ok"
+        assert await app.breakers.open_everywhere() == ["shop (of tenant globex)"]
+
+
+async def test_a_healthy_call_asks_redis_once(redis_url: str) -> None:
+    """The price of sharing: one question to Redis for each call, and none at its end."""
+    shop = Shop()
+    shop.healthy = True
+    async with app_with(shop, redis_url) as app:
+        await app.invoke("buy")
+        with client_library.Redis.from_url(redis_url) as client:
+            before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            for _ in range(5):
+                await app.invoke("buy")
+            after = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert after - before == 5
+
+
+def test_redis_is_not_imported_before_it_is_needed() -> None:
+    program = (
+        "import sys, toolgate\nfrom toolgate.bus.redis import Redis\nfrom toolgate.execute.breaker import Breakers\n"
+        "Breakers(5, 30, lambda: 0, Redis('redis://localhost'))\nassert 'redis' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+async def test_a_circuit_keeps_its_state_in_memory_by_the_clock_it_is_given() -> None:
+    clock = ManualClock()
+    breakers = Breakers(1, 30, clock.monotonic)
+    target = ("", "shop")
+    passed = breakers.enter(target, "1", 5)
+    assert isinstance(passed, Pass), "in memory there is nothing to await"
+    assert breakers.open_targets() == []
+    breakers.leave(target, passed, "1", "trouble")
+    assert breakers.open_targets() == ["shop"]
+    with pytest.raises(Failed, match="left alone"):
+        breakers.enter(target, "2", 5)
+    clock.advance(30)
+    trial = breakers.enter(target, "3", 5)
+    assert isinstance(trial, Pass)
+    assert trial.trial
+    breakers.leave(target, trial, "3", "well")
+    assert breakers.open_targets() == []

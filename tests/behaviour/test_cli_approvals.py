@@ -1,0 +1,411 @@
+"""`toolgate approvals`, `toolgate grants`, and the person at the terminal who is asked by `toolgate call`."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.terminal import SCRIPT, Done, Terminal
+
+pytestmark = pytest.mark.requirement("TIER-5", "TIER-6", "TIER-7", "DOOR-1")
+
+TOOLS = '''
+    from decimal import Decimal
+    from pathlib import Path
+
+    from toolgate import tool
+    from toolgate.model import Cost
+
+    def note(line: str) -> None:
+        with Path("ran.txt").open("a") as file:
+            file.write(line + "\\n")
+
+    @tool(tier="external_api", cost=Cost(fixed=Decimal("0.25")))
+    async def send(to: str, password: str = "") -> str:
+        """Send a letter."""
+        note(to)
+        return f"sent to {to}"
+
+    @tool(tier="write")
+    async def delete_letter(name: str) -> str:
+        """Delete a letter."""
+        note(f"deleted {name}")
+        return f"deleted {name}"
+'''
+SECONDS = 30
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    made = Terminal(tmp_path, monkeypatch, capsys)
+    made.add_tools(TOOLS)
+    return made
+
+
+def ran(terminal: Terminal) -> list[str]:
+    file = terminal.folder / "ran.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def pending(done: Done) -> str:
+    assert done.code == 3, done
+    id: str = done.json["pending"]["id"]
+    return id
+
+
+# -- approvals
+
+
+def test_a_pending_call_is_listed_shown_approved_and_run(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=bob", "--user", "ada", "--json"))
+    assert ran(terminal) == []
+    listed = terminal("approvals", "list")
+    assert listed.code == 0
+    assert all(word in listed.out for word in (id, "waiting", "send", '{"password":"","to":"bob"}', "default/ada"))
+    shown = terminal("approvals", "show", id[:7])
+    for words in ("send 1.0.0", "Send a letter.", '"to": "bob"', "$0.25", "external_api", "Expires", id):
+        assert words in shown.out
+    done = terminal("approvals", "approve", id, "--reason", "fine", "--user", "boss")
+    assert (done.code, "Approved" in done.out) == (0, True)
+    assert ran(terminal) == []
+    (approved,) = terminal("approvals", "list", "--state", "approved", "--json").json["approvals"]
+    assert (approved["id"], approved["answered_by"], approved["answer_reason"]) == (id, "boss", "fine")
+    called = terminal("call", "send", "--approval", id, "--user", "ada")
+    assert (called.code, called.out) == (0, "sent to bob\n")
+    assert ran(terminal) == ["bob"]
+    assert terminal("call", "send", "--approval", id, "--user", "ada").code == 1
+    assert f"approved by boss through cli ({id})" in terminal("audit", "tail", "--json").out
+
+
+def test_approve_can_run_the_call_as_the_one_who_asked(terminal: Terminal) -> None:
+    asked = ("call", "send", "to=bob", "--tenant", "acme", "--persona", "p", "--user", "ada", "--session", "s", "--json")
+    id = pending(terminal(*asked))
+    assert terminal("approvals", "approve", id, "--run").code == 1, "another tenant's"
+    done = terminal("approvals", "approve", id, "--tenant", "acme", "--run")
+    assert (done.code, done.out) == (0, "sent to bob\n")
+    last = json.loads(terminal("audit", "tail", "--json").lines[-1])
+    assert (last["tenant"], last["body"]["persona"], last["body"]["user"], last["body"]["session"]) == (
+        "acme",
+        "p",
+        "ada",
+        "s",
+    )
+    again = terminal("approvals", "approve", id, "--tenant", "acme", "--run", "--json")
+    assert (again.code, again.json["error"]["code"]) == (1, "APPROVAL_ERROR")
+    assert ran(terminal) == ["bob"]
+
+
+def test_approve_can_edit(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=everybody", "--json"))
+    wrong = terminal("approvals", "approve", id, "--edit", '{"whom": "bob"}')
+    assert (wrong.code, ran(terminal)) == (1, [])
+    assert "edited arguments can't be used" in wrong.err
+    done = terminal("approvals", "approve", id, "--edit", '{"to": "bob"}', "--run", "--json")
+    assert done.json["output"] == "sent to bob"
+    assert ran(terminal) == ["bob"]
+    shown = terminal("approvals", "show", id).out
+    assert "Edited to" in shown
+
+
+def test_reject_tells_the_caller_why(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=bob", "--json"))
+    assert "Rejected" in terminal("approvals", "reject", id, "--reason", "not today").out
+    called = terminal("call", "send", "to=bob", "--approval", id, "--json")
+    assert (called.code, called.json["error"]["code"]) == (1, "USER_CANCELLED")
+    assert "not today" in called.json["error"]["message"]
+    assert ran(terminal) == []
+
+
+@pytest.mark.parametrize(
+    "command", [("approvals", "show"), ("approvals", "approve"), ("approvals", "reject"), ("grants", "revoke")]
+)
+@pytest.mark.parametrize("id", ["nothing", "", "\x1b[2J", "' OR 1=1 --"])
+def test_an_id_that_does_not_exist_is_an_error(terminal: Terminal, command: tuple[str, str], id: str) -> None:
+    terminal("call", "send", "to=bob")
+    done = terminal(*command, "--", id)
+    assert done.code == 1, done
+    assert "There is no" in done.err
+    assert "\x1b" not in done.err
+
+
+def test_the_beginning_of_an_id_must_be_of_one(terminal: Terminal) -> None:
+    for to in ("a", "b"):
+        terminal("call", "send", f"to={to}")
+    done = terminal("approvals", "approve", "ap_")
+    assert (done.code, "More than one approval" in done.err) == (1, True)
+    assert len(terminal("approvals", "list", "--json").json["approvals"]) == 2
+
+
+def test_bad_options_are_usage_errors(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=bob", "--json"))
+    wrong: list[tuple[str, ...]] = [
+        ("--for", "soon"), ("--for", "0h"), ("--for", "-1h"), ("--for", "1"), ("--for", ""), ("--for", "9999999999s"),
+        ("--cap", "1"), ("--for", "1h", "--cap", "much"), ("--edit", "{"), ("--edit", "[]"), ("--reason", "\x1b"),
+    ]  # fmt: skip
+    for words in wrong:
+        assert terminal("approvals", "approve", id, *words).code == 2, words
+    impossible: list[tuple[str, ...]] = [
+        ("--for", "900d"),
+        ("--for", "1h", "--cap", "-1"),
+        ("--for", "1h", "--cap", "NaN"),
+        ("--session-grant",),
+    ]
+    for words in impossible:
+        assert terminal("approvals", "approve", id, *words).code == 1, words
+    assert terminal("approvals", "show", id, "--json").json["state"] == "waiting"
+    assert terminal("grants", "list", "--all", "--json").json == {"grants": []}
+
+
+# -- grants
+
+
+def test_grants_are_made_listed_and_revoked(terminal: Terminal) -> None:
+    made = terminal("grants", "add", "send", "--for", "1h", "--cap", "0.50", "--reason", "letters day", "--json").json
+    assert (made["user"], made["cap_usd"]) == ("local", 0.5)
+    assert [terminal("call", "send", f"to={n}").code for n in range(3)] == [0, 0, 3]
+    listed = terminal("grants", "list")
+    assert all(word in listed.out for word in (made["id"], "holds", "send", "user local", "2 uses", "$0.5 of $0.5"))
+    assert terminal("grants", "revoke", made["id"][:8]).code == 0
+    assert terminal("grants", "list", "--json").json == {"grants": []}
+    (revoked,) = terminal("grants", "list", "--all", "--json").json["grants"]
+    assert (revoked["revoked_by"], revoked["uses"]) == ("local", 2)
+    assert terminal("grants", "revoke", made["id"]).code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "whom"),
+    [
+        ((), {"user": "local"}),
+        (("--user", "ada"), {"user": "ada"}),
+        (("--persona", "p"), {"persona": "p"}),
+        (("--persona", "p", "--user", "ada"), {"persona": "p", "user": "ada"}),
+        (("--session", "s"), {"user": "local", "session": "s"}),
+        (("--whole-tenant",), {}),
+    ],
+)
+def test_a_grant_is_for_whom_the_options_say(terminal: Terminal, words: tuple[str, ...], whom: dict[str, str]) -> None:
+    made = terminal("grants", "add", "send", "--for", "5m", *words, "--json").json
+    assert {name: made[name] for name in ("persona", "user", "session") if made[name] is not None} == whom
+
+
+def test_what_destroys_is_not_granted(terminal: Terminal) -> None:
+    done = terminal("grants", "add", "delete_letter", "--for", "1h")
+    assert (done.code, "destructive" in done.err) == (1, True)
+    id = pending(terminal("call", "delete_letter", "name=x", "--json"))
+    assert terminal("approvals", "approve", id, "--for", "1h", "--run").code == 1
+    assert ran(terminal) == []
+
+
+def test_approving_for_a_while_grants_it(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=a", "--session", "s", "--json"))
+    terminal("approvals", "approve", id, "--session-grant", "--run")
+    assert terminal("call", "send", "to=b", "--session", "s").code == 0
+    assert terminal("call", "send", "to=c", "--session", "t").code == 3
+    assert ran(terminal) == ["a", "b"]
+
+
+# -- toolgate call
+
+
+def test_yes_is_an_answer_and_recorded_as_one(terminal: Terminal) -> None:
+    assert terminal("call", "send", "to=bob", "--user", "ada", "--yes").code == 0
+    assert ran(terminal) == ["bob"]
+    (used,) = terminal("approvals", "list", "--state", "used", "--json").json["approvals"]
+    assert (used["answered_by"], used["answered_through"]) == ("ada", "--yes")
+
+
+def test_yes_is_for_the_call_itself_and_not_for_what_it_calls(terminal: Terminal) -> None:
+    terminal.add_tools(
+        '''
+        from toolgate import InvokeContext, tool
+
+        @tool(tier="execute")
+        async def outer(ctx: InvokeContext) -> str:
+            """Send a letter and itself again."""
+            return (await ctx.call_tool("send", {"to": "bob"})).status
+        ''',
+        "outer",
+    )
+    assert terminal("call", "outer", "--yes").out == "pending\n"
+    assert ran(terminal) == []
+
+
+def test_where_there_is_no_terminal_nobody_is_asked(terminal: Terminal) -> None:
+    done = terminal.run("call", "send", "to=bob", stdin=b"y\n" * 10)
+    assert (done.code, ran(terminal)) == (3, [])
+    assert "APPROVAL_REQUIRED" in done.err
+
+
+# -- a person at a terminal
+
+
+class Teletype:
+    """A command with a real terminal: what it shows, and somebody who types."""
+
+    def __init__(self, terminal: Terminal, *words: str) -> None:
+        self._master, slave = pty.openpty()
+        self.shown = ""
+        self._process = subprocess.Popen(
+            [SCRIPT, *words],
+            cwd=terminal.folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "200"},
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(slave)
+
+    def type(self, *, after: str, keys: str) -> None:
+        """Wait for a question, then type."""
+        self._read_until(after)
+        os.write(self._master, keys.encode())
+
+    def interrupt(self, *, after: str) -> None:
+        """Ctrl-C, as the terminal sends it."""
+        self._read_until(after)
+        os.write(self._master, b"\x03")
+
+    def end(self) -> int:
+        deadline = time.monotonic() + SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            self._read()
+        while self._read():
+            pass
+        code = self._process.wait(1)
+        os.close(self._master)
+        return code
+
+    def _read_until(self, words: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        seen = len(self.shown)
+        while words not in self.shown[seen:]:
+            assert time.monotonic() < deadline, self.shown
+            assert self._process.poll() is None or self._read(), self.shown
+            self._read()
+
+    def _read(self) -> bool:
+        if not select.select([self._master], [], [], 0.1)[0]:
+            return False
+        try:
+            read = os.read(self._master, 65_536)
+        except OSError:  # the other side is closed
+            return False
+        self.shown += read.decode(errors="replace")
+        return bool(read)
+
+
+def _take_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+CHOICES = "> "
+
+
+@pytest.fixture
+def person(terminal: Terminal) -> Iterator[Any]:
+    started: list[Teletype] = []
+
+    def call(*words: str) -> Teletype:
+        started.append(Teletype(terminal, "call", *words))
+        return started[-1]
+
+    yield call
+    for teletype in started:
+        assert teletype._process.poll() is not None, teletype.shown
+
+
+@pytest.mark.parametrize("typed", ["y", "YES"])
+def test_a_person_sees_what_it_is_about_and_says_yes(terminal: Terminal, person: Any, typed: str) -> None:
+    call = person("send", "to=bob", "password=correct horse battery", "--user", "ada")
+    call.type(after=CHOICES, keys=f"{typed}\n")
+    assert call.end() == 0, call.shown
+    for words in (
+        "send 1.0.0",
+        "Send a letter.",
+        '"to": "bob"',
+        '"password": "[REDACTED]"',
+        "$0.25",
+        "[h] yes, for one hour",
+    ):
+        assert words in call.shown
+    assert "[s]" not in call.shown, "there is no session"
+    assert ran(terminal) == ["bob"]
+    (used,) = terminal("approvals", "list", "--state", "used", "--json").json["approvals"]
+    assert (used["answered_by"], used["answered_through"]) == ("ada", "terminal")
+
+
+@pytest.mark.parametrize("typed", ["", "yy", "s", "\x04"])
+def test_anything_unclear_means_no(terminal: Terminal, person: Any, typed: str) -> None:
+    call = person("send", "to=bob")
+    call.type(after=CHOICES, keys=typed if typed == "\x04" else f"{typed}\n")
+    assert call.end() == 1, call.shown
+    assert "USER_CANCELLED" in call.shown
+    assert ran(terminal) == []
+
+
+def test_a_no_has_a_reason(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=bob")
+    call.type(after=CHOICES, keys="n\n")
+    call.type(after="Why not?", keys="too expensive\n")
+    assert call.end() == 1
+    assert "rejected by local: too expensive" in call.shown
+    assert ran(terminal) == []
+
+
+def test_interrupting_the_question_means_no(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=bob")
+    call.interrupt(after=CHOICES)
+    assert call.end() == 1, call.shown
+    assert "USER_CANCELLED" in call.shown
+    assert ran(terminal) == []
+    assert len(terminal("approvals", "list", "--state", "rejected", "--json").json["approvals"]) == 1
+
+
+def test_what_was_typed_before_the_question_is_no_answer_to_it(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=bob")
+    call.type(after="", keys="y\ny\ny\n")
+    call.type(after=CHOICES, keys="\x04")
+    assert call.end() == 1, call.shown
+    assert ran(terminal) == []
+
+
+def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=everybody")
+    call.type(after=CHOICES, keys="e\n")
+    call.type(after="JSON on one line", keys="{oops\n")
+    call.type(after="JSON on one line", keys='{"to": "bob"}\n')
+    assert call.end() == 0, call.shown
+    assert ran(terminal) == ["bob"]
+
+
+@pytest.mark.parametrize(("key", "session"), [("h", None), ("s", "s1")])
+def test_a_person_says_yes_for_a_while(terminal: Terminal, person: Any, key: str, session: str | None) -> None:
+    words = ("--session", session) if session else ()
+    call = person("send", "to=a", *words)
+    call.type(after=f"[{key}]", keys=f"{key}\n")
+    assert call.end() == 0, call.shown
+    assert terminal("call", "send", "to=b", *words).code == 0, "no longer asked"
+    (held,) = terminal("grants", "list", "--json").json["grants"]
+    assert (held["session"], held["uses"]) == (session, 1)
+
+
+def test_no_grant_is_offered_for_what_destroys(terminal: Terminal, person: Any) -> None:
+    call = person("delete_letter", "name=x", "--session", "s")
+    call.type(after=CHOICES, keys="h\n")
+    assert call.end() == 1, call.shown
+    assert not re.search(r"\[[sh]\]", call.shown)
+    assert ran(terminal) == []
+    assert terminal("grants", "list", "--all", "--json").json == {"grants": []}

@@ -1,0 +1,221 @@
+"""Concurrency limits that processes share through Redis: places on a lease."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Redis
+from toolgate import Actor, App, Outcome, tool
+from toolgate.testing import memory_app
+
+pytestmark = pytest.mark.requirement("PIPE-11")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Gate:
+    """A tool that waits until it is let go, and tells how many are inside."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.inside = 0
+
+        @tool(tier="read_only", concurrency=2)
+        async def narrow() -> str:
+            """Waits."""
+            self.inside += 1
+            try:
+                await self.open.wait()
+            finally:
+                self.inside -= 1
+            return "in"
+
+        self.tool = narrow
+
+
+def app_with(gate: Gate, url: str, lease: float = 30, tenant_concurrency: int | None = None) -> App:
+    app = memory_app(redis_url=url, limits={"lease_seconds": lease, "tenant_concurrency": tenant_concurrency})
+    app.register(gate.tool)
+    return app
+
+
+async def until(gate: Gate, inside: int) -> None:
+    async with asyncio.timeout(10):
+        while gate.inside != inside:
+            await asyncio.sleep(0.005)
+
+
+def code(outcome: Outcome) -> str:
+    return outcome.error.code if outcome.error else "in"
+
+
+async def test_two_apps_share_the_places_of_a_tool(redis_url: str) -> None:
+    gate = Gate()
+    async with app_with(gate, redis_url) as one, app_with(gate, redis_url) as other:
+        held = [asyncio.ensure_future(app.invoke("narrow")) for app in (one, other)]
+        await until(gate, 2)
+        refused = [await app.invoke("narrow", actor=Actor("globex")) for app in (one, other)]
+        assert [code(outcome) for outcome in refused] == ["CAPACITY_EXCEEDED"] * 2
+        assert refused[0].error is not None
+        assert refused[0].error.details == {"retry_after": 1.0}
+        gate.open.set()
+        assert [code(await call) for call in held] == ["in", "in"]
+
+
+async def test_whoever_has_the_outcome_finds_the_place_free_in_any_process(redis_url: str) -> None:
+    @tool(tier="read_only", concurrency=1)
+    async def single() -> str:
+        """One at a time."""
+        return "in"
+
+    async with memory_app(redis_url=redis_url) as one, memory_app(redis_url=redis_url) as other:
+        for app in (one, other):
+            app.register(single)
+        assert [code(await app.invoke("single")) for app in (one, other) * 50] == ["in"] * 100
+
+
+async def test_two_apps_share_the_places_of_a_tenant(redis_url: str) -> None:
+    gate = Gate()
+    async with app_with(gate, redis_url, 30, 1) as one, app_with(gate, redis_url, 30, 1) as other:
+        held = asyncio.ensure_future(one.invoke("narrow", actor=Actor("acme")))
+        await until(gate, 1)
+        assert code(await other.invoke("echo", {"text": "x"}, actor=Actor("acme"))) == "CAPACITY_EXCEEDED"
+        assert code(await other.invoke("echo", {"text": "x"}, actor=Actor("globex"))) == "in"
+        gate.open.set()
+        assert code(await held) == "in"
+
+
+async def test_never_more_than_the_limit_run_at_once(redis_url: str) -> None:
+    most = running = 0
+
+    @tool(tier="read_only", concurrency=3)
+    async def counted() -> int:
+        """Counts itself."""
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        running -= 1
+        return running
+
+    apps = [memory_app(redis_url=redis_url) for _ in range(3)]
+    for app in apps:
+        app.register(counted)
+    async with apps[0], apps[1], apps[2]:
+        outcomes = await asyncio.gather(*(app.invoke("counted") for app in apps for _ in range(60)))
+        assert {code(outcome) for outcome in outcomes} == {"in", "CAPACITY_EXCEEDED"}
+        assert [code(await app.invoke("counted")) for app in apps] == ["in"] * 3
+    assert most == 3
+
+
+async def test_a_call_that_takes_longer_than_the_lease_keeps_its_place(redis_url: str) -> None:
+    gate = Gate()
+    async with app_with(gate, redis_url, lease=0.3) as app:
+        held = [asyncio.ensure_future(app.invoke("narrow")) for _ in range(2)]
+        await until(gate, 2)
+        for _ in range(5):
+            await asyncio.sleep(0.2)
+            assert code(await app.invoke("narrow")) == "CAPACITY_EXCEEDED"
+        gate.open.set()
+        assert [code(await call) for call in held] == ["in", "in"]
+
+
+async def test_a_caller_that_goes_away_gives_its_place_back(redis_url: str) -> None:
+    gate = Gate()
+    async with app_with(gate, redis_url) as app:
+        held = [asyncio.ensure_future(app.invoke("narrow")) for _ in range(2)]
+        await until(gate, 2)
+        for call in held:
+            call.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        gate.open.set()
+        assert [code(await app.invoke("narrow")) for _ in range(2)] == ["in"] * 2
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_caller_that_goes_away_while_it_takes_a_place_leaves_none_taken(redis_url: str, steps: int) -> None:
+    """Cancelled after a few turns of the loop: on its way to Redis, there, on its way back, or inside."""
+    gate = Gate()
+    async with app_with(gate, redis_url) as app:
+        calls = [asyncio.ensure_future(app.invoke("narrow")) for _ in range(2)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        gate.open.set()
+        async with asyncio.timeout(5):
+            while [code(outcome) for outcome in await asyncio.gather(*(app.invoke("narrow") for _ in range(2)))] != [
+                "in"
+            ] * 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_places_of_a_killed_process_come_free_when_its_lease_ends(redis_url: str) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from toolgate import tool\n"
+        "from toolgate.testing import memory_app\n"
+        "@tool(tier='read_only', concurrency=2)\n"
+        "async def narrow() -> str:\n"
+        "    'Waits.'\n"
+        "    print('in', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "    return 'in'\n"
+        "async def main():\n"
+        "    async with memory_app(redis_url=sys.argv[1], limits={'lease_seconds': 1.5}) as app:\n"
+        "        app.register(narrow)\n"
+        "        await app.invoke('narrow')\n"
+        "asyncio.run(main())\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, redis_url], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "in\n"
+    gate = Gate()
+    async with app_with(gate, redis_url, lease=1.5) as app:
+        held = asyncio.ensure_future(app.invoke("narrow"))
+        await until(gate, 1)
+        await asyncio.sleep(2)
+        assert code(await app.invoke("narrow")) == "CAPACITY_EXCEEDED", "it is alive, and renews its lease"
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        process.stdout.close()
+        died = time.monotonic()
+        while code(outcome := await app.invoke("narrow", timeout=0.2)) == "CAPACITY_EXCEEDED":
+            assert time.monotonic() < died + 10
+            await asyncio.sleep(0.05)
+        assert code(outcome) == "TIMEOUT", "it was let in, and waited at the gate"
+        assert time.monotonic() - died < 4
+        gate.open.set()
+        assert code(await held) == "in"
+
+
+async def test_without_redis_a_call_with_a_limit_is_refused_and_one_without_runs(own_redis: Redis) -> None:
+    gate = Gate()
+    gate.open.set()
+    async with app_with(gate, own_redis.url) as app:
+        assert code(await app.invoke("narrow")) == "in"
+        own_redis.stop()
+        refused = await app.invoke("narrow")
+        assert refused.error is not None
+        assert (refused.status, refused.error.code, refused.error.retryable) == ("failure", "CONNECTION_ERROR", True)
+        assert "can't be counted" in refused.error.message
+        assert "TOOLGATE_REDIS_URL" in (refused.error.suggestion or "")
+        assert (await app.invoke("echo", {"text": "x"})).ok
+        own_redis.start()
+        assert code(await app.invoke("narrow")) == "in"
+
+
+async def test_a_place_can_be_given_back_although_redis_is_gone(own_redis: Redis) -> None:
+    gate = Gate()
+    async with app_with(gate, own_redis.url) as app:
+        held = asyncio.ensure_future(app.invoke("narrow"))
+        await until(gate, 1)
+        own_redis.stop()
+        gate.open.set()
+        assert code(await held) == "in"

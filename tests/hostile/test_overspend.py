@@ -1,0 +1,155 @@
+"""A budget holds, whatever number of callers and processes draw on it, and whenever they are killed."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.spender import LEASE_SECONDS
+from toolgate import App, tool
+from toolgate.quota.accounts import new_budget
+from toolgate.quota.standing import BudgetStatus
+from toolgate.store.database import Transaction
+
+ROOT = Path(__file__).resolve().parents[2]
+CENT = 10_000_000
+PRICE = 10 * CENT
+SECONDS = 100
+
+pytestmark = pytest.mark.requirement("COST-2")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str | None:
+    if request.param == "sqlite":
+        return None
+    found: str = request.getfixturevalue("postgres_database")
+    return found
+
+
+def opened(folder: Path, url: str | None) -> App:
+    return App.open(home=folder / "home", database_url=url, limits={"lease_seconds": LEASE_SECONDS})
+
+
+def start(folder: Path, calls: int, at_once: int, url: str | None) -> "subprocess.Popen[str]":
+    """A process that is ready to spend."""
+    words = [str(folder), str(calls), str(at_once), *([url] if url else [])]
+    command = [sys.executable, "-m", "tests.hostile.spender", *words]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def go(process: "subprocess.Popen[str]") -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def lines(file: Path) -> list[str]:
+    """The lines that were written whole."""
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+def spent_since(folder: Path, effects: int) -> bool:
+    return len(lines(folder / "effects")) > effects
+
+
+async def the_budget(app: App) -> BudgetStatus:
+    [found] = [one for one in await app.budget_status() if one.budget.tier is None]
+    return found
+
+
+async def test_of_200_calls_at_once_at_ten_cents_ten_dollars_pay_for_exactly_100(tmp_path: Path, url: str | None) -> None:
+    """Half of them in each of two processes."""
+    async with opened(tmp_path, url) as app:
+        await app.set_budget(new_budget("day", 1000 * CENT))
+        processes = [await asyncio.to_thread(start, tmp_path, 100, 100, url) for _ in range(2)]
+        for process in processes:
+            go(process)
+        told = [
+            (await asyncio.to_thread(process.communicate, timeout=SECONDS))[0].split(maxsplit=2) for process in processes
+        ]
+        assert [rest.strip() for _, _, rest in told] == ["{}", "{}"]
+        assert [sum(int(each[place]) for each in told) for place in (0, 1)] == [100, 100]
+        assert len(lines(tmp_path / "effects")) == 100
+        status = await the_budget(app)
+        assert (status.spent, status.reserved, status.left) == (100 * PRICE, 0, 0)
+        assert sum(line.nano for line in await app.costs("tool")) == 100 * PRICE
+
+
+async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str | None) -> None:
+    @tool(tier="write", cost=0.10)
+    async def buy() -> None:
+        """Costs ten cents."""
+        await asyncio.sleep(0)
+
+    async with opened(tmp_path, url) as app:
+        app.register(buy)
+        await app.set_budget(new_budget("day", 1000 * CENT, tenant="*"))
+        ended = [outcome.status for outcome in await asyncio.gather(*(app.invoke("buy") for _ in range(200)))]
+        assert (ended.count("success"), ended.count("denied")) == (100, 100)
+        status = await the_budget(app)
+        assert (status.spent, status.reserved) == (100 * PRICE, 0)
+
+
+async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_path: Path, url: str | None) -> None:
+    chance = random.Random(20261115)
+    async with opened(tmp_path, url) as app:
+        await app.set_budget(new_budget("day", 2_000 * PRICE))
+        for _ in range(3):
+            process = await asyncio.to_thread(start, tmp_path, 1_000, 16, url)
+            before = len(lines(tmp_path / "effects"))
+            go(process)
+            await until(partial(spent_since, tmp_path, before))
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(process.communicate, timeout=SECONDS)
+        unsettled = "SELECT call_id FROM reservations WHERE state <> 'settled'"
+        assert await calls_in(app, unsettled), "no kill ever hit a running call, so this proves nothing"
+        status = await all_settled(app)
+        effects = set(lines(tmp_path / "effects"))
+        succeeded = {line.split()[0] for line in lines(tmp_path / "returned") if line.endswith(" success")}
+        assert succeeded <= effects
+        began = await calls_in(app, "SELECT DISTINCT call_id FROM audit_log WHERE kind = 'start'")
+        assert effects <= began
+        assert status.spent == len(began) * PRICE <= status.budget.cap
+        # what is left can still be spent, to the last cent
+        await app.set_budget(new_budget("day", status.spent + 10 * PRICE))
+        process = await asyncio.to_thread(start, tmp_path, 30, 30, url)
+        go(process)
+        out, _ = await asyncio.to_thread(process.communicate, timeout=SECONDS)
+        assert out == "10 20 {}\n"
+        assert (await the_budget(app)).left == 0
+
+
+async def calls_in(app: App, sql: str) -> set[str]:
+    def look() -> Transaction[set[str]]:
+        rows = yield sql, {}
+        return {row[0] for row in rows}
+
+    return await app.store.read(look())
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.002)
+
+
+async def all_settled(app: App) -> BudgetStatus:
+    """The budget, once nothing of it is reserved: who looks, or spends, settles for the dead."""
+    deadline = time.monotonic() + 30
+    while (status := await the_budget(app)).reserved:
+        assert time.monotonic() < deadline, "what the dead had reserved was not settled"
+        await asyncio.sleep(0.1)
+    return status

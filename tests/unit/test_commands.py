@@ -1,0 +1,202 @@
+"""The parser of commands, the lists, and the environment that a command gets."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.errors import Denied
+from toolgate.hazards.commands import CommandRules, clean_environment, parse
+from toolgate.hazards.programs import DENIED, family, gives
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("npm install left-pad", ["npm", "install", "left-pad"]),
+        ("  npm \t run   build ", ["npm", "run", "build"]),
+        ("git commit -m 'two words'", ["git", "commit", "-m", "two words"]),
+        ('git commit -m "it is $"', None),
+        ("git commit -m 'it is $5; a|b (c) `d` \\'", ["git", "commit", "-m", "it is $5; a|b (c) `d` \\"]),
+        ("a\"b\"'c'd", ["abcd"]),
+        ("a '' \"\"", ["a", "", ""]),
+        ("npm install left-pad@^1.0.0", ["npm", "install", "left-pad@^1.0.0"]),
+        ("a=b", ["a=b"]),
+        ("echo é", ["echo", "é"]),
+        ("a 'b", None),
+        ('a "b', None),
+        ("a\u2003b", None),
+        ("", None),
+        ("   ", None),
+    ],
+)
+def test_parse(line: str, words: list[str] | None) -> None:
+    if words is None:
+        with pytest.raises(Denied) as refused:
+            parse(line)
+        assert refused.value.code == "SECURITY_VIOLATION"
+    else:
+        assert parse(line) == words
+
+
+@pytest.mark.parametrize("char", ";&|<>`$()*?[]{}~#!\\\n\r\0\x1b\u200b\u202e")
+def test_what_only_a_shell_understands_is_refused_by_name(char: str) -> None:
+    with pytest.raises(Denied) as refused:
+        parse(f"echo a{char}b")
+    assert char in refused.value.message or "U+" in refused.value.message or "new line" in refused.value.message
+
+
+@given(st.lists(st.text(st.characters(categories=["L", "N", "P", "S"])), min_size=1))
+def test_quoted_words_come_back(words: list[str]) -> None:
+    assert parse(words) == words
+    simple = [word for word in words if "'" not in word]
+    if simple:
+        assert (
+            parse(" ".join(f"'{word}'" for word in simple))
+            == simple
+            == shlex.split(" ".join(f"'{word}'" for word in simple))
+        )
+
+
+def test_words_must_be_text() -> None:
+    with pytest.raises(Denied):
+        parse(["a", 5])  # type: ignore[list-item]
+    for endless in ("a" * 200_000, ["a"] * 20_000):
+        with pytest.raises(Denied, match="too long"):
+            parse(endless)
+
+
+@pytest.mark.parametrize("rule", DENIED)
+def test_what_is_denied_is_denied_whatever_is_allowed(rule: str) -> None:
+    command = rule.replace("*", ".ext4")
+    for allow in ([command], ["*"], [command.split()[0]], [command, "env", "busybox"]):
+        for line in (command, f"{command} x", f"env {command}", f"busybox {command} x"):
+            with pytest.raises(Denied):
+                CommandRules(allow).check(line)
+
+
+@pytest.mark.parametrize(
+    ("allow", "line", "passes"),
+    [
+        (["git commit"], "git commit -m x", True),
+        (["git commit"], "git commit-tree x", False),
+        (["git commit"], "git", False),
+        (["git commit"], "git push", False),
+        (["git"], "git status", True),
+        (["git"], "git bisect run x", False),
+        (["git bisect"], "git bisect good", True),
+        (["git"], "GIT status", False),
+        (["*"], "ls -l", True),
+        (["*"], "git status", True),
+        (["*"], "git -c a=b status", False),
+        (["*"], "python3 x.py", False),
+        (["*", "python3"], "python3 x.py", True),
+        (["python3"], "python3 -m pytest", False),
+        (["python3 -m pytest"], "python3 -m pytest -m slow", True),
+        (["python3.11"], "python3.11 -c x", False),
+        (["bash scripts/build.sh"], "bash scripts/build.sh -c", True),
+        (["bash scripts/build.sh"], "bash other.sh", False),
+        (["*"], "xargs ls", False),
+        (["xargs"], "xargs ls", False),
+        (["xargs ls"], "xargs ls", True),
+        (["xargs ls"], "xargs ls -l", False),
+        (["sqlite3"], "sqlite3 a.db '.shell x'", False),
+        (["*"], "timeout 5 ls", True),
+        (["timeout"], "timeout 5 ls", False),
+        (["timeout", "ls"], "timeout 5 ls", True),
+        (["timeout", "ls"], "timeout -k 1 5 ls", False),
+        (["timeout", "ls"], "timeout 5 5 ls", False),
+        (["env"], "env", False),
+        (["env", "nice"], "env nice env nice env nice env ls", False),
+        (["sed"], "sed --sandbox s/a/b/ x", True),
+        (["sed"], "sed s/a/b/ x", False),
+        (["awk"], "awk '{ print $1 }' x", True),
+        (["tar"], "tar czf x.tgz a", True),
+        (["find"], "find . -name '*.py' -newer x", True),
+        (["docker build"], "docker build -t a:1 --no-cache --pull --progress=plain -f Dockerfile .", True),
+        (["docker build"], "docker build --secret id=x .", False),
+        (["docker"], "docker -H tcp://x ps", False),
+        (["npm run"], "npm run build -- --prefix x -g", True),
+        (["npm run"], "npm run build --prefix x", False),
+        (["npm install"], "npm install --save-dev @types/node typescript@5", True),
+        (["npm install"], "npm install -g x", False),
+        (["git push"], "git push -u origin main --follow-tags", True),
+        (["git push"], "git push ext::sh", False),
+        (["git clone"], "git clone --depth 1 https://example.org/x.git", True),
+        (["git clone"], "git clone ssh://-oProxyCommand=x/y", False),
+        ([], "ls", False),
+        ([""], "ls", False),
+    ],
+)
+def test_the_lists(allow: list[str], line: str, passes: bool) -> None:
+    rules = CommandRules(allow)
+    if passes:
+        assert rules.check(line) == shlex.split(line)
+    else:
+        with pytest.raises(Denied) as refused:
+            rules.check(line)
+        assert refused.value.message.startswith("The command is refused: ")
+        assert refused.value.suggestion
+
+
+def test_settings_deny_more() -> None:
+    rules = CommandRules(["git push", "rm"], ["git push --force", "rm -r", "git push -f"])
+    assert rules.check("git push origin main")
+    assert rules.check("rm x")
+    for line in (
+        "git push --force",
+        "git push origin --forc main",
+        "git push -f",
+        "rm -r x",
+        "rm --recursive x",
+        "rm -vR x",
+    ):
+        with pytest.raises(Denied, match="is never run"):
+            rules.check(line)
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("python3.11", "python"),
+        ("Python3", "python"),
+        ("bash.EXE", "bash"),
+        ("gawk", "awk"),
+        ("7z", "7z"),
+        ("podman", "docker"),
+    ],
+)
+def test_family(program: str, name: str) -> None:
+    assert family(program) == name
+
+
+@pytest.mark.parametrize(
+    ("argument", "option", "given"),
+    [
+        ("--exec=x", "--exec", True),
+        ("--exe", "--exec", True),
+        ("--executor", "--exec", False),
+        ("--", "--exec", False),
+        ("exec", "--exec", False),
+        ("-exec", "--exec", True),
+        ("-ax", "-x", True),
+        ("-x5", "-x", True),
+        ("--x", "-x", False),
+        ("x", "-x", False),
+        ("-exec", "-exec", True),
+        ("-execdir", "-exec", False),
+    ],
+)
+def test_gives(argument: str, option: str, given: bool) -> None:
+    assert gives(argument, option) is given
+
+
+def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_SSH_COMMAND", "LD_PRELOAD", "NODE_OPTIONS", "BASH_ENV", "PYTHONPATH", "TOOLGATE_SECRET_X", "IFS"):
+        monkeypatch.setenv(name, "evil")
+    monkeypatch.setenv("PATH", ".:/tmp")
+    environment = clean_environment()
+    assert set(environment) == {"PATH", "HOME", "LANG"}
+    assert "evil" not in environment.values()
+    assert all(folder.startswith("/") and folder != "/tmp" for folder in environment["PATH"].split(":"))
