@@ -30,7 +30,6 @@ from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, ToolgateErr
 from toolgate.execute.breaker import Breakers
 from toolgate.execute.local import LocalRunner
 from toolgate.execute.run import Execution, Runner
-from toolgate.explain import Explanation, explain
 from toolgate.hooks import HookSet
 from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
@@ -42,10 +41,7 @@ from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Outcome, Source, T
 from toolgate.outputs import Outputs
 from toolgate.policy.documents import PolicyData, PolicyError
 from toolgate.policy.guard import Guard
-from toolgate.policy.opa import OpaServer
 from toolgate.policy.open import open_engine, policy_text
-from toolgate.policy.rego import EmbeddedRego
-from toolgate.policy.replay import Replay, recorded_pages, replay
 from toolgate.policy.shared import SharedDecisions
 from toolgate.quota.budget import Budgets
 from toolgate.quota.concurrency import Concurrency, Running
@@ -71,7 +67,9 @@ from toolgate.store.open import open_store
 from toolgate.store.presence import Presence
 
 if TYPE_CHECKING:
+    from toolgate.explain import Explanation
     from toolgate.ledger import telemetry
+    from toolgate.policy.replay import Replay
 
 Listener = Callable[[str, dict[str, Any]], None]
 
@@ -417,8 +415,11 @@ class App:
         """The data that the policy decides by."""
         return self.policy_data.whole()
 
-    async def replay_policy(self, text: str, *, since: datetime | None = None, tenant: str | None = None) -> Replay:
+    async def replay_policy(self, text: str, *, since: datetime | None = None, tenant: str | None = None) -> "Replay":
         """What another policy would have said to the calls on record."""
+        from toolgate.policy.rego import EmbeddedRego
+        from toolgate.policy.replay import recorded_pages, replay
+
         await self.flush()
         return await replay(recorded_pages(self.store, since=since, tenant=tenant), EmbeddedRego(text), self.policy_data)
 
@@ -429,8 +430,10 @@ class App:
         *,
         actor: Actor | None = None,
         session: str | None = None,
-    ) -> Explanation:
+    ) -> "Explanation":
         """What every gate would say to a call, without making it."""
+        from toolgate.explain import explain
+
         if self.notices.changed():
             await self.notices.catch_up(self._keeper.refresh)
         return await explain(self._pipeline, Call(new_id(), name, arguments, actor or LOCAL, session))
@@ -453,7 +456,7 @@ class App:
                     await self.reload_policy()
                 except ToolgateError as error:
                     logger.error("the changed policy is not used, the one before stays in force: %s", error)
-            elif isinstance(engine, OpaServer) and not engine.is_ready:
+            elif engine.remote is True and not engine.is_ready:
                 await self._push_policy()
 
     async def _use(self, found: Flags, limits: list[BudgetRow]) -> None:
@@ -482,7 +485,7 @@ class App:
     async def _push_policy(self) -> None:
         """Give an OPA server what it is to decide by. If it does not take it, it denies everything until it does."""
         engine = self.guard.engine
-        if not (self.settings.policy.push and isinstance(engine, OpaServer)):
+        if not (self.settings.policy.push and engine.remote is True):
             return
         try:
             await engine.push(policy_text(self.settings.policy), self.policy_data.whole())

@@ -52,7 +52,7 @@ LONG_TO_MASK = 100_000
 logger = logging.getLogger("toolgate")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, frozen=True, kw_only=True, eq=False, repr=False)
 class Pipeline:
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 

@@ -51,7 +51,7 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 class Definition(BaseModel):
     """Common to all parts of a definition: closed to unknown fields, never changed after it is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000)
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000, defer_build=True)
 
 
 class Auth(Definition):
@@ -382,7 +382,7 @@ class Implementation:
     """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True, eq=False)
+@dataclass(slots=True, frozen=True, kw_only=True, eq=False, repr=False)
 class Entry:
     """A tool in the catalog, with all that can be computed before the first call.
 

@@ -30,7 +30,7 @@ SECRET_PREFIX = "TOOLGATE_SECRET_"
 class Section(BaseModel):
     """A group of settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ToolSettings(Section):

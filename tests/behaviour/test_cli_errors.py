@@ -19,7 +19,7 @@ from tests.docs.markdown import ROOT
 from tests.terminal import SCRIPT, SECONDS, Terminal
 from toolgate import __version__
 from toolgate.app import App
-from toolgate.cli.main import app
+from toolgate.cli.main import with_commands
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
         for name, part in (inner or {}).items():
             yield from walk((*words, name), part)
 
-    yield from walk((), get_command(app))
+    yield from walk((), get_command(with_commands()))
 
 
 # -- help

@@ -134,6 +134,10 @@ class Slow:
     async def ask_many(self, question: Question, tools: Sequence[str]) -> list[str] | None:  # noqa: ARG002
         return None
 
+    is_ready = True
+
+    async def push(self, text: str, documents: Any) -> None: ...
+
     async def close(self) -> None: ...
 
 

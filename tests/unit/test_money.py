@@ -130,9 +130,10 @@ def test_a_capability_says_what_to_expect_where_the_tool_names_no_price() -> Non
 
 @pytest.mark.parametrize("price", ["1000000001", "1E+300", "1E+999999", "NaN", "-1", "Infinity"])
 def test_a_price_that_no_call_can_have_is_refused(price: str) -> None:
-    for made in (lambda: per("token", price), lambda: per("token", "0", fixed=price)):
-        with pytest.raises(ValueError, match="price|fixed"):
-            made()
+    with pytest.raises(ValueError, match="price"):
+        per("token", price)
+    with pytest.raises(ValueError, match="fixed"):
+        per("token", "0", fixed=price)
 
 
 @given(

@@ -5,15 +5,18 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.approval.guarded import Guarded, Plan, plan
 from toolgate.errors import Denied
-from toolgate.hazards.commands import ALLOWED, CommandRules, parse
-from toolgate.hazards.paths import ADVICE, Sensitive
 from toolgate.jsontext import json_path
 from toolgate.model import Entry
+
+if TYPE_CHECKING:
+    from toolgate.hazards.commands import CommandRules
+    from toolgate.hazards.paths import Sensitive
 
 __all__ = ["TierRules", "plan"]
 
@@ -32,13 +35,29 @@ class TierRules:
         *,
         sensitive: Sequence[str] = (),
         allowed: Sequence[str] = (),
-        allow: Sequence[str] = ALLOWED,
+        allow: Sequence[str] | None = None,
         deny: Sequence[str] = (),
         home: Path | None = None,
     ) -> None:
         """`home` is where Toolgate keeps its own data, as in the settings."""
-        self.paths = Sensitive(sensitive, allowed, data=home)
-        self.commands = CommandRules(allow, deny)
+        self._path_rules = (sensitive, allowed, home)
+        self._command_rules = (allow, deny)
+
+    @cached_property
+    def paths(self) -> "Sensitive":
+        """What no tool may open. Made when a call first has a path: it takes its time to import."""
+        from toolgate.hazards.paths import Sensitive
+
+        sensitive, allowed, home = self._path_rules
+        return Sensitive(sensitive, allowed, data=home)
+
+    @cached_property
+    def commands(self) -> "CommandRules":
+        """What may be run; made when a call first has a command."""
+        from toolgate.hazards.commands import CommandRules
+
+        allow, deny = self._command_rules
+        return CommandRules(deny=deny) if allow is None else CommandRules(allow, deny)
 
     def check(self, entry: Entry, arguments: Mapping[str, Any], cwd: Path | None = None) -> None:
         """Look at every path and command among the arguments of a tool that has any. It asks the file system."""
@@ -58,7 +77,7 @@ class TierRules:
             return
         reason = self.paths.reason(found.value, cwd, writing=entry.tier in ("write", "execute"))
         if reason is not None:
-            raise _denied(entry, found, f"names a file that no tool may open: {reason}", ADVICE)
+            raise _denied(entry, found, f"names a file that no tool may open: {reason}", self.paths.advice)
 
     def _check_command(self, entry: Entry, found: Guarded, cwd: Path | None) -> None:
         try:
@@ -69,7 +88,7 @@ class TierRules:
             for path in _paths_in(word, cwd):
                 reason = self.paths.reason(path, cwd, writing=True)
                 if reason is not None:
-                    raise _denied(entry, found, f"names a file that no command may open: {reason}", ADVICE)
+                    raise _denied(entry, found, f"names a file that no command may open: {reason}", self.paths.advice)
 
 
 def _words(command: Any) -> str | list[str]:
@@ -77,6 +96,8 @@ def _words(command: Any) -> str | list[str]:
     if not isinstance(command, tuple):
         given: str | list[str] = command
         return given
+    from toolgate.hazards.commands import parse
+
     line, rest = command
     return [*parse(line), *(parse(rest) if isinstance(rest, str) else _texts(rest))]
 

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,22 +16,6 @@ from typer.main import get_command
 from toolgate import __version__
 from toolgate.approval.request import ApprovalError
 from toolgate.bus.redis import BusError
-from toolgate.cli import (
-    approvals,
-    artifacts,
-    audit,
-    budgets,
-    call,
-    costs,
-    doctor,
-    explain,
-    grants,
-    idempotency,
-    policy,
-    secrets,
-    tools,
-    undo,
-)
 from toolgate.cli.opening import NotFound, Place, Usage
 from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
 from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
@@ -52,14 +37,14 @@ CODES: dict[type[ToolgateError], tuple[str, int]] = {
 }
 """Code and exit code of what is no call error; those have codes of their own, and exit 1."""
 
-app = typer.Typer(
-    name="toolgate",
-    help="One governed gate between AI agents and every tool they can use.",
-    epilog="Exit codes: 0 success, 1 failure or denied, 2 usage, 3 pending.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+PROGRAM: dict[str, Any] = {
+    "name": "toolgate",
+    "help": "One governed gate between AI agents and every tool they can use.",
+    "epilog": "Exit codes: 0 success, 1 failure or denied, 2 usage, 3 pending.",
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
 
 def _version(wanted: bool) -> None:
@@ -68,7 +53,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def toolgate(
     ctx: typer.Context,
     settings: Annotated[
@@ -85,20 +69,36 @@ def toolgate(
     ctx.obj = Place(settings, home)
 
 
-app.command("call")(call.call)
-app.command("explain")(explain.explain)
-app.add_typer(tools.group, name="tools")
-app.add_typer(policy.group, name="policy")
-app.add_typer(approvals.group, name="approvals")
-app.add_typer(grants.group, name="grants")
-app.add_typer(budgets.group, name="budgets")
-app.command("costs")(costs.costs)
-app.add_typer(secrets.group, name="secrets")
-app.add_typer(idempotency.group, name="idempotency")
-app.command("undo")(undo.undo)
-app.add_typer(audit.group, name="audit")
-app.add_typer(artifacts.group, name="artifacts")
-app.command("doctor")(doctor.doctor)
+COMMANDS = (
+    "call", "explain", "tools", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency", "undo",
+    "audit", "artifacts", "doctor",
+)  # fmt: skip
+"""In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
+
+
+def with_commands(words: Sequence[str] | None = None) -> typer.Typer:
+    """The program with all its commands, or only with the one that the words name: the others need not be loaded."""
+    named = _command_of(words or ())
+    program = typer.Typer(**PROGRAM)
+    program.callback()(toolgate)
+    for name in COMMANDS if named is None else (named,):
+        module = import_module(f"toolgate.cli.{name}")
+        if hasattr(module, "group"):
+            program.add_typer(module.group, name=name)
+        else:
+            program.command(name)(getattr(module, name))
+    return program
+
+
+def _command_of(words: Sequence[str]) -> str | None:
+    """The command that words name, past the options before it; None if that takes all commands to tell."""
+    rest = iter(words)
+    for word in rest:
+        if word in ("--settings", "--home"):
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word if word in COMMANDS else None
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     as_json = "--json" in words
     try:
-        given: Any = get_command(app).main(words, prog_name="toolgate", standalone_mode=False)
+        given: Any = get_command(with_commands(words)).main(words, prog_name="toolgate", standalone_mode=False)
         return given if isinstance(given, int) else 0
     except ToolgateError as error:
         return _report(error, as_json)

@@ -59,6 +59,9 @@ class Sensitive:
         self._allowed = [_compiled(pattern, self.home) for pattern in allowed]
         self._data = None if data is None else _slashed(os.path.realpath(data))
 
+    advice = ADVICE
+    """What to do about a refusal."""
+
     def reason(self, path: str, cwd: Path | None = None, *, writing: bool = False) -> str | None:
         """Why the path is refused; None if it is innocent."""
         if len(path) > LONGEST:

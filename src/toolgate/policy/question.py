@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import msgspec
 
 from toolgate.model import Decision
-from toolgate.policy.documents import Data
+from toolgate.policy.documents import Data, Documents
 
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 ACTIONS: frozenset[str] = frozenset(get_args(Action))
@@ -124,6 +124,13 @@ class Remote(Protocol):
 
     async def ask_many(self, question: Question, tools: Sequence[str]) -> list[str] | None:
         """Those of the tools that are allowed; None if the policy there can't answer for many at once."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has all that was pushed to it."""
+
+    async def push(self, text: str, documents: Documents) -> None:
+        """Have it decide by this policy on these documents. Raises PolicyError."""
 
     async def close(self) -> None: ...
 

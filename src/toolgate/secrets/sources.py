@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from toolgate.secrets.environment import from_environment
-from toolgate.secrets.file import EncryptedFile
 from toolgate.secrets.names import Owner, parsed
-from toolgate.secrets.system import Keyring
 
 
 class Source(Protocol):
@@ -54,8 +52,12 @@ def open_sources(
     """The sources, first one first. Without a home there is only the environment. Nothing is read or made yet."""
     made: list[Source] = [from_environment(environment)]
     if home is not None:
+        from toolgate.secrets.file import EncryptedFile
+
         made.append(EncryptedFile(file or home / "secrets.enc", environment))
         if keyring:
+            from toolgate.secrets.system import Keyring
+
             made.append(Keyring(home))
     return tuple(made)
 
