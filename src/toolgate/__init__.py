@@ -4,6 +4,7 @@ These are the names for people outside; inside, everything is imported from the 
 """
 
 from toolgate.app import App
+from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
 from toolgate.hooks import Hook
@@ -24,13 +25,16 @@ from toolgate.settings import Settings
 
 __all__ = [
     "Actor",
+    "Answer",
     "App",
+    "ApprovalRequest",
     "Auth",
     "CacheRule",
     "CallError",
     "Capability",
     "Cost",
     "DefinitionError",
+    "GrantTerms",
     "Hook",
     "InvalidInput",
     "InvokeContext",

@@ -26,9 +26,13 @@ SECONDS = 100
 pytestmark = pytest.mark.requirement("COST-2")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str | None:
-    if request.param == "sqlite":
+@pytest.fixture(params=["sqlite", "postgres", "sqlite and redis", "postgres and redis"])
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The database. With Redis, every call is counted there as well, in all processes."""
+    if "redis" in request.param:
+        monkeypatch.setenv("TOOLGATE_REDIS_URL", request.getfixturevalue("redis_url"))
+        monkeypatch.setenv("TOOLGATE_RATE_LIMITS", '[{"by": ["tenant"], "per_hour": 100000}]')
+    if "sqlite" in request.param:
         return None
     found: str = request.getfixturevalue("postgres_database")
     return found

@@ -9,9 +9,9 @@ import toolgate
 from toolgate import App, tool
 
 NAMES = [
-    "Actor", "App", "Auth", "CacheRule", "CallError", "Capability", "Cost", "DefinitionError", "Hook", "InvalidInput",
-    "InvokeContext", "Outcome", "RateLimit", "Retry", "Settings", "SettingsError", "StoreError", "Tool", "ToolError",
-    "ToolgateError", "UnitCost", "tool",
+    "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
+    "DefinitionError", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Outcome", "RateLimit", "Retry",
+    "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "tool",
 ]  # fmt: skip
 
 

@@ -56,6 +56,8 @@ class Guard:
         self.data: PolicyData = NOTHING
         self.epoch = 0
         """Counts up with each change of policy or data."""
+        self.reads_arguments = engine.reads.arguments
+        """Whether the policy looks at a call's arguments, so that they must be known before it is asked."""
         self._monotonic = monotonic
         self._seconds = seconds
         self._shared = shared
@@ -80,6 +82,7 @@ class Guard:
     def forget(self) -> None:
         """Drop all answers: what the data says may have changed."""
         self.epoch += 1
+        self.reads_arguments = self.engine.reads.arguments
         self._simple.clear()
         self._particular.clear()
 
@@ -92,11 +95,6 @@ class Guard:
     def native(self) -> bool:
         """Whether the shipped policy decides, in this process."""
         return getattr(self.engine, "shipped", False) is True
-
-    @property
-    def reads_arguments(self) -> bool:
-        """Whether the policy looks at a call's arguments, so that they must be known before it is asked."""
-        return self.engine.reads.arguments
 
     # -- one decision
 

@@ -1,0 +1,217 @@
+"""What people decide while an App runs: flags, policy data, approvals and grants, budgets, unsettled keys, undo.
+
+The Python door to governance, and what the other doors call. Each change is on record, and holds for the next call in every
+process.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from toolgate.approval.request import Answer, Approval, Approver, Grant, GrantTerms, State
+from toolgate.errors import Denied, NotOpen
+from toolgate.journal import Undone
+from toolgate.model import LOCAL, Actor, Call, Outcome, new_id
+from toolgate.quota.standing import BudgetStatus
+from toolgate.store import budgets
+from toolgate.store import catalog as table
+from toolgate.store.budgets import BudgetRow, By, CostLine
+from toolgate.store.database import now
+from toolgate.store.idempotency import KeyRow
+from toolgate.wiring import Listener, Wired
+
+if TYPE_CHECKING:
+    from toolgate.explain import Explanation
+    from toolgate.policy.replay import Replay
+
+
+class Governing(Wired):
+    """The part of an App with which people govern."""
+
+    # -- flags
+
+    async def set_enabled(
+        self,
+        tool: str,
+        enabled: bool | None,
+        *,
+        tenant: str | None = None,
+        persona: str | None = None,
+        reason: str | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        """Switch a tool for everybody, for a tenant, or for a persona. None takes the flag away again."""
+        actor = actor or LOCAL
+        if tenant is not None and persona is not None:
+            raise ValueError("a flag is for a tenant or for a persona, not for both")
+        entry = self.catalog.resolve(tool, actor.tenant)
+        if tenant is None and persona is None:
+            tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
+        if not enabled and enabled is not None and self.catalog.is_enforced(tool):
+            raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
+        await self._keeper.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
+        action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
+        await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
+
+    async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
+        """Many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred of them."""
+        listed = list(flags)
+        await self._keeper.switch_many(listed)
+        await self._note("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
+
+    async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:
+        """Give a persona the permission tool.enable, or take it."""
+        await self._keeper.change(table.set_can_add_tools(persona, allowed))
+        await self._note("persona.permissions", actor or LOCAL, "", {"for_persona": persona, "can_add_tools": allowed})
+
+    async def refresh(self) -> None:
+        """Take over now what other processes changed; it happens by itself before the next call."""
+        await self._keeper.refresh()
+
+    # -- policy
+
+    async def set_global_deny(
+        self, tool: str, denied: bool = True, *, reason: str | None = None, actor: Actor | None = None
+    ) -> None:
+        """Deny a tool to everybody, also one that is not there yet; or take that back."""
+        await self._keeper.change(table.set_member("global_tool_deny", tool, denied, reason))
+        await self._note("policy.global_deny", actor or LOCAL, tool, {"denied": denied, "reason": reason})
+
+    async def restrict_code_execution(
+        self, tenant: str, restricted: bool = True, *, reason: str | None = None, actor: Actor | None = None
+    ) -> None:
+        """Forbid a tenant to execute code, or take that back."""
+        await self._keeper.change(table.set_member("code_execution_restricted_tenants", tenant, restricted, reason))
+        await self._note("policy.code_execution", actor or LOCAL, "", {"for_tenant": tenant, "restricted": restricted})
+
+    async def policy_documents(self) -> dict[str, Any]:
+        """The data that the policy decides by."""
+        return self.policy_data.whole()
+
+    async def replay_policy(self, text: str, *, since: datetime | None = None, tenant: str | None = None) -> "Replay":
+        """What another policy would have said to the calls on record."""
+        from toolgate.policy.rego import EmbeddedRego
+        from toolgate.policy.replay import recorded_pages, replay
+
+        await self.flush()
+        return await replay(recorded_pages(self.store, since=since, tenant=tenant), EmbeddedRego(text), self.policy_data)
+
+    async def explain(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str | bytes | None = None,
+        *,
+        actor: Actor | None = None,
+        session: str | None = None,
+    ) -> "Explanation":
+        """What every gate would say to a call, without making it."""
+        from toolgate.explain import explain
+
+        if self.notices.changed():
+            await self.notices.catch_up(self._keeper.refresh)
+        return await explain(self._pipeline, Call(new_id(), name, arguments, actor or LOCAL, session))
+
+    # -- approvals and grants
+
+    def add_approver(self, approver: Approver) -> None:
+        """Attach somebody who can be asked: a function that is given an ApprovalRequest and gives an Answer, True, False,
+        or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
+        self.consent.add(approver)
+
+    async def approvals(self, *, state: State | None = "waiting", actor: Actor | None = None) -> list[Approval]:
+        """The questions of the actor's tenant, oldest first."""
+        return await self.consent.list((actor or LOCAL).tenant, state)
+
+    async def answer_approval(
+        self, id: str, answer: Answer | bool, *, actor: Actor | None = None, through: str = "python"
+    ) -> Approval:
+        """Approve, edit or reject a call that waits. It runs when it is called again with `approval=id`, or by `resume`."""
+        if isinstance(answer, bool):
+            answer = Answer("approve" if answer else "reject")
+        return await self.consent.answer(id, answer, actor or LOCAL, through)
+
+    async def resume(self, id: str, *, actor: Actor | None = None, door: str = "python") -> Outcome:
+        """Run a call that was approved, as the actor that made it."""
+        if not self._opened:
+            raise NotOpen
+        waiting = await self.consent.show(id, (actor or LOCAL).tenant)
+        asked = waiting.request
+        return await self._invoke(
+            Call(new_id(), asked.tool, None, asked.actor, asked.session, waiting.idempotency_key, id, door=door)
+        )
+
+    async def grant(
+        self,
+        tool: str,
+        terms: GrantTerms,
+        *,
+        actor: Actor | None = None,
+        session: str | None = None,
+        reason: str | None = None,
+        by: Actor | None = None,
+    ) -> Grant:
+        """Agree ahead of time to calls of a tool by an actor; never to destructive ones."""
+        actor = actor or LOCAL
+        entry = self.catalog.resolve(tool, actor.tenant)
+        return await self.consent.make_grant(entry, terms, actor, by or actor, session=session, reason=reason)
+
+    async def grants(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
+        """The grants of the actor's tenant: those that hold now, or all that there were."""
+        return await self.consent.list_grants((actor or LOCAL).tenant, active=active)
+
+    async def revoke_grant(self, id: str, *, actor: Actor | None = None) -> Grant:
+        """Take a grant back: it holds for no call from now on, in any process."""
+        return await self.consent.revoke(id, actor or LOCAL)
+
+    # -- money
+
+    async def set_budget(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
+        """Set a budget, or change the one of the same id."""
+        await self._keeper.change(budgets.set_budget(budget))
+        await self._note("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
+
+    async def remove_budget(self, id: str, *, actor: Actor | None = None) -> bool:
+        """Remove a budget; gives whether there was one."""
+        removed = await self._keeper.change(budgets.remove_budget(id))
+        if removed:
+            await self._note("budget.removed", actor or LOCAL, "", {"budget": id})
+        return removed
+
+    async def budget_status(self, tenant: str | None = None) -> list[BudgetStatus]:
+        """How every budget stands."""
+        return await self.budgets.status(tenant)
+
+    async def costs(self, by: By = "tool", *, since: datetime | None = None, tenant: str | None = None) -> list[CostLine]:
+        """What calls have cost: by tool, user, persona, tenant or day; in the last thirty days if nothing is said."""
+        return await self.budgets.costs(by, since or now() - timedelta(days=30), tenant)
+
+    # -- keys, backups, listeners
+
+    async def unsettled_keys(self, tenant: str | None = None) -> list[KeyRow]:
+        """Idempotency keys whose call began and of which nobody knows how it ended: of a tenant, or of all."""
+        return await self.idempotency.unsettled(tenant)
+
+    async def settle_key(self, key: str, *, happened: bool, output: Any = None, actor: Actor | None = None) -> KeyRow:
+        """Say whether the call with this key had its effect. If it had, callers are given `output`; if not, the key is
+        free again."""
+        actor = actor or LOCAL
+        found = await self.idempotency.settle(actor.tenant, actor.user, key, happened=happened, output=output, by=actor.user)
+        details = {"key": key, "happened": happened, "call": found.holder.call_id}
+        await self._note("idempotency.settled", actor, found.holder.tool, details)
+        return found
+
+    async def undo(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> list[Undone]:
+        """Put back the files that a call changed."""
+        undone = await self.journal.undo(call_id, actor or LOCAL, force)
+        details = {"call": call_id, "force": force, "count": len(undone), "paths": [one.path for one in undone[:100]]}
+        await self._note("call.undone", actor or LOCAL, "", details)
+        return undone
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have something called with the name and the fields of what happens: budget.alert."""
+        self._listeners.append(listener)
+
+    async def flush(self) -> None:
+        """Wait until everything that happened so far is on disk."""
+        await self._keeper.save()
+        await self.store.flush()

@@ -1,0 +1,291 @@
+"""Settings made into stores, engines, steps and one `Invoke`; and what the steps call back when something changes.
+
+`App` is built on it. Everything has one place here where it is made, so that nothing is made twice.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from toolgate.approval.consent import Consent
+from toolgate.approval.tiers import TierRules, plan
+from toolgate.bus.notices import DATA
+from toolgate.bus.open import open_notices
+from toolgate.bus.redis import Redis
+from toolgate.cache import ResultCache
+from toolgate.context import InvokeContext, Providers
+from toolgate.errors import ToolgateError
+from toolgate.execute.breaker import Breakers
+from toolgate.execute.local import LocalRunner
+from toolgate.execute.run import Execution, Runner
+from toolgate.hooks import HookSet
+from toolgate.idempotency import Idempotency
+from toolgate.inputs import Inputs
+from toolgate.invoke import Pipeline
+from toolgate.journal import Journal
+from toolgate.ledger.artifacts import Artifacts
+from toolgate.ledger.audit import Act, Ledger
+from toolgate.model import LOCAL, Actor, Call, Invoke, new_id
+from toolgate.outputs import Outputs
+from toolgate.policy.documents import PolicyData, PolicyError
+from toolgate.policy.guard import Guard
+from toolgate.policy.open import open_engine, policy_text
+from toolgate.policy.shared import SharedDecisions
+from toolgate.quota.budget import Budgets
+from toolgate.quota.concurrency import Concurrency, Running
+from toolgate.quota.rate import Rates
+from toolgate.redact import Redactor
+from toolgate.registry.catalog import Catalog
+from toolgate.registry.compile import Rules
+from toolgate.registry.keeper import Keeper
+from toolgate.secrets import Secrets, open_sources
+from toolgate.settings import Settings
+from toolgate.store.budgets import BudgetRow
+from toolgate.store.catalog import Flags
+from toolgate.store.chain import HeadFile
+from toolgate.store.database import Store
+from toolgate.store.open import open_store
+from toolgate.store.presence import Presence
+
+if TYPE_CHECKING:
+    from toolgate.ledger import telemetry
+
+logger = logging.getLogger("toolgate")
+Listener = Callable[[str, dict[str, Any]], None]
+
+
+class Wired:
+    """All parts of an App, put together and not yet opened."""
+
+    def __init__(self, settings: Settings, *, time_source: Any = time) -> None:
+        self.settings = settings
+        self._monotonic = time_source.monotonic
+        self._opened = False
+        self._flags = Flags()
+        self._policy_watch: asyncio.Task[None] | None = None
+        self._wire()
+
+    def _wire(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
+        self._head_file = HeadFile(head) if head else None
+        self.store: Store = open_store(settings.database, head)
+        self.redis = Redis(settings.redis_url) if settings.redis_url else None
+        self.notices = open_notices(settings.database, self.redis)
+        self.presence = Presence(self.store, limits.lease_seconds)
+        self.tiers = TierRules(
+            sensitive=(*settings.paths.sensitive, *settings.own_files),
+            allowed=settings.paths.allowed,
+            home=None if settings.in_memory else settings.home,
+            allow=settings.commands.allow,
+            deny=settings.commands.deny,
+        )
+        self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan)
+        self.providers = Providers()
+        self.hooks = HookSet()
+        self.guard = Guard(
+            open_engine(settings.policy, settings.opa_url),
+            monotonic=self._monotonic,
+            seconds=settings.policy.permission_seconds,
+            shared=None if self.redis is None else SharedDecisions(self.redis),
+        )
+        self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
+        self.catalog = Catalog(
+            {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
+            settings.enforcement.enforced_tools,
+            lambda actor: self.guard.hidden_from(actor) if self.guard.native else (),
+        )
+        self._keeper = Keeper(
+            self.store, self.catalog, self._rules, self._use, self._announce_change,
+            min(settings.policy.enabled_seconds, settings.policy.schema_seconds),
+        )  # fmt: skip
+        self.local = LocalRunner(limits.threads)
+        self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self._monotonic, self.redis)
+        runners: dict[str, Runner] = {"local": self.local}
+        self.execution = Execution(runners, self.breakers)
+        self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
+        self.ledger = Ledger(self.store)
+        sources = open_sources(
+            None if settings.in_memory else settings.home, file=settings.secrets.file, keyring=settings.secrets.keyring
+        )
+        self.secrets = Secrets(*sources, tools=settings.secrets.tools)
+        self.journal = Journal(self.store, settings.home / "backups", limits.backup_bytes, limits.backup_days)
+        self.providers.everywhere[Journal] = self.journal
+        self.budgets = Budgets(
+            self.store,
+            self.presence,
+            external_api_daily=settings.budgets.external_api_daily,
+            timezone=settings.budgets.timezone,
+            announce=self._tell,
+        )
+        self.consent = Consent(
+            self.store,
+            policy_hash=lambda: self.guard.policy_hash,
+            expire_seconds=settings.approvals.expire_seconds,
+            note=self._note,
+            validate=self._canonical,
+            mask=self._masked,
+        )
+        self.idempotency = Idempotency(self.store, self.presence, keep_days=limits.key_days)
+        self.running = Running()
+        self._listeners: list[Listener] = []
+        pipeline = self._pipeline = Pipeline(
+            running=self.running,
+            notices=self.notices,
+            refresh=self._keeper.refresh,
+            providers=self.providers,
+            hooks=self.hooks,
+            catalog=self.catalog,
+            guard=self.guard,
+            inputs=Inputs(limits.input_bytes),
+            tiers=self.tiers,
+            consent=self.consent,
+            rates=Rates(self._monotonic, settings.rate_limits, self.redis),
+            budgets=self.budgets,
+            concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
+            idempotency=self.idempotency,
+            redactor=self.redactor,
+            cache=ResultCache(self._monotonic, redis=self.redis),
+            secrets=self.secrets,
+            execution=self.execution,
+            outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes),
+            artifacts=self.artifacts,
+            ledger=self.ledger,
+        )
+        self._invoke: Invoke = pipeline.__call__
+        self._observe()
+
+    def _observe(self) -> None:
+        """Metrics and spans, if they are wanted. Off, nothing of them is even imported."""
+        self.metrics: telemetry.CallMetrics | None = None
+        if not (self.settings.metrics or self.settings.tracing):
+            return
+        import toolgate.ledger.telemetry as extra
+
+        if self.settings.metrics:
+            self.metrics = extra.CallMetrics()
+            self.hooks.add(self.metrics)
+        if self.settings.tracing:
+            self.hooks.add(extra.Tracing())
+
+    async def _close(self) -> None:
+        if self._policy_watch is not None:
+            self._policy_watch.cancel()
+        await self._keeper.stop()
+        await self.budgets.close()
+        await self.idempotency.close()
+        await self._pipeline.concurrency.close()
+        await self.presence.leave()
+        await self.notices.close()
+        if self.guard.engine.remote is True:
+            await self.guard.engine.close()
+        if self.redis is not None:
+            await self.redis.close()
+        await self.store.close()
+
+    # -- what changes while it runs
+
+    async def _use(self, found: Flags, limits: list[BudgetRow]) -> None:
+        """Take what the store says now."""
+        self._flags = found
+        self._use_policy_data()
+        self.budgets.use(limits)
+        await self._push_policy()
+
+    def _use_policy_data(self) -> None:
+        found = self._flags
+        self.policy_data = PolicyData(
+            catalog=self.catalog.policy_entry,
+            names=self.catalog.names,
+            tenants=found.tenants,
+            personas=found.personas,
+            can_add_tools=found.can_add_tools,
+            global_deny=found.global_deny,
+            restricted_tenants=found.restricted_tenants,
+            enforced=self.settings.enforcement.enforced_tools,
+            tenant_names=self.catalog.tenant_names,
+            epoch=found.epoch,
+        )
+        self.guard.use(self.policy_data)
+
+    async def _push_policy(self) -> None:
+        """Give an OPA server what it is to decide by. If it does not take it, it denies everything until it does."""
+        engine = self.guard.engine
+        if not (self.settings.policy.push and engine.remote is True):
+            return
+        try:
+            await engine.push(policy_text(self.settings.policy), self.policy_data.whole())
+        except PolicyError as error:
+            logger.error("%s", error)
+        self.guard.forget()
+
+    async def _announce_change(self) -> None:
+        await self.notices.announce(DATA)
+
+    async def reload_policy(self) -> None:
+        """Read the policy's file again. One that is wrong is refused, and the policy in force stays."""
+        if self.guard.engine.remote is False:
+            self.guard.set_engine(open_engine(self.settings.policy, None))
+        await self._push_policy()
+
+    async def _watch_policy(self) -> None:
+        """Take a changed policy file without a restart, and push again what an OPA server did not take."""
+        file, engine = self.settings.policy.file, self.guard.engine
+        known = _stamp(file)
+        while file is not None or self.settings.policy.push:
+            await asyncio.sleep(1)
+            if (found := _stamp(file)) != known:
+                known = found
+                try:
+                    await self.reload_policy()
+                except ToolgateError as error:
+                    logger.error("the changed policy is not used, the one before stays in force: %s", error)
+            elif engine.remote is True and not engine.is_ready:
+                await self._push_policy()
+
+    # -- what the steps ask for
+
+    def _canonical(self, tool: str, tenant: str, arguments: dict[str, Any]) -> bytes:
+        """Arguments that a person edited, as they would run; raises a CallError if they do not fit the tool."""
+        entry = self.catalog.resolve(tool, tenant)
+        ctx = InvokeContext(Call("", tool, arguments), self.providers, self._invoke, 0, 0.0)
+        self._pipeline.inputs.validate(ctx, entry)
+        self._pipeline.inputs.normalize(ctx, entry)
+        if entry.guards is not None:
+            self.tiers.check(entry, ctx.arguments)
+        return ctx.canonical
+
+    async def _masked(self, tool: str, tenant: str, canonical: bytes) -> bytes:
+        """Arguments as records may hold them."""
+        arguments = orjson.loads(canonical)
+        if not self.redactor.ready:
+            await self.redactor.prepare(arguments)
+        return self.redactor.arguments(canonical, arguments, self.catalog.resolve(tool, tenant).public_input, ())
+
+    async def _note(self, action: str, actor: Actor, tool: str, details: dict[str, Any]) -> None:
+        await self.ledger.act(action, actor, tool, details, at=time.time_ns(), id=new_id())
+
+    def _tell(self, event: str, fields: dict[str, Any]) -> None:
+        """Put something that happened on record, and tell who listens."""
+        self.store.append(Act(time.time_ns(), new_id(), event, LOCAL, "", fields))
+        for listener in self._listeners:
+            try:
+                listener(event, fields)
+            except Exception:  # somebody else's code
+                logger.exception("a listener failed on %s", event)
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+    """What changes when a file does; None if there is none, or it can't be looked at."""
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
