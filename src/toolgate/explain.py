@@ -11,9 +11,9 @@ import msgspec
 
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError
-from toolgate.invoke import FREE, Pipeline
+from toolgate.invoke import Pipeline
 from toolgate.model import Actor, Call, Entry, Tier
-from toolgate.quota.money import Estimate, dollars, estimate
+from toolgate.quota.money import FREE, Estimate, dollars, estimate
 from toolgate.registry.catalog import printable
 
 Verdict = Literal["pass", "deny", "ask", "unknown"]

@@ -12,12 +12,10 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, time_ns
-from typing import Any
 
 import orjson
 
@@ -25,26 +23,26 @@ from toolgate.approval.consent import Consent
 from toolgate.approval.tiers import TierRules
 from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
-from toolgate.context import Abort, Control, InvokeContext, Providers, Respond, RetryAfter
-from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
+from toolgate.context import InvokeContext, Providers, Respond
+from toolgate.ending import Ending
+from toolgate.errors import CallError, Denied, Failed, Pending, described
 from toolgate.execute.run import Execution
 from toolgate.hooks import HookSet, Stages, caller_is_cancelled
 from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
 from toolgate.ledger.audit import Ledger
-from toolgate.model import NANO, TIERS, Call, Decision, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.model import TIERS, Call, Decision, Entry, Outcome
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
 from toolgate.quota.budget import Budgets
 from toolgate.quota.concurrency import Concurrency, Running
-from toolgate.quota.money import Estimate, actual, estimate
+from toolgate.quota.money import FREE, estimate
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
-from toolgate.registry.catalog import Catalog, not_found, printable
+from toolgate.registry.catalog import Catalog, not_found
 from toolgate.secrets import Secrets
 
-FREE = Estimate(0, "exact")
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 LONG_TO_MASK = 100_000
 """Bytes of output from which on secrets are looked for off the event loop."""
@@ -77,6 +75,7 @@ class Pipeline:
     outputs: Outputs
     artifacts: Artifacts
     ledger: Ledger
+    ending: Ending
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
@@ -108,7 +107,7 @@ class Pipeline:
             who = "The caller went away" if ctx.went_away else "The tool or a hook cancelled the call"
             ctx.error = Failed("CANCELLED", f"{who} before it ended.")
         except BaseException as error:
-            ctx.error = self._understand(error, ctx)
+            ctx.error = self.ending.understand(error, ctx)
         return await self._settle(ctx, on)
 
     async def _run(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> None:  # noqa: C901 - a straight line
@@ -231,10 +230,12 @@ class Pipeline:
         try:
             if on.on_error and ctx.error is not None and not isinstance(ctx.error, Pending):
                 await on.on_error(ctx)
-            outcome = ctx.outcome = self._outcome(ctx, None if ctx.error is None else await self._told(ctx, ctx.error))
+            outcome = ctx.outcome = self.ending.outcome(
+                ctx, None if ctx.error is None else await self.ending.told(ctx, ctx.error)
+            )
             if on.will_audit:
                 await on.will_audit(ctx)
-            on_disk = self.ledger.end(ctx, outcome, self._hook_errors(ctx) if ctx.hooked else ())
+            on_disk = self.ledger.end(ctx, outcome, self.ending.hook_errors(ctx) if ctx.hooked else ())
             if on_disk is not None:
                 outcome = ctx.outcome = await self._on_disk(ctx, outcome, on_disk)
             if on.did_audit:
@@ -258,7 +259,7 @@ class Pipeline:
         if on.will_finalize_invoke:
             await on.will_finalize_invoke(ctx)
         if ctx.hooked:
-            self._log_hook_errors(ctx)
+            self.ending.log_hook_errors(ctx)
         if ctx.went_away:
             raise asyncio.CancelledError
         return outcome
@@ -407,76 +408,9 @@ class Pipeline:
             ctx.output = masked
             ctx.redacted = True
 
-    async def _told(self, ctx: InvokeContext, error: CallError) -> ErrorInfo:
-        """What the caller and the records are told of an error."""
-        try:
-            return await self.redactor.error(error, ctx.injected)
-        except asyncio.CancelledError:
-            ctx.went_away = True
-            return ErrorInfo(error.code, CODES[error.code].message, error.retryable)
-
     async def _on_disk(self, ctx: InvokeContext, outcome: Outcome, on_disk: Awaitable[Outcome]) -> Outcome:
         try:
             return await on_disk
         except asyncio.CancelledError:  # it is with the writer already, which needs nobody to wait
             ctx.went_away = True
             return outcome
-
-    def _hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
-        """What went wrong in hooks once the call was decided, fit to be recorded."""
-        return tuple({**trouble, "error": self.redactor.text(trouble["error"], ctx.injected)} for trouble in ctx.hook_errors)
-
-    def _log_hook_errors(self, ctx: InvokeContext) -> None:
-        for trouble in self._hook_errors(ctx):
-            logger.warning("hook %(hook)s failed at %(stage)s: %(error)s", trouble)
-
-    def _outcome(self, ctx: InvokeContext, info: ErrorInfo | None) -> Outcome:
-        call, error, entry = ctx.call, ctx.error, ctx.entry
-        duration = (ctx.finished_at - ctx.started_at) * 1000
-        report = ctx.report
-        cost = 0.0
-        if entry is not None and (entry.priced or report is not None):
-            ctx.cost = actual(entry, ctx.estimate or FREE, report, ctx.attempts, error.code if error is not None else None)
-            ctx.owes = ctx.owes or ctx.cost > 0
-            cost = ctx.cost / NANO
-        if report is None:
-            metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
-        else:
-            resources = self.redactor.mask(report.resources_used, frozenset(), ctx.injected)
-            metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
-        if error is None:
-            return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
-        name = entry.name if entry is not None else self.redactor.text(printable(call.tool), ctx.injected)
-        pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
-        return Outcome(call.id, name, error.status, None, info, pending, metrics)
-
-    def _understand(self, error: BaseException, ctx: InvokeContext) -> CallError:
-        """Whatever stopped the call, as the error that its outcome will show."""
-        if isinstance(error, CallError):
-            return error
-        if isinstance(error, Control):
-            return _chosen(error)
-        if isinstance(error, StoreError):
-            return Failed(
-                "UNEXPECTED_ERROR",
-                f"The store can't be used, so the call was not run: {error.message}",
-                suggestion="`toolgate doctor` shows what is wrong with the store.",
-            )
-        trace = "".join(traceback.format_exception(error))
-        logger.error("unexpected error in a call: %s", self.redactor.text(trace, ctx.injected))
-        return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {described(error)}")
-
-
-def _chosen(control: Control) -> CallError:
-    """The error that a hook or a tool chose."""
-    if isinstance(control, Abort):
-        known = control.code in CODES and CODES[control.code].status != "pending"
-        details: dict[str, Any] = {} if control.http_status is None else {"http_status": control.http_status}
-        if not known:
-            details["code"] = control.code
-        return call_error(control.code if known else "PERMISSION_DENIED", said(control.reason), details=details)
-    if isinstance(control, RetryAfter):
-        words = control.reason or "The call can't be served now"
-        wait = control.seconds
-        return Denied("RATE_LIMITED", f"{words}; try again in {wait:g} s.", details={"retry_after": wait})
-    return Failed("UNEXPECTED_ERROR", f"{type(control).__name__} where it has no meaning.")

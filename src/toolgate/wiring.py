@@ -19,6 +19,7 @@ from toolgate.bus.open import open_notices
 from toolgate.bus.redis import Redis
 from toolgate.cache import ResultCache
 from toolgate.context import InvokeContext, Providers
+from toolgate.ending import Ending
 from toolgate.errors import ToolgateError
 from toolgate.execute.breaker import Breakers
 from toolgate.execute.local import LocalRunner
@@ -156,6 +157,7 @@ class Wired:
             outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes),
             artifacts=self.artifacts,
             ledger=self.ledger,
+            ending=Ending(self.redactor),
         )
         self._invoke: Invoke = pipeline.__call__
         self._observe()

@@ -39,6 +39,10 @@ class Estimate:
     expected_ms: int | None = None
 
 
+FREE = Estimate(0, "exact")
+"""What a call is expected to cost that nobody counts."""
+
+
 def dollars(amount: int) -> str:
     """Nano-dollars for people: at least cents, and no zeros after them that say nothing."""
     whole, rest = divmod(abs(amount), NANO)
