@@ -8,7 +8,7 @@ from typing import Any
 from toolgate.context import Abort, Control, InvokeContext, RetryAfter
 from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
 from toolgate.model import NANO, ErrorInfo, Metrics, Outcome, PendingInfo
-from toolgate.quota.money import FREE, actual
+from toolgate.quota.money import UNPRICED, actual
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import printable
 
@@ -52,7 +52,9 @@ class Ending:
         report = ctx.report
         cost = 0.0
         if entry is not None and (entry.priced or report is not None):
-            ctx.cost = actual(entry, ctx.estimate or FREE, report, ctx.attempts, error.code if error is not None else None)
+            ctx.cost = actual(
+                entry, ctx.estimate or UNPRICED, report, ctx.attempts, error.code if error is not None else None
+            )
             ctx.owes = ctx.owes or ctx.cost > 0
             cost = ctx.cost / NANO
         if report is None:

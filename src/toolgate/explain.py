@@ -13,7 +13,7 @@ from toolgate.context import InvokeContext
 from toolgate.errors import CallError
 from toolgate.invoke import Pipeline
 from toolgate.model import Actor, Call, Entry, Tier
-from toolgate.quota.money import FREE, Estimate, dollars, estimate
+from toolgate.quota.money import UNPRICED, Estimate, dollars, estimate
 from toolgate.registry.catalog import printable
 
 Verdict = Literal["pass", "deny", "ask", "unknown"]
@@ -60,18 +60,15 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
         later = ("tier", "credentials", "consent", "budget")
         gates += (Gate(gate, "unknown", "it depends on arguments that are not valid") for gate in later)
     else:
+        if pipeline.guard.reads_arguments:  # asked again, as a call would be, with the arguments as they would run
+            gates.append(await _policy(pipeline, ctx, entry))
         gates += [gate async for gate in _with_arguments(pipeline, ctx, entry)]
     gates += [gate async for gate in _room(pipeline, call, entry)]
     return _conclude(call, entry, gates)
 
 
 async def _policy(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) -> Gate:
-    call, guard = ctx.call, pipeline.guard
-    arguments = pipeline.inputs.glance(call.arguments) if guard.reads_arguments else None
-    decision = await guard.decide(
-        call.actor, "tool.request", entry.name,
-        tier=entry.tier, session=call.session, door=call.door, arguments=arguments,
-    )  # fmt: skip
+    decision = await pipeline.decide(ctx, entry)
     return Gate("policy", "pass" if decision.allow else "deny", decision.reason)
 
 
@@ -90,20 +87,19 @@ def _input(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) -> Gate | None:
 async def _with_arguments(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) -> AsyncIterator[Gate]:
     call = ctx.call
     yield _tier(pipeline, ctx, entry)
-    missing = pipeline.secrets.missing(entry, ctx.arguments, call.actor)
-    lacking = f"missing: {', '.join(missing)}" if missing else "all that it needs are there"
-    yield Gate("credentials", "deny" if missing else "pass", lacking)
+    lacking = [error.message for error in pipeline.secrets.lacking(entry, ctx.arguments, call.actor)]
+    yield Gate("credentials", "deny" if lacking else "pass", " ".join(lacking) or "all that it needs are there")
     if call.idempotency_key is not None:
         used = await pipeline.idempotency.look(call, ctx.canonical)
         yield Gate("idempotency", "pass" if used.allow else "deny", used.reason)
     costs = pipeline.budgets.applies(entry)
-    expected = estimate(entry, ctx.arguments) if costs else FREE
+    expected = estimate(entry, ctx.arguments) if costs else UNPRICED
     yield await _consent(pipeline, ctx, entry, expected)
     looks = await pipeline.budgets.look(call, entry, expected) if costs else []
     for look in looks:
         yield Gate("budget", "pass" if look.passes else "deny", f"{look.budget}: {look.reason}")
     if not looks:
-        free = "the call is free" if not entry.priced else f"no budget counts its {dollars(expected.nano)}"
+        free = f"no budget counts its {dollars(expected.nano)}" if entry.priced else "the tool names no price"
         yield Gate("budget", "pass", free)
 
 

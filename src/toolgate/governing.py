@@ -103,13 +103,17 @@ class Governing(Wired):
         *,
         actor: Actor | None = None,
         session: str | None = None,
+        idempotency_key: str | None = None,
+        door: str = "python",
     ) -> "Explanation":
         """What every gate would say to a call, without making it."""
         from toolgate.explain import explain
 
         if self.notices.changed():
             await self.notices.catch_up(self._keeper.refresh)
-        return await explain(self._pipeline, Call(new_id(), name, arguments, actor or LOCAL, session))
+        return await explain(
+            self._pipeline, Call(new_id(), name, arguments, actor or LOCAL, session, idempotency_key, door=door)
+        )
 
     # -- approvals and grants
 
@@ -121,6 +125,10 @@ class Governing(Wired):
     async def approvals(self, *, state: State | None = "waiting", actor: Actor | None = None) -> list[Approval]:
         """The questions of the actor's tenant, oldest first."""
         return await self.consent.list((actor or LOCAL).tenant, state)
+
+    async def waiting(self) -> dict[str, int]:
+        """How many questions wait for an answer, by tenant: for whoever runs this installation."""
+        return await self.consent.waiting()
 
     async def answer_approval(
         self, id: str, answer: Answer | bool, *, actor: Actor | None = None, through: str = "python"

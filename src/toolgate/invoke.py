@@ -3,7 +3,7 @@
 Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
 can reorder or remove them. A feature is a new step with one line here, not a new branch.
 
-    resolve → context → authorize → flags → parse, validate, normalize → idempotency → consent → quota → place
+    resolve → context → authorize → flags → parse, validate, normalize → tier → idempotency → consent → quota → place
     → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
@@ -37,7 +37,7 @@ from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
 from toolgate.quota.budget import Budgets
 from toolgate.quota.concurrency import Concurrency, Running
-from toolgate.quota.money import FREE, estimate
+from toolgate.quota.money import UNPRICED, estimate
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, not_found
@@ -125,9 +125,10 @@ class Pipeline:
         # may it?
         if on.will_authorize:
             await on.will_authorize(ctx)
-        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self._decide(ctx, entry)
+        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self.decide(ctx, entry)
         if not decision.allow:
             raise await self._refusal(ctx, decision.reason)
+        ctx.decision = (decision.reason,)
         if on.will_check_feature_flags:
             await on.will_check_feature_flags(ctx)
         off = self.catalog.why_off(entry, call.actor.tenant)
@@ -149,7 +150,7 @@ class Pipeline:
             await self._check_arguments(ctx, entry)
 
         # once only?
-        if call.idempotency_key is not None and await self._replay(ctx, entry):
+        if call.idempotency_key is not None and await self._repeat(ctx, entry):
             return
 
         # does a person agree, and is there money and room?
@@ -289,10 +290,10 @@ class Pipeline:
             else:
                 await shared.write(key, ctx.result, entry.cache.ttl)
 
-    async def _decide(self, ctx: InvokeContext, entry: Entry) -> Decision:
+    async def decide(self, ctx: InvokeContext, entry: Entry) -> Decision:
         """What the policy says of this call, where that is not known yet."""
         call = ctx.call
-        arguments = self.inputs.glance(ctx.arguments) if self.guard.reads_arguments else None
+        arguments = self.inputs.glance(ctx.arguments, entry) if self.guard.reads_arguments else None
         return await self.guard.decide(
             call.actor, "tool.request", entry.name,
             tier=entry.tier, session=call.session, door=call.door, arguments=arguments,
@@ -310,13 +311,13 @@ class Pipeline:
     async def _check_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
         """What policy and tier say of the very arguments that will run, whatever hooks made of those that came in."""
         if self.guard.reads_arguments:
-            decision = await self._decide(ctx, entry)
+            decision = await self.decide(ctx, entry)
             if not decision.allow:
                 raise await self._refusal(ctx, decision.reason)
         if entry.guards is not None:
             self.tiers.check(entry, ctx.arguments)
 
-    async def _replay(self, ctx: InvokeContext, entry: Entry) -> bool:
+    async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""
         ctx.has_key = ctx.owes = True
         first = await self.idempotency.claim(ctx.call, entry, ctx.canonical)
@@ -333,7 +334,7 @@ class Pipeline:
         await self._mask_arguments(ctx, entry)
         ctx.asked = ctx.owes = True
         try:
-            edited = await self.consent.obtain(ctx, entry, ctx.estimate or FREE)
+            edited = await self.consent.obtain(ctx, entry, ctx.estimate or UNPRICED)
         except Pending:
             ctx.asked = False
             raise
@@ -354,7 +355,7 @@ class Pipeline:
         call = ctx.call
         if self.notices.changed():
             await self.notices.catch_up(self.refresh)
-        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self._decide(ctx, entry)
+        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self.decide(ctx, entry)
         if not decision.allow:
             raise await self._refusal(ctx, decision.reason)
         off = self.catalog.why_off(entry, call.actor.tenant)
@@ -379,7 +380,7 @@ class Pipeline:
         call, entry, outcome = ctx.call, ctx.entry, ctx.outcome
         ran = ctx.attempts > 0 and not (ctx.attempts == 1 and ctx.error is not None and ctx.error.code == "CIRCUIT_OPEN")
         if (ctx.reserved or ctx.cost) and entry is not None:
-            await self._try(ctx, self.budgets.settle(call, entry, ctx.estimate or FREE, ctx.cost))
+            await self._try(ctx, self.budgets.settle(call, entry, ctx.estimate or UNPRICED, ctx.cost))
         if ctx.has_key and outcome is not None:
             await self._try(ctx, self.idempotency.complete(call, outcome, ran))
         if ctx.asked and not ran and (outcome is None or not outcome.ok):

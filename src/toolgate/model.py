@@ -41,6 +41,10 @@ MOST_DOLLARS = Decimal(10**9)
 """What one call may be said to cost: the sum of a few still fits into 64 bits."""
 EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
 """For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
+MASK = "[REDACTED]"
+"""What stands for a secret wherever one was."""
+NO_SUCH_TOOL = "no such tool"
+"""What the log says of a name that nothing has, and of no other."""
 DESTRUCTIVE = ("delete", "remove", "drop", "truncate")
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.model import ErrorInfo
+from toolgate.model import MASK, ErrorInfo
 
-MASK = "[REDACTED]"
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
 LONGEST_ERROR = 10_000

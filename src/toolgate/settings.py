@@ -61,7 +61,7 @@ class Limits(Section):
     """The whole output, as JSON. What is cut is kept as an artifact."""
     artifact_bytes: int = Field(default=64_000_000, ge=1024)
     """An output larger than this is not kept, only cut."""
-    artifact_days: float = Field(default=7, gt=0)
+    artifact_days: float = Field(default=7, gt=0, le=36_500)
     """How long an artifact can be fetched."""
     tenant_concurrency: int | None = Field(default=None, ge=1)
     """Calls of one tenant that may run at once; None is without limit."""
@@ -69,11 +69,11 @@ class Limits(Section):
     """Synchronous tools that may run at once."""
     lease_seconds: float = Field(default=30, gt=0, le=3600)
     """A process that has given no sign of life for this long counts as dead: what it had reserved or begun is settled."""
-    key_days: float = Field(default=30, gt=0)
+    key_days: float = Field(default=30, gt=0, le=36_500)
     """How long an idempotency key is remembered."""
     backup_bytes: int = Field(default=100_000_000, ge=0)
     """A file larger than this is not changed by a tool, because it can't be backed up first."""
-    backup_days: float = Field(default=30, gt=0)
+    backup_days: float = Field(default=30, gt=0, le=36_500)
     """How long a change can be undone."""
 
 

@@ -157,7 +157,7 @@ async def test_it_does_not_run_after_its_time(state: str) -> None:
         assert (await app.consent.show(id, "acme")).state == "expired"
         assert [gone.request.id for gone in await app.consent.list("acme", "expired")] == [id]
         assert await app.consent.list("acme", "waiting") == await app.consent.list("acme", "approved") == []
-        with pytest.raises(ApprovalError, match="no longer waits for an answer: it is expired"):
+        with pytest.raises(ApprovalError, match="no longer waits for an answer: it expired"):
             await app.consent.answer(id, Answer("approve"), BOSS, "cli")
         assert work.ran == []
 
@@ -194,7 +194,7 @@ async def test_a_rejected_call_is_told_why_and_stays_rejected() -> None:
         for _ in range(2):
             outcome = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
             refused(outcome, "USER_CANCELLED", "rejected by boss", "not on a Friday")
-        with pytest.raises(ApprovalError, match="it is rejected by boss"):
+        with pytest.raises(ApprovalError, match="it was rejected by boss"):
             await app.consent.answer(id, Answer("approve"), BOSS, "console")
         assert work.ran == []
 

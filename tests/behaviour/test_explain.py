@@ -165,3 +165,47 @@ def test_the_command_says_it_and_ends_as_the_call_would(terminal: Terminal) -> N
     wrong = terminal.run("explain", "calculator")
     assert wrong.code == 1
     assert "expression" in wrong.out
+
+
+# -- explain says what the call would be told
+
+
+POLICY = """package soma.policy
+import rego.v1
+default allow := false
+allow if {
+    input.context.door == "cli"
+    not input.context.arguments.times == 1
+}
+allow if {
+    input.context.door == "mcp"
+    input.context.arguments.times == 1
+}
+"""
+
+
+@tool(tier="read_only")
+async def ping(to: str, times: int = 1) -> str:
+    """Ping somebody."""
+    return to * times
+
+
+async def test_the_policy_is_asked_as_the_call_would_be(tmp_path: Path) -> None:
+    file = tmp_path / "door.rego"
+    file.write_text(POLICY)
+    async with memory_app(policy={"file": file}) as opened:
+        opened.register(ping)
+        for door in ("python", "cli", "mcp"):
+            for arguments in ({"to": "x"}, {"to": "x", "times": 2}):
+                found = await opened.explain("ping", arguments, actor=ACME, door=door)
+                outcome = await opened.invoke("ping", arguments, actor=ACME, door=door)
+                expected = door == ("cli" if "times" in arguments else "mcp")
+                assert (found.verdict == "run", outcome.ok) == (expected, expected)
+
+
+async def test_what_keeps_a_secret_from_a_tool_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_BANK", "open sesame, please")
+    async with memory_app(secrets={"tools": {"BANK": ["another"]}}) as opened:
+        opened.register(pay)
+        found = await opened.explain("pay", {"amount": 3}, actor=ACME)
+        assert "may not be put into pay" in reason(found, "credentials")

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from tests.document_d import DATA, policy_data
-from toolgate import Actor, App, redact, tool
+from toolgate import Actor, App, tool
 from toolgate.policy.rego import EmbeddedRego, default_policy
-from toolgate.policy.replay import MASK, Group, Replay, replay
+from toolgate.policy.replay import Group, Replay, replay
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("POL-6")
@@ -103,10 +103,6 @@ async def test_the_candidate_decides_nothing_but_the_replay(app: App) -> None:
     await app.replay_policy(HEAD)
     assert (await app.invoke("look", actor=ANN)).ok
     assert (await app.verify_audit()).ok
-
-
-def test_the_mask_is_the_one_that_records_have() -> None:
-    assert MASK == redact.MASK
 
 
 # -- rows that are odd

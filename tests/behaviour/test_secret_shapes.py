@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import tool
-from toolgate.redact import MASK, Redactor
+from toolgate.model import MASK
+from toolgate.redact import Redactor
 from toolgate.secrets.shapes import shapes
 from toolgate.testing import memory_app
 

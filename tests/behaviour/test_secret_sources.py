@@ -18,8 +18,7 @@ from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
 
 from toolgate import Actor, App, Auth, InvokeContext, tool
 from toolgate.errors import Denied, StoreError
-from toolgate.model import Entry
-from toolgate.redact import MASK
+from toolgate.model import MASK, Entry
 from toolgate.registry.compile import entry_of
 from toolgate.secrets import Secrets, from_environment, open_sources
 from toolgate.secrets.file import KEY_VARIABLE, EncryptedFile
@@ -304,7 +303,7 @@ def test_a_secret_that_is_for_some_tools_goes_into_no_other() -> None:
         with pytest.raises(Denied) as caught:
             secrets.check_present(entry(post), b"secret:", arguments, ANN)
         assert caught.value.code == "PERMISSION_DENIED"
-        assert secrets.missing(entry(post), arguments, ANN) == [spelled.strip()]
+        assert [error.code for error in secrets.lacking(entry(post), arguments, ANN)] == ["PERMISSION_DENIED"]
     with pytest.raises(Denied) as caught:
         secrets.check_present(entry(charge), b"{}", {}, ANN)
     assert caught.value.code == "PERMISSION_DENIED"
@@ -328,8 +327,9 @@ def test_what_is_missing_is_named_with_where_to_get_it() -> None:
     assert "https://stripe.example/keys" in (caught.value.suggestion or "")
     assert "toolgate secrets set STRIPE" in (caught.value.suggestion or "")
     arguments = {"note": "{{secret:B}} {{secret:A}} {{secret:B}}"}
-    assert secrets.missing(entry(pay), arguments, ANN) == ["B", "A", "STRIPE"]
-    assert secrets.missing(entry(post), {"value": "none"}, ANN) == []
+    lacking = [error.details for error in secrets.lacking(entry(pay), arguments, ANN)]
+    assert [details["missing"] for details in lacking if details] == ["B", "A", "STRIPE"]
+    assert secrets.lacking(entry(post), {"value": "none"}, ANN) == []
 
 
 def test_a_call_that_needs_no_secret_asks_no_source() -> None:

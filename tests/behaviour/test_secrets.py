@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from toolgate import Actor, App, CacheRule, InvokeContext, ToolError, tool
-from toolgate.redact import MASK
+from toolgate.model import MASK
 from toolgate.store.log import latest
 from toolgate.testing import memory_app
 

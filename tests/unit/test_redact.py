@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate.errors import Failed
-from toolgate.redact import MASK, Redactor
+from toolgate.model import MASK
+from toolgate.redact import Redactor
 
 PLAIN = Redactor(scan=False)
 SCANNING = Redactor(scan=True)

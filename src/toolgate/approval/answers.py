@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from toolgate.approval.edits import MASK, typed_secret, unknowable
+from toolgate.approval.edits import typed_secret, unknowable
 from toolgate.approval.grants import Grants, Note, draft
 from toolgate.approval.kept import ASK_ANEW, approval_of, asked_by, canonical, hash_of, state_of
 from toolgate.approval.request import Answer, Approval, ApprovalError, State, visible, words
 from toolgate.errors import CallError
-from toolgate.model import Actor
+from toolgate.model import MASK, Actor
 from toolgate.store import approvals
 from toolgate.store.approvals import Answered, ApprovalRow, GrantRow
 from toolgate.store.database import Store
@@ -53,8 +53,10 @@ class Answers:
         row = await self.find(id, by.tenant)
         state = state_of(row, self._clock())
         if state != "waiting":
-            whom = f" by {row.answered_by}" if row.answered_by and state != "expired" else ""
-            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: it is {state}{whom}.")
+            became = f"{'rejected' if state == 'rejected' else 'approved'} by {row.answered_by}"
+            used = f", and used by call {row.used_by}" if state == "used" else ""
+            what = "it expired" if state == "expired" else f"it was {became}{used}"
+            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.")
         if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
             raise ApprovalError(f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW)
         said = await self.record(row, answer, words(answer.by) or by.user, words(answer.through) or through, by)

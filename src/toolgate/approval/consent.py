@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.approval.answers import Answers, Mask, Validate, is_id
 from toolgate.approval.asking import ask, name_of
-from toolgate.approval.edits import MASK, is_faithful, restore
+from toolgate.approval.edits import is_faithful, restore
 from toolgate.approval.grants import Grants, Note
 from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
 from toolgate.approval.request import (
@@ -32,7 +32,7 @@ from toolgate.approval.request import (
 )
 from toolgate.context import InvokeContext
 from toolgate.errors import Denied, Failed
-from toolgate.model import Actor, Call, Entry
+from toolgate.model import MASK, Actor, Call, Entry
 from toolgate.store import approvals
 from toolgate.store.approvals import SLACK, ApprovalRow, GrantRow
 from toolgate.store.database import Store, now
@@ -338,6 +338,10 @@ class Consent:
     async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
         """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
         return await self._answers.answer(id, answer, by, through)
+
+    async def waiting(self) -> dict[str, int]:
+        """How many questions wait for an answer, by tenant."""
+        return await self._store.read(approvals.waiting(self._clock()))
 
     async def list(self, tenant: str, state: State | None = "waiting") -> list[Approval]:
         """The questions of a tenant, oldest first: those in one state, or all."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-MASK = "[REDACTED]"
-"""What masked values are shown as (`redact.MASK`)."""
+from toolgate.model import MASK
+
 _REFERENCE = re.compile(r"\{\{\s{0,8}secret:[^{}]{1,200}\}\}\Z")
 
 

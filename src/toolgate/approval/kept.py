@@ -8,7 +8,7 @@ import orjson
 
 from toolgate.approval.request import Approval, ApprovalRequest, State
 from toolgate.errors import Denied, Pending
-from toolgate.model import NANO, Actor, Tier
+from toolgate.model import LOCAL, NANO, Actor, Tier
 from toolgate.store.approvals import ApprovalRow
 
 ASK_ANEW = "Call again without `approval` to ask anew."
@@ -77,9 +77,10 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     elif row.state != "waiting":
         advice = f"Nothing was run: what was approved is used up by another call. {ASK_ANEW}"
     else:
+        whose = "" if row.tenant_id == LOCAL.tenant else f" --tenant {row.tenant_id}"
         advice = (
-            f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}: `toolgate approvals approve {row.id}`. "
-            "Then call again with that approval."
+            f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}: "
+            f"`toolgate approvals approve {row.id}{whose}`. Then call again with that approval."
         )
     return Pending(
         "APPROVAL_REQUIRED",

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import ToolgateError
-from toolgate.model import NANO, Actor, Tier
+from toolgate.model import EXACT, MOST_DOLLARS, NANO, Actor, Tier
 
 Verdict = Literal["approve", "reject", "edit"]
 GrantScope = Literal["session", "user", "persona", "tenant"]
@@ -24,7 +24,8 @@ State = Literal["waiting", "approved", "rejected", "used", "expired"]
 
 LONGEST_GRANT = 366 * 86_400
 """Seconds. A grant without an end would be a setting that nobody sees."""
-MOST_NANO = 2**62
+SMALLEST_CAP = Decimal("1e-9")
+"""Dollars. Money is counted in nano-dollars, and what is less can't be told from nothing."""
 LONGEST_REASON = 1_000
 MOST_SHOWN = 8_000
 """Characters of arguments in the text for a person; that more were left out is said loudly."""
@@ -53,13 +54,17 @@ class GrantTerms(msgspec.Struct, frozen=True):
         if self.cap_usd is not None:
             if not isinstance(self.cap_usd, Decimal) or not self.cap_usd.is_finite() or self.cap_usd < 0:
                 raise ApprovalError(f"A grant's sum must be a Decimal of 0 or more dollars, not {self.cap_usd!r:.40}.")
-            if self.cap_usd * NANO > MOST_NANO:
-                raise ApprovalError("A grant's sum is too large.")
+            if self.cap_usd > MOST_DOLLARS:
+                raise ApprovalError(f"A grant's sum is too large: at most ${MOST_DOLLARS:,}.")
+            if 0 < self.cap_usd < SMALLEST_CAP:
+                raise ApprovalError("A grant's sum is too small: at least a nano-dollar, $0.000000001.")
 
     @property
     def cap(self) -> int | None:
         """The sum in nano-dollars, rounded down: never more than was agreed to."""
-        return None if self.cap_usd is None else int((self.cap_usd * NANO).to_integral_value(ROUND_FLOOR))
+        return (
+            None if self.cap_usd is None else int(EXACT.multiply(self.cap_usd, Decimal(NANO)).to_integral_value(ROUND_FLOOR))
+        )
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -131,17 +136,17 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Tier      {tier}",
                 f"  Why       {visible(self.reason)}",
                 f"  Who       {visible(who)}{session}, through {visible(self.door)}",
-                f"  Expires   {self.expires_at:%Y-%m-%d %H:%M:%S %Z}",
+                f"  Expires   {self.expires_at.astimezone():%Y-%m-%d %H:%M %Z}",
                 f"  Approval  {self.id}",
             )
         )
 
     def _cost(self) -> str:
-        if not self.estimate_usd:
-            return "free"
-        amount = f"{self.estimate_usd:.9f}".rstrip("0")
-        whole, _, cents = amount.partition(".")
-        return f"about ${whole}.{cents:<02} (confidence: {visible(self.confidence)})"
+        if self.confidence == "unknown" and not self.estimate_usd:
+            return "not known: the tool names no price"
+        whole, _, decimals = f"{self.estimate_usd:,.9f}".partition(".")
+        amount = f"${whole}.{decimals.rstrip('0'):0<2}"
+        return amount if self.confidence == "exact" else f"about {amount} ({visible(self.confidence)})"
 
 
 class Approval(msgspec.Struct, frozen=True):

@@ -1,27 +1,42 @@
 """`toolgate approvals`: what waits for a person's yes, and how it is given."""
 
 import asyncio
-from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+import shlex
+from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
 
 from toolgate.app import App
-from toolgate.approval.request import Answer, Approval, GrantTerms, State, visible
+from toolgate.approval.request import Answer, Approval, ApprovalError, GrantTerms, State, visible
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, show_outcome
-from toolgate.cli.opening import AsJson, NotFound, Tenant, Usage, User, actor_of, diverted, opened, readable
+from toolgate.cli.columns import pieces
+from toolgate.cli.opening import (
+    AsJson,
+    NotFound,
+    Tenant,
+    Usage,
+    User,
+    actor_of,
+    diverted,
+    naming,
+    opened,
+    readable,
+    sentence,
+)  # fmt: skip
 from toolgate.cli.prompt import SESSION_SECONDS
 from toolgate.cli.screen import clean, emit, note, pretty, say
-from toolgate.model import Actor, Outcome
+from toolgate.cli.times import seconds_of, shown
+from toolgate.model import MASK, Actor, Outcome
+from toolgate.quota.money import parse_dollars
 from toolgate.store import approvals as kept
 
 STYLES: dict[State, str] = {
     "waiting": "yellow", "approved": "green", "used": "green", "rejected": "red", "expired": "dim",
 }  # fmt: skip
-UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 SHORT = 60
 """Characters of arguments that a list shows."""
 
@@ -31,7 +46,9 @@ ApprovalId = Annotated[
     str, typer.Argument(metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False)
 ]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; the caller is told.")]
-For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long a grant holds: 90s, 30m, 1h, 2d.")]
+For = Annotated[
+    str | None, typer.Option("--for", metavar="TIME", help="Make a grant too, that holds so long: 90s, 30m, 1h, 2d.")
+]
 Cap = Annotated[str | None, typer.Option("--cap", metavar="USD", help="Dollars that may be spent under the grant.")]
 
 
@@ -61,7 +78,7 @@ def list_approvals(
     if not found:
         note((f"Nothing of tenant {whose.tenant} is {state}." if state != "all" else "There are no approvals.", "dim"))
     elif state == "waiting":
-        note(("toolgate approvals show|approve|reject ID", "dim"))
+        note((f"toolgate approvals show|approve|reject ID{naming(whose)}", "dim"))
     return 0
 
 
@@ -72,7 +89,7 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Tenant = 
 
     async def gather() -> Approval:
         async with opened(ctx) as app:
-            return await app.consent.show(await whole_id(app, "approvals", whose.tenant, approval_id), whose.tenant)
+            return await app.consent.show(await whole_id(app, "approvals", whose, approval_id), whose.tenant)
 
     approval = asyncio.run(gather())
     if as_json:
@@ -81,7 +98,7 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Tenant = 
     say(approval.request.text(most=10_000_000), lines=True)
     say("  State     ", (approval.state, STYLES[approval.state]))
     if approval.answered_by:
-        say(f"  Answered  by {approval.answered_by} through {approval.answered_through}, {_when(approval.answered_at)}")
+        say(f"  Answered  by {approval.answered_by} through {approval.answered_through}{_at(approval.answered_at)}")
     if approval.answer_reason:
         say(f"  Reason    {approval.answer_reason}")
     if approval.edited is not None:
@@ -89,7 +106,7 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Tenant = 
         for line in pretty(approval.edited).split("\n"):
             say(f"  │ {visible(line)}")
     if approval.used_by:
-        say(f"  Used      by call {approval.used_by}, {_when(approval.used_at)}")
+        say(f"  Used      by call {approval.used_by}{_at(approval.used_at)}")
     return 0
 
 
@@ -118,10 +135,10 @@ def approve(
     terms = None
     if session_grant or lasting is not None:
         seconds = SESSION_SECONDS if lasting is None else seconds_of(lasting)
-        terms = GrantTerms("session" if session_grant else "user", seconds, dollars(cap))
+        terms = GrantTerms("session" if session_grant else "user", seconds, cap_of(cap))
     elif cap is not None:
         raise Usage("--cap is for grants: say --for or --session-grant too.")
-    edited = None if edit is None else read_object(edit)
+    edited = None if edit is None else read_object(edit, "--edit")
     answer = Answer("approve" if edited is None else "edit", reason, edited, terms)
     by = actor_of(tenant, None, user)
 
@@ -130,6 +147,7 @@ def approve(
             given = await _give(app, approval_id, answer, by)
             if not run:
                 return given, None
+            _must_hold_arguments(given)
             with diverted():
                 return given, await app.resume(given.request.id, actor=by, door="cli")
 
@@ -174,43 +192,51 @@ def reject(
 
 
 async def _give(app: App, beginning: str, answer: Answer, by: Actor) -> Approval:
-    return await app.consent.answer(await whole_id(app, "approvals", by.tenant, beginning), answer, by, "cli")
+    return await app.consent.answer(await whole_id(app, "approvals", by, beginning), answer, by, "cli")
+
+
+def _must_hold_arguments(approval: Approval) -> None:
+    """Raise if only the caller knows what is to run: secrets in the arguments were masked."""
+    request = approval.request
+    if request.complete or (approval.edited is not None and MASK not in msgspec.json.encode(approval.edited).decode()):
+        return
+    actor = request.actor
+    persona = "" if actor.persona is None else f" --persona {shlex.quote(actor.persona)}"
+    scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in actor.scopes)
+    options = f"--approval {request.id}{naming(actor, user=True)}{persona}{scopes}"
+    raise ApprovalError(
+        f"{request.tool} is approved now, but can't be run from here: secrets in its arguments were masked.",
+        suggestion=f"Call it again with the same arguments: `toolgate call {request.tool} KEY=VALUE … {options}`.",
+    )
 
 
 # -- what approvals and grants share
 
 
-async def whole_id(app: App, table: Literal["approvals", "grants"], tenant: str, beginning: str) -> str:
+async def whole_id(app: App, table: Literal["approvals", "grants"], whose: Actor, beginning: str) -> str:
     """The id that begins so. Where none does, or several do, that is what the command says."""
     found: list[str] = []
     if beginning.isascii() and beginning.isprintable() and beginning:
-        found = await app.store.read(kept.ids(table, tenant, beginning))
+        found = await app.store.read(kept.ids(table, whose.tenant, beginning))
     if beginning in found:
         return beginning
     if len(found) != 1:
-        which = f"There is no {table[:-1]} {clean(beginning)[:64]} of tenant {tenant}"
+        which = f"There is no {table[:-1]} {clean(beginning)[:64]} of tenant {whose.tenant}"
         raise NotFound(
-            f"More than one {table[:-1]} of tenant {tenant} begins with {beginning}." if found else f"{which}.",
-            suggestion=f"`toolgate {table} list` shows them.",
+            f"More than one {table[:-1]} of tenant {whose.tenant} begins with {beginning}." if found else f"{which}.",
+            suggestion=f"`toolgate {table} list{naming(whose)}` shows them.",
         )
     return found[0]
 
 
-def seconds_of(text: str) -> float:
-    """A time such as 90s, 30m, 1h or 2d."""
-    number, unit = text[:-1], UNITS.get(text[-1:].lower())
-    if unit is None or not (number.isascii() and number.isdigit()) or not int(number[:9]) > 0 or len(number) > 9:
-        raise Usage(f"--for must be a time such as 90s, 30m, 1h or 2d, not {text!r:.40}.")
-    return int(number) * unit
-
-
-def dollars(text: str | None) -> Decimal | None:
+def cap_of(text: str | None) -> Decimal | None:
+    """The dollars of `--cap`."""
     if text is None:
         return None
     try:
-        return Decimal(text.removeprefix("$"))
-    except InvalidOperation:
-        raise Usage(f"--cap must be an amount of dollars such as 2.50, not {text!r:.40}.") from None
+        return Decimal(parse_dollars(text)).scaleb(-9)
+    except ValueError as error:
+        raise Usage(f"--cap: {sentence(error)}") from None
 
 
 def to_dict(approval: Approval) -> dict[str, Any]:
@@ -223,14 +249,14 @@ def _say_line(approval: Approval) -> None:
     request = approval.request
     who = "/".join(part for part in (request.actor.tenant, request.actor.persona, request.actor.user) if part)
     given = visible(msgspec.json.encode(request.arguments).decode())
-    shown = given if len(given) <= SHORT else f"{given[:SHORT]}…"
-    say(
-        f"{request.id}  ",
+    pieces(
+        request.id,
         (f"{approval.state:<8}", STYLES[approval.state]),
-        f"  {request.tool}  {shown}  ",
-        (f"{who}, until {_when(request.expires_at)}", "dim"),
+        request.tool,
+        given if len(given) <= SHORT else f"{given[:SHORT]}…",
+        (f"{who}, until {shown(request.expires_at)}", "dim"),
     )
 
 
-def _when(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _at(moment: datetime | None) -> str:
+    return "" if moment is None else f", {shown(moment)}"

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.cli.opening import Usage
+from toolgate.app import App
+from toolgate.cli.opening import Usage, entry_named
+from toolgate.model import Actor
 
 MOST_BYTES = 64 * 1024 * 1024
 """What is read of a file or of stdin. How much a call may have is the pipeline's business, and less."""
@@ -40,19 +42,19 @@ def split(word: str) -> Given:
     return Given(key, text, forced)
 
 
-def read_object(source: str) -> dict[str, Any]:
-    """The object that `--args` names: JSON, `@file`, or `-` for stdin."""
-    text = _content(source)
+def read_object(source: str, option: str = "--args") -> dict[str, Any]:
+    """The object that an option names: JSON, `@file`, or `-` for stdin."""
+    text = _content(source, option)
     try:
         read = orjson.loads(text.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
-        raise Usage(f"--args is not JSON: {error}.") from None
+        raise Usage(f"{option} is not JSON: {error}.") from None
     if not isinstance(read, dict):
-        raise Usage(f"--args must be a JSON object, not {_kind(read)}.", suggestion="""Write it as '{"key": "value"}'.""")
+        raise Usage(f"{option} must be a JSON object, not {_kind(read)}.", suggestion="""Write it as '{"key": "value"}'.""")
     return read
 
 
-def _content(source: str) -> bytes:
+def _content(source: str, option: str) -> bytes:
     try:
         if source == "-":
             text = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
@@ -62,10 +64,16 @@ def _content(source: str) -> bytes:
         else:
             text = source.encode("utf-8", "surrogatepass")
     except OSError as error:
-        raise Usage(f"--args can't be read: {error.strerror or error}: {source[1:] or 'stdin'}.") from None
+        raise Usage(f"{option} can't be read: {error.strerror or error}: {source[1:] or 'stdin'}.") from None
     if len(text) > MOST_BYTES:
-        raise Usage(f"--args has more than {MOST_BYTES:,} bytes.")
+        raise Usage(f"{option} has more than {MOST_BYTES:,} bytes.")
     return text
+
+
+def schema_of(app: App, tool: str, actor: Actor) -> Mapping[str, Any]:
+    """What a tool says of its arguments; nothing if there is no such tool, which the pipeline will say."""
+    entry = entry_named(app, tool, actor)
+    return {} if entry is None else entry.tool.input_schema
 
 
 def merge(whole: Mapping[str, Any], words: Iterable[Given], schema: Mapping[str, Any]) -> dict[str, Any]:

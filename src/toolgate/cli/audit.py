@@ -15,6 +15,7 @@ from toolgate.app import App
 from toolgate.cli.opening import AsJson, NotFound, Usage, opened, readable
 from toolgate.cli.records import CSV_HEADER, STYLES, Shown
 from toolgate.cli.screen import Unwritable, emit, note, say, show, write
+from toolgate.cli.times import shown
 from toolgate.store import log
 from toolgate.store.chain import Verdict
 
@@ -104,7 +105,7 @@ def show_call(
         say(
             (f"{record.kind} ", "bold"),
             (record.status, STYLES.get(record.status, "")),
-            f"  {record.tool or '-'}  {record.moment.astimezone().isoformat(sep=' ', timespec='milliseconds')}",
+            f"  {record.tool or '-'}  {shown(record.moment, seconds=True)}",
         )
         say((f"row {record.seq}, call {record.call_id}, tenant {record.tenant}, hash {record.hash}", "dim"))
         show(record.content)

@@ -1,7 +1,6 @@
 """`toolgate budgets`: how much may be spent, by whom and on what, and how much of it is left."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -10,16 +9,21 @@ import typer
 
 from toolgate.app import App
 from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, Usage, opened, readable
+from toolgate.cli.opening import AsJson, Usage, opened, readable, sentence
 from toolgate.cli.screen import emit, note, say
+from toolgate.cli.times import iso, shown
 from toolgate.model import NANO
 from toolgate.quota.accounts import EACH, described, new_budget, scope_of, zone
 from toolgate.quota.money import dollars, parse_dollars
 from toolgate.quota.standing import BudgetStatus
-from toolgate.store.budgets import BudgetRow
+from toolgate.store import budgets as table
+from toolgate.store.budgets import BudgetRow, Period
+from toolgate.store.database import now
 
 NONE = "none"
 ALMOST = 0.8
+LAST_YEAR = 9000
+"""Beyond it a day can be outside of what a clock can show in another zone."""
 
 group = typer.Typer(help="How much may be spent, by whom and on what.", no_args_is_help=True)
 
@@ -57,13 +61,12 @@ def _cells(one: BudgetStatus) -> list[str]:
     who = ", ".join(_named(field, scope[field]) for field in ("tenant", "persona", "user") if scope[field] is not None)
     tool = scope["tool"] or ("all" if budget.tier is None else f"tier {budget.tier}")
     resets = one.resets_at.astimezone(zone(budget.timezone))
-    ends = f" (until {budget.until.astimezone(zone(budget.timezone)):%Y-%m-%d %H:%M})" if budget.until is not None else ""
     return [
         who or "everybody",
         "each tool" if tool == EACH else tool,
         budget.period,
         *(dollars(amount) for amount in (budget.cap, one.spent, one.reserved, one.left)),
-        f"{resets:%Y-%m-%d %H:%M} {budget.timezone}{ends}",
+        f"{resets:%Y-%m-%d %H:%M} {budget.timezone}{_end(budget)}",
     ]
 
 
@@ -86,7 +89,12 @@ def set_budgets(
     ] = None,
     persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Of this persona; * is each.")] = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="Of this user of the tenant (without one, default); * is each.")
+        str | None,
+        typer.Option(
+            "--user",
+            metavar="U",
+            help="Of this user of the tenant (without one, default); * alone is each user of every tenant.",
+        ),
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="On this tool; * is each.")] = None,
     daily: Annotated[
@@ -96,31 +104,39 @@ def set_budgets(
         str | None, typer.Option("--monthly", metavar="M", help="Dollars a month; `none` removes the budget.")
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option("--timezone", metavar="TZ", help="Where days begin; without it, as the settings say.")
+        str | None,
+        typer.Option("--timezone", metavar="TZ", help="Where days begin; without it as before, or as the settings say."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31.")
+        str | None,
+        typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31; `none`: it has no end."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Set a budget, change it, or remove it. Without a scope it is for everything that is spent."""
+    """Set a budget, change it, or remove it. Without a scope it is for everything that is spent. What is not named of a
+    budget that is there stays as it is."""
     for option, value in (("--tenant", tenant), ("--persona", persona), ("--user", user), ("--tool", tool)):
         readable(option, value)
     if daily is None and monthly is None:
         raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
 
+    caps = [
+        (period, _cap(option, text))
+        for period, option, text in (("day", "--daily", daily), ("month", "--monthly", monthly))
+        if text is not None
+    ]
+
     async def change() -> list[Done]:
         async with opened(ctx) as app:
-            place = timezone or app.settings.budgets.timezone
-            make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool, timezone=place)
+            before = {budget.id: budget for budget in await app.store.read(table.list_budgets())}
+            make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
             wanted = [
-                _wanted(partial(make, period), option, text, until, place)
-                for period, option, text in (("day", "--daily", daily), ("month", "--monthly", monthly))
-                if text is not None
+                _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
             ]  # all of them make sense, or nothing is changed
-            if tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
+            set_anew = any(cap is not None for _, cap in caps)
+            if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
                 note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
-            return [await _apply(app, budget, removed) for budget, removed in wanted]
+            return [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
 
     done = asyncio.run(change())
     if as_json:
@@ -146,44 +162,75 @@ class Done(NamedTuple):
             "period": budget.period,
             "limit_usd": None if self.removed else budget.cap / NANO,
             "timezone": budget.timezone,
-            "until": None if budget.until is None else budget.until.isoformat(),
+            "until": None if budget.until is None else iso(budget.until),
             "changed": self.changed,
         }
 
     def tell(self) -> None:
         words = described(self.budget, scope_of(self.budget))
         if not self.removed:
-            say(("✓ Set ", "green"), f"{words}: {dollars(self.budget.cap)}")
+            days = f"days of {self.budget.timezone}{_end(self.budget)}"
+            say(("✓ Set ", "green"), f"{words}: {dollars(self.budget.cap)}, {days}")
         elif self.changed:
             say(("✗ Removed ", "red"), words)
         else:
             say(f"There was none: {words}")
 
 
-def _wanted(
-    make: Callable[..., BudgetRow], option: str, text: str, until: str | None, timezone: str
-) -> tuple[BudgetRow, bool]:
-    """The budget that an option names, and whether it is to be removed."""
-    removed = text.strip().lower() == NONE
+def _cap(option: str, text: str) -> int | None:
+    """Nano-dollars; None if the budget is to be removed."""
     try:
-        cap = 0 if removed else parse_dollars(text)
+        return None if text.strip().lower() == NONE else parse_dollars(text)
     except ValueError as error:
         raise Usage(f"{option}: {error}.") from None
+
+
+def _wanted(
+    make: "partial[BudgetRow]",
+    period: Period,
+    cap: int | None,
+    before: dict[str, BudgetRow],
+    timezone: str | None,
+    until: str | None,
+    otherwise: str,
+) -> BudgetRow:
+    """The budget that the options describe, as it was in what they do not name."""
     try:
-        return make(cap, until=_end_of(until, timezone)), removed
+        known = before.get(make(period, 0).id)
+        place = timezone if timezone is not None else known.timezone if known is not None else otherwise
+        end = _end_of(until, place) if until is not None else _same_day(known, place)
+        if cap is not None and until is None and end is not None and end <= now():
+            raise ValueError(f"this budget ended on {shown(end)}; say --until DATE, or --until none")
+        return make(period, cap or 0, timezone=place, until=end if cap is not None else None)
     except ValueError as error:
-        raise Usage(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+        raise Usage(sentence(error)) from None
 
 
-def _end_of(text: str | None, timezone: str) -> datetime | None:
-    """The moment at which a day is over."""
-    if text is None:
+def _end_of(text: str, timezone: str) -> datetime | None:
+    """The moment at which a day is over; None for no end."""
+    if text.strip().lower() == NONE:
         return None
     try:
-        following = date.fromisoformat(text) + timedelta(days=1)
-    except (ValueError, OverflowError):
+        day = date.fromisoformat(text)
+    except ValueError:
         raise ValueError(f"{text[:40]!r} is not a date; write it as 2026-12-31") from None
-    return datetime(following.year, following.month, following.day, tzinfo=zone(timezone))
+    if day.year > LAST_YEAR:
+        raise ValueError(f"{text[:40]} is too far away; `--until none` is for a budget without an end")
+    return datetime.combine(day + timedelta(days=1), datetime.min.time(), zone(timezone))
+
+
+def _same_day(known: BudgetRow | None, timezone: str) -> datetime | None:
+    """The end of a budget, on the same day where its days begin now."""
+    if known is None or known.until is None:
+        return None
+    return known.until.astimezone(zone(known.timezone)).replace(tzinfo=zone(timezone))
+
+
+def _end(budget: BudgetRow) -> str:
+    """The last day of a budget that has one, where its days begin."""
+    if budget.until is None:
+        return ""
+    return f", last day {(budget.until - timedelta(microseconds=1)).astimezone(zone(budget.timezone)).date()}"
 
 
 async def _apply(app: App, budget: BudgetRow, removed: bool) -> Done:

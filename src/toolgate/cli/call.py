@@ -7,12 +7,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from toolgate.cli.arguments import Given, merge, read_object, split
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, diverted, opened, readable
+from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.screen import emit, note, show
-from toolgate.errors import CallError
-from toolgate.model import LOCAL, Actor, Outcome
+from toolgate.model import NANO, Actor, Outcome
+from toolgate.quota.money import dollars
 
 EXIT = {"success": 0, "pending": 3}
 """By the status of the outcome; every other is 1."""
@@ -63,10 +63,7 @@ def call(
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise Usage("--timeout must be a number of seconds above 0.")
     readable("--session", session)
-    for each in scope or ():
-        readable("--scope", each)
-    who = actor_of(tenant, persona, user)
-    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
+    actor = actor_of(tenant, persona, user, scope or ())
     given = [split(word) for word in words or ()]
     whole = read_object(args) if args is not None else None
     if whole is None and (given or approval is None):
@@ -99,14 +96,12 @@ async def _call(
     options: Options,
 ) -> Outcome:
     async with opened(ctx) as app:
-        approver = approver_for(name, actor.user, yes=options.yes)
+        approver = approver_for(name, actor.user, app._canonical, yes=options.yes)
         if approver is not None:
             app.add_approver(approver)
-        try:
-            schema = app.catalog.resolve(name, actor.tenant).tool.input_schema
-        except CallError:
-            schema = {}  # the pipeline will say so
-        arguments = None if whole is None else merge(whole, given, schema)  # None: those that were approved
+        arguments = None  # those that were approved
+        if whole is not None:
+            arguments = merge(whole, given, schema_of(app, name, actor))
         with diverted():
             return await app.invoke(
                 name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
@@ -123,8 +118,7 @@ def show_outcome(outcome: Outcome, actor: Actor) -> None:
         for cut in outcome.artifact.cut:
             note((f"cut: {cut}", "yellow"))
         if outcome.artifact.id:
-            whose = "" if actor.tenant == LOCAL.tenant else f" --tenant {actor.tenant}"
-            note((f"whole output: toolgate artifacts get {outcome.artifact.id}{whose}", "yellow"))
+            note((f"whole output: toolgate artifacts get {outcome.artifact.id}{naming(actor)}", "yellow"))
     note((_summary(outcome), "dim"))
 
 
@@ -155,5 +149,5 @@ def _summary(outcome: Outcome) -> str:
     if metrics.tokens_used is not None:
         parts.append(f"{metrics.tokens_used:,} tokens")
     if metrics.cost_usd:
-        parts.append(f"${metrics.cost_usd:.6f}".rstrip("0").rstrip("."))
+        parts.append(dollars(round(metrics.cost_usd * NANO)))
     return " · ".join((*parts, f"call {outcome.id}"))

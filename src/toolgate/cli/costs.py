@@ -1,22 +1,19 @@
 """`toolgate costs`: what calls have cost, by tool, user, persona, tenant or day; as a table with bars."""
 
 import asyncio
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, get_args
 
 import typer
 
 from toolgate.cli.columns import columns
 from toolgate.cli.listing import BAR_WIDTH
-from toolgate.cli.opening import AsJson, Usage, opened, readable
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.opening import AsJson, opened, readable
+from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.times import iso, shown, since_when
 from toolgate.model import NANO
 from toolgate.quota.money import dollars
 from toolgate.store.budgets import By, CostLine
-
-UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_AGO = re.compile(r"([0-9]{1,6})([mhdw])\Z")
 
 
 def costs(
@@ -41,13 +38,13 @@ def costs(
     if as_json:
         emit(
             {
-                "by": by, "since": begin.isoformat(), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,
+                "by": by, "since": iso(begin), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,
                 "lines": [_plain(line, by, total) for line in lines],
             }
         )  # fmt: skip
         return 0
     if not lines:
-        note((f"Nothing has run since {begin:%Y-%m-%d %H:%M} UTC.", "dim"))
+        note((f"Nothing has run since {shown(begin)}.", "dim"))
         return 0
     columns(
         [by, ">calls", ">cost", ">share", ""],
@@ -56,23 +53,8 @@ def costs(
             for line in lines
         ],
     )
-    say((f"Total: {calls:,} calls, {dollars(total)}", "bold"), (f"  since {begin:%Y-%m-%d %H:%M} UTC", "dim"))
+    say((f"Total: {plural(calls, 'call')}, {dollars(total)}", "bold"), (f"  since {shown(begin)}", "dim"))
     return 0
-
-
-def since_when(text: str, at: datetime) -> datetime:
-    """A moment in the past, from `7d` or from a date."""
-    ago = _AGO.match(text.strip())
-    try:
-        if ago is not None:
-            return at - int(ago[1]) * UNITS[ago[2]]
-        moment = datetime.fromisoformat(text.strip())
-    except (ValueError, OverflowError):
-        raise Usage(f"--since must be such as 30m, 24h, 7d, 4w or 2026-11-01, not {text[:40]!r}.") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    if moment > at:
-        raise Usage("--since is in the future.")
-    return moment
 
 
 def _label(line: CostLine, tenant: str | None) -> str:

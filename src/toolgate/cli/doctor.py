@@ -7,7 +7,7 @@ import typer
 from toolgate.cli.checks import Check
 from toolgate.cli.opening import AsJson, Place, place_of
 from toolgate.cli.probes import probe
-from toolgate.cli.screen import emit, folded, say
+from toolgate.cli.screen import emit, folded, plural, say
 
 INDENT = 15
 MARKS = {"ok": ("✓ ", "green"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
@@ -21,7 +21,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     if as_json:
         emit({"ok": not faults, "checks": [check._asdict() for check in checks]})
     elif faults or warnings:
-        say(f"\n{_count(faults, 'fault')}, {_count(warnings, 'warning')}.", lines=True)
+        say(f"\n{plural(faults, 'fault')}, {plural(warnings, 'warning')}.", lines=True)
     else:
         say(("\nAll is well.", "green"), lines=True)
     return 1 if faults else 0
@@ -39,7 +39,3 @@ async def _examine(place: Place, *, aloud: bool) -> list[Check]:
             for line in folded(check.advice, INDENT) if check.advice else ():
                 say(" " * INDENT, (line, "dim"))
     return checks
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.arguments import Given, merge, read_object, split
+from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
 from toolgate.cli.opening import AsJson, Persona, Tenant, User, actor_of, opened, readable
 from toolgate.cli.screen import emit, say
-from toolgate.errors import CallError
 from toolgate.explain import Explanation
 from toolgate.model import Actor
 
@@ -40,17 +39,17 @@ def explain(
         list[str] | None, typer.Option("--scope", metavar="S", help="A scope of the caller; repeatable.")
     ] = None,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session of the call.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--idempotency-key", metavar="KEY", help="The key that the call would come with.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
     readable("--session", session)
-    for each in scope or ():
-        readable("--scope", each)
-    who = actor_of(tenant, persona, user)
-    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
+    actor = actor_of(tenant, persona, user, scope or ())
     given = [split(word) for word in words or ()]
     whole = read_object(args) if args is not None else {}
-    found = asyncio.run(_explain(ctx, name, whole, given, actor, session))
+    found = asyncio.run(_explain(ctx, name, whole, given, actor, session, key))
     if as_json:
         emit(found.to_dict())
     else:
@@ -59,14 +58,17 @@ def explain(
 
 
 async def _explain(
-    ctx: typer.Context, name: str, whole: dict[str, Any], given: Sequence[Given], actor: Actor, session: str | None
+    ctx: typer.Context,
+    name: str,
+    whole: dict[str, Any],
+    given: Sequence[Given],
+    actor: Actor,
+    session: str | None,
+    key: str | None,
 ) -> Explanation:
     async with opened(ctx) as app:
-        try:
-            schema = app.catalog.resolve(name, actor.tenant).tool.input_schema
-        except CallError:
-            schema = {}
-        return await app.explain(name, merge(whole, given, schema), actor=actor, session=session)
+        arguments = merge(whole, given, schema_of(app, name, actor))
+        return await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
 
 
 def _show(found: Explanation) -> None:

@@ -1,23 +1,31 @@
 """The doctor's probes of what decides, counts and keeps: policy, Redis, stores of secrets, and what waits for a person."""
 
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from time import perf_counter
+from typing import Literal
 
 from toolgate.app import App
 from toolgate.cli.checks import Check
+from toolgate.cli.opening import naming
+from toolgate.cli.screen import plural
 from toolgate.errors import ToolgateError
+from toolgate.model import LOCAL, Actor
 from toolgate.policy.question import Question
 from toolgate.secrets.sources import Vault
 
 NO_SUCH_TOOL = "no tool has this name"
+PACKAGES = {"file": "cryptography", "keyring": "keyring"}
+"""What each store of secrets needs."""
 
 
 async def governance(app: App) -> AsyncIterator[Check]:
     """All of them."""
     yield await _policy(app)
     yield await _redis(app)
-    for check in _vaults(app):
-        yield check
+    for source in app.secrets.sources:
+        if isinstance(source, Vault):
+            yield _vault(source)
     yield await _waiting(app)
 
 
@@ -51,32 +59,36 @@ async def _redis(app: App) -> Check:
     return Check("redis", "ok", f"{app.redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
 
 
-def _vaults(app: App) -> list[Check]:
-    found = []
-    for source in app.secrets.sources:
-        if not isinstance(source, Vault):
-            continue
-        why_not = source.why_not()
-        if why_not is not None:
-            found.append(Check("credentials", "warning", f"{source.name}: {why_not}"))
-            continue
-        try:
-            held = len(source.held())
-        except ToolgateError as error:
-            found.append(Check("credentials", "fault", f"{source.name}: {error.message}", error.suggestion))
-        else:
-            found.append(Check("credentials", "ok", f"{source.name}: {held} {'secret' if held == 1 else 'secrets'}"))
-    return found
+def _vault(source: Vault) -> Check:
+    """A store of secrets that can't be read is broken. One that lacks its package is not in use; that is worth knowing."""
+    broken: Literal["warning", "fault"] = "fault" if find_spec(PACKAGES[source.name]) is not None else "warning"
+    try:
+        held, why_not = len(source.held()), source.why_not()
+    except ToolgateError as error:
+        return Check("credentials", broken, f"{source.name}: {error.message}", error.suggestion)
+    if why_not is not None:
+        lost = f"; its {plural(held, 'secret')} can't be read" if held else ""
+        return Check("credentials", broken if held else "warning", f"{source.name}: {why_not}{lost}")
+    return Check("credentials", "ok", f"{source.name}: {plural(held, 'secret')}")
 
 
 async def _waiting(app: App) -> Check:
     """What only a person can settle."""
     try:
-        approvals, keys = await app.approvals(), await app.unsettled_keys()
+        approvals, keys = await app.waiting(), await app.unsettled_keys()
     except ToolgateError as error:
         return Check("waiting", "fault", error.message, error.suggestion)
-    if not keys:
-        words = f"{len(approvals)} approvals" if approvals else "nothing waits for a person"
-        return Check("waiting", "ok", words, "`toolgate approvals list` shows them." if approvals else None)
-    words = f"{len(approvals)} approvals, {len(keys)} idempotency keys whose outcome is unknown"
-    return Check("waiting", "warning", words, "`toolgate idempotency list` shows them; `settle` settles them.")
+    words, advice = [], []
+    if approvals:
+        of = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
+        words.append(
+            plural(sum(approvals.values()), "approval") + ("" if approvals.keys() == {LOCAL.tenant} else f" ({of})")
+        )
+        whose = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant T"
+        advice.append(f"`toolgate approvals list{whose}` shows what waits for a yes.")
+    if keys:
+        words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")
+        advice.append("`toolgate idempotency list` shows the keys; `settle` settles them.")
+    return Check(
+        "waiting", "warning" if keys else "ok", ", ".join(words) or "nothing waits for a person", " ".join(advice) or None
+    )

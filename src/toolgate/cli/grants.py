@@ -1,17 +1,19 @@
 """`toolgate grants`: what runs unasked because a person allowed it for a while."""
 
 import asyncio
-from datetime import UTC
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from toolgate.approval.request import Grant, GrantScope, GrantTerms
-from toolgate.cli.approvals import Cap, dollars, seconds_of, whole_id
+from toolgate.cli.approvals import Cap, cap_of, whole_id
+from toolgate.cli.columns import pieces
 from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened, readable
-from toolgate.cli.screen import emit, note, say
-from toolgate.model import LOCAL
+from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.times import seconds_of, shown
+from toolgate.model import LOCAL, NANO
+from toolgate.quota.money import dollars
 from toolgate.store.database import now
 
 group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=True)
@@ -33,7 +35,7 @@ def list_grants(
 
     found = asyncio.run(gather())
     if as_json:
-        emit({"grants": [msgspec.to_builtins(grant) for grant in found]})
+        emit({"grants": [_to_dict(grant) for grant in found]})
         return 0
     for grant in found:
         _say_line(grant)
@@ -65,7 +67,7 @@ def add(
     if scope == "user" and persona is not None and user is None:
         scope = "persona"
     whom = actor_of(tenant, persona, user)
-    terms = GrantTerms(scope, seconds_of(lasting), dollars(cap))
+    terms = GrantTerms(scope, seconds_of(lasting), cap_of(cap))
     by = actor_of(tenant, None, LOCAL.user)
 
     async def make() -> Grant:
@@ -77,7 +79,7 @@ def add(
     if as_json:
         emit(_to_dict(grant))
     else:
-        say(("✓ Granted", "green"), f" {grant.tool} to {grant.whom} until {_until(grant)} ({grant.id})")
+        say(("✓ Granted", "green"), f" {grant.tool} to {grant.whom} until {shown(grant.expires_at)} ({grant.id})")
     return 0
 
 
@@ -96,13 +98,13 @@ def revoke(
 
     async def take() -> Grant:
         async with opened(ctx) as app:
-            return await app.consent.revoke(await whole_id(app, "grants", by.tenant, grant_id), by)
+            return await app.consent.revoke(await whole_id(app, "grants", by, grant_id), by)
 
     grant = asyncio.run(take())
     if as_json:
         emit(_to_dict(grant))
     else:
-        say(("✗ Revoked", "red"), f" {grant.tool} for {grant.whom} ({grant.id}), used {grant.uses} times")
+        say(("✗ Revoked", "red"), f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}")
     return 0
 
 
@@ -114,15 +116,19 @@ def _to_dict(grant: Grant) -> dict[str, Any]:
 def _say_line(grant: Grant) -> None:
     holds = grant.holds(now())
     state = "holds" if holds else "revoked" if grant.revoked_at is not None else "ended"
-    cap = "" if grant.cap_usd is None else f" of ${grant.cap_usd:g}"
-    money = f", ${grant.spent_usd:g}{cap}" if grant.spent_usd or cap else ""
-    say(
-        f"{grant.id}  ",
+    pieces(
+        grant.id,
         (f"{state:<7}", "green" if holds else "dim"),
-        f"  {grant.tool}  {grant.whom}  ",
-        (f"until {_until(grant)}, by {grant.granted_by}, {grant.uses} uses{money}", "dim"),
+        grant.tool,
+        grant.whom,
+        (f"until {shown(grant.expires_at)}, by {grant.granted_by}", "dim"),
+        (f"{plural(grant.uses, 'use')}{_money(grant)}", "dim"),
     )
 
 
-def _until(grant: Grant) -> str:
-    return f"{grant.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _money(grant: Grant) -> str:
+    """What was spent under it, and of how much."""
+    if not grant.spent_usd and grant.cap_usd is None:
+        return ""
+    cap = "" if grant.cap_usd is None else f" of {dollars(round(grant.cap_usd * NANO))}"
+    return f", {dollars(round(grant.spent_usd * NANO))}{cap}"

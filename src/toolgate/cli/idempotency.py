@@ -1,15 +1,15 @@
 """`toolgate idempotency`: the keys that stand for one effect each, and a person's word on those whose outcome is unknown."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import orjson
 import typer
 
 from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, Tenant, Usage, User, actor_of, naming, opened, readable
 from toolgate.cli.screen import emit, note, say
+from toolgate.cli.times import iso, shown
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import KeyRow
 
@@ -50,7 +50,8 @@ def list_keys(
         styles=[STYLES[row.state] for row in found],
     )
     if state == "unknown":
-        note(("Find out what happened, then: toolgate idempotency settle KEY --happened | --did-not-happen", "dim"))
+        command = f"toolgate idempotency settle KEY{_whose(found)} --happened | --did-not-happen"
+        note((f"Find out what happened, then: {command}", "dim"))
     return 0
 
 
@@ -109,11 +110,16 @@ def _read(output: str | None) -> Any:
         raise Usage(f"--output is not JSON: {error}.", suggestion="""Write text as '"text"'.""") from None
 
 
+def _whose(rows: list[KeyRow]) -> str:
+    """The options that settling takes: of the one whose keys these are, or which, if they are of several."""
+    actors = {actor_of(row.scope.tenant, None, row.scope.user) for row in rows}
+    return naming(actors.pop(), user=True) if len(actors) == 1 else " --tenant TENANT --user USER"
+
+
 def _cells(row: KeyRow) -> list[str]:
     scope, holder = row.scope, row.holder
     state = row.state if row.settled_by is None else f"{row.state} (by {row.settled_by})"
-    since = f"{row.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"
-    return [since, state, holder.tool, scope.tenant, scope.user, holder.call_id, scope.key]
+    return [shown(row.updated_at), state, holder.tool, scope.tenant, scope.user, holder.call_id, scope.key]
 
 
 def _to_dict(row: KeyRow) -> dict[str, Any]:
@@ -123,10 +129,6 @@ def _to_dict(row: KeyRow) -> dict[str, Any]:
         "tool": row.holder.tool,
         "call_id": row.holder.call_id,
         "settled_by": row.settled_by,
-        "created_at": _iso(row.created_at),
-        "updated_at": _iso(row.updated_at),
+        "created_at": iso(row.created_at),
+        "updated_at": iso(row.updated_at),
     }
-
-
-def _iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

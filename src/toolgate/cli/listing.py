@@ -94,8 +94,9 @@ def bar(tokens: int, largest: int) -> str:
     return "█" * filled + "░" * (BAR_WIDTH - filled)
 
 
-def dollars(tokens: int, per_million: float) -> str:
-    return f"${tokens * per_million / 1_000_000:.4f}"
+def price(tokens: int, per_million: float) -> str:
+    """Roughly, in four decimals, as document B shows it."""
+    return f"~${tokens * per_million / 1_000_000:.4f}"
 
 
 def declared(tool: Listed) -> str:

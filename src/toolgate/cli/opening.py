@@ -1,8 +1,9 @@
 """How a command gets its App, and the options that many commands share."""
 
 import os
+import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ import typer
 
 from toolgate.app import App
 from toolgate.cli.screen import clean
-from toolgate.errors import ToolgateError
-from toolgate.model import LOCAL, Actor
+from toolgate.errors import CallError, ToolgateError
+from toolgate.model import LOCAL, Actor, Entry
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
@@ -78,14 +79,38 @@ def diverted() -> Iterator[None]:
             os.close(kept)
 
 
-def actor_of(tenant: str | None, persona: str | None, user: str | None) -> Actor:
+def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:
+    """Who the options name."""
+    scopes = tuple(scopes)
+    for scope in scopes:
+        readable("--scope", scope)
     try:
-        return Actor(LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user)
+        return Actor(LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user, scopes)
     except ValueError as error:
         raise Usage(f"{error}.".replace("Actor.", "--")) from None
+
+
+def naming(actor: Actor, *, user: bool = False) -> str:
+    """The options that a suggested command needs to be about this actor's tenant, and with `user` about the user too."""
+    tenant = "" if actor.tenant == LOCAL.tenant else f" --tenant {shlex.quote(actor.tenant)}"
+    return tenant if not user or actor.user == LOCAL.user else f"{tenant} --user {shlex.quote(actor.user)}"
+
+
+def entry_named(app: App, tool: str, actor: Actor) -> Entry | None:
+    """The tool of a name, if the actor's tenant has one."""
+    try:
+        return app.catalog.resolve(tool, actor.tenant)
+    except CallError:
+        return None
 
 
 def readable(option: str, value: str | None) -> None:
     """Refuse what no record could hold, and no terminal should be shown."""
     if value is not None and (clean(value) != value or not 0 < len(value) <= 256):
         raise Usage(f"{option} must be 1 to 256 printable characters.")
+
+
+def sentence(error: Exception) -> str:
+    """The words of an error as a sentence."""
+    words = str(error)
+    return f"{words[:1].upper()}{words[1:]}."

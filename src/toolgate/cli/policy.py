@@ -1,20 +1,20 @@
 """`toolgate policy`: what the policy says, what another would say, and the lists that it looks at."""
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 import typer
 
 from toolgate.app import App
 from toolgate.cli.arguments import read_object
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened, readable
-from toolgate.cli.screen import Part, emit, note, say, show, write
-from toolgate.errors import CallError
+from toolgate.cli.columns import pieces
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, opened, readable
+from toolgate.cli.screen import Part, emit, note, plural, say, show, write
+from toolgate.cli.times import since_when
 from toolgate.model import Actor, Decision
 from toolgate.policy.documents import Data, Given
 from toolgate.policy.question import FIELDS, Embedded, Question, Remote
@@ -25,8 +25,6 @@ from toolgate.policy.replay import Group, Replay
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 SHOWN = 30
 """Groups of a replay that people are shown."""
-_AGO = re.compile(r"([0-9]{1,6})([smhdw])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 STYLES = {"newly_denied": "red", "newly_allowed": "green", "unknown": "yellow"}
 
 group = typer.Typer(help="Who may do what: the policy and its data.", no_args_is_help=True)
@@ -62,10 +60,7 @@ def evaluate(
 ) -> int:
     """Say what the policy decides, and why. Exit 0 if it allows, 1 if it denies; nothing is run."""
     readable("TOOL", tool)
-    for each in scope or ():
-        readable("--scope", each)
-    who = actor_of(tenant, persona, user)
-    actor = Actor(who.tenant, who.persona, who.user, tuple(scope or ()))
+    actor = actor_of(tenant, persona, user, scope or ())
     arguments = read_object(args) if args is not None else {}
     candidate = None if policy is None else EmbeddedRego(_text(policy))
     documents = None if data is None else Given(_json(data))
@@ -95,18 +90,12 @@ async def _ask(
     arguments: dict[str, Any],
 ) -> Decision:
     async with opened(ctx) as app:
-        tier = _tier(app, tool, actor)
+        entry = entry_named(app, tool, actor)
+        tier = None if entry is None else entry.tier
         if candidate is None and documents is None:
             return await app.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
         engine = candidate or _embedded(app)
         return _decide(engine, documents or app.policy_data, actor, action, tool, tier, arguments)
-
-
-def _tier(app: App, tool: str, actor: Actor) -> str | None:
-    try:
-        return app.catalog.resolve(tool, actor.tenant).tier
-    except CallError:
-        return None
 
 
 def _embedded(app: App) -> Embedded:
@@ -164,14 +153,15 @@ def replay_calls(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidate: a Rego file.", show_default=False)],
     since: Annotated[
-        str | None, typer.Option("--since", metavar="7d|TIME", help="Only calls of this long ago, or since this time.")
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01."),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only calls of this tenant.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Try another policy on the calls on record, and show what would change."""
     readable("--tenant", tenant)
-    text, start = _text(file), None if since is None else _moment(since)
+    text, start = _text(file), None if since is None else since_when(since, datetime.now(UTC))
 
     async def run() -> Replay:
         async with opened(ctx) as app:
@@ -181,11 +171,11 @@ def replay_calls(
     if as_json:
         emit(found.to_dict())
         return 0
-    say(f"{found.calls:,} calls on record: {found.same:,} would end the same, ", *_counts(found))
+    say(f"{plural(found.calls, 'call')} on record: {found.same:,} would end the same, ", *_counts(found))
     for each in found.groups[:SHOWN]:
-        say(*_line(each))
+        pieces(*_line(each))
     if len(found.groups) > SHOWN:
-        note((f"and {len(found.groups) - SHOWN:,} more groups; --json shows all", "dim"))
+        note((f"and {plural(len(found.groups) - SHOWN, 'group')} more; --json shows all", "dim"))
     return 0
 
 
@@ -202,24 +192,13 @@ def _counts(found: Replay) -> list[Part]:
 def _line(each: Group) -> list[Part]:
     who = each.tenant if each.persona is None else f"{each.tenant}/{each.persona}"
     return [
-        f"{each.count:>8,}  ",
+        f"{each.count:>8,}",
         (f"{each.change.replace('_', ' '):<13}", STYLES[each.change]),
-        f"  {each.tool}  {who}  {each.reason}",
-        (f"  e.g. {each.examples[0]}", "dim"),
+        each.tool,
+        who,
+        each.reason,
+        (f"e.g. {each.examples[0]}", "dim"),
     ]
-
-
-def _moment(text: str) -> datetime:
-    """An age such as 7d, or a time in ISO form; one without a zone is of this machine's."""
-    ago = _AGO.match(text)
-    try:
-        if ago is not None:
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise Usage(
-            f"--since {text!r:.60} is neither an age nor a time.", suggestion="Write 90m, 24h, 7d, or 2026-11-15T12:00."
-        ) from None
 
 
 # -- what is in force
@@ -268,19 +247,40 @@ def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
 # -- the lists
 
 
+class Change(NamedTuple):
+    """A change of a list: how it stands, how it is made, and what is said of it."""
+
+    is_so: Callable[[App], bool]
+    make: Callable[[App], Coroutine[Any, Any, None]]
+    told: dict[str, Any]
+    mark: Part
+    already: str
+    subject: str
+    wants: str | None = None
+    """The tool that should be there, if one should."""
+
+
 @group.command()
 def deny(
     ctx: typer.Context,
     tool: ToolName,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="R", help="Why; it is in every denial.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="R", help="Why; it is in the audit log and in explain.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Deny a tool to everybody: it can't be seen, called or added."""
     readable("TOOL", tool)
     readable("--reason", reason)
     return _change(
-        ctx, lambda app: app.set_global_deny(tool, True, reason=reason), {"tool": tool, "denied": True, "reason": reason},
-        ("✗ Denied to everybody", "red"), f": {tool}", as_json,
+        ctx,
+        Change(
+            lambda app: app.policy_data.global_deny.get(tool) == (reason or ""),
+            lambda app: app.set_global_deny(tool, True, reason=reason),
+            {"tool": tool, "denied": True, "reason": reason},
+            ("✗ Denied to everybody", "red"), "Already denied to everybody", tool, tool,
+        ),
+        as_json,
     )  # fmt: skip
 
 
@@ -289,8 +289,14 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
     """Take a tool off the global deny list."""
     readable("TOOL", tool)
     return _change(
-        ctx, lambda app: app.set_global_deny(tool, False), {"tool": tool, "denied": False, "reason": None},
-        ("✓ No longer denied to everybody", "green"), f": {tool}", as_json,
+        ctx,
+        Change(
+            lambda app: tool not in app.policy_data.global_deny,
+            lambda app: app.set_global_deny(tool, False),
+            {"tool": tool, "denied": False, "reason": None},
+            ("✓ No longer denied to everybody", "green"), "It was not denied to everybody", tool,
+        ),
+        as_json,
     )  # fmt: skip
 
 
@@ -301,60 +307,72 @@ PersonaName = Annotated[str, typer.Argument(metavar="PERSONA", help="The persona
 @group.command("restrict-code")
 def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
     """Keep a tenant from calling code_execute."""
-    return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), as_json)
+    return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), "It already may not run code", as_json)
 
 
 @group.command("unrestrict-code")
 def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
     """Let a tenant call code_execute again."""
-    return _restrict(ctx, tenant, False, ("✓ May run code", "green"), as_json)
+    return _restrict(ctx, tenant, False, ("✓ May run code", "green"), "It was not kept from running code", as_json)
 
 
-def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, as_json: bool) -> int:
+def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, already: str, as_json: bool) -> int:
     readable("TENANT", tenant)
     return _change(
-        ctx, lambda app: app.restrict_code_execution(tenant, restricted), {"tenant": tenant, "restricted": restricted},
-        mark, f": tenant {tenant}", as_json,
+        ctx,
+        Change(
+            lambda app: (tenant in app.policy_data.restricted_tenants) == restricted,
+            lambda app: app.restrict_code_execution(tenant, restricted),
+            {"tenant": tenant, "restricted": restricted},
+            mark, already, f"tenant {tenant}",
+        ),
+        as_json,
     )  # fmt: skip
 
 
 @group.command()
 def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
     """Let a persona add tools."""
-    return _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), as_json)
+    return _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), "It already may add tools", as_json)
 
 
 @group.command()
 def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
     """Keep a persona from adding tools."""
-    return _allow_adding(ctx, persona, False, ("✗ May not add tools", "red"), as_json)
+    return _allow_adding(ctx, persona, False, ("✗ May not add tools", "red"), "It already may not add tools", as_json)
 
 
-def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, as_json: bool) -> int:
+def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, already: str, as_json: bool) -> int:
     readable("PERSONA", persona)
     return _change(
-        ctx, lambda app: app.allow_adding_tools(persona, allowed), {"persona": persona, "can_add_tools": allowed},
-        mark, f": persona {persona}", as_json,
+        ctx,
+        Change(
+            lambda app: app.policy_data.can_add_tools.get(persona, False) == allowed,
+            lambda app: app.allow_adding_tools(persona, allowed),
+            {"persona": persona, "can_add_tools": allowed},
+            mark, already, f"persona {persona}",
+        ),
+        as_json,
     )  # fmt: skip
 
 
-def _change(
-    ctx: typer.Context,
-    change: Callable[[App], Coroutine[Any, Any, None]],
-    changed: dict[str, Any],
-    mark: Part,
-    words: str,
-    as_json: bool,
-) -> int:
-    async def run() -> None:
+def _change(ctx: typer.Context, change: Change, as_json: bool) -> int:
+    async def run() -> bool:
         async with opened(ctx) as app:
-            await change(app)
+            if change.wants is not None and not any(entry.name == change.wants for entry in app.catalog.entries()):
+                note((f"There is no tool {change.wants} now; it is denied for when there is.", "yellow"))
+            if change.is_so(app):
+                return False
+            await change.make(app)
+            return True
 
-    asyncio.run(run())
+    changed = asyncio.run(run())
     if as_json:
-        emit(changed)
+        emit({**change.told, "changed": changed})
+    elif changed:
+        say(change.mark, f": {change.subject}")
     else:
-        say(mark, words)
+        say(f"{change.already}: {change.subject}")
     return 0
 
 

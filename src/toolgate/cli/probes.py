@@ -25,8 +25,8 @@ from toolgate.cli.checks import Check
 from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
 from toolgate.errors import SettingsError, ToolgateError
+from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
-from toolgate.redact import MASK
 from toolgate.registry.tokens import is_exact
 from toolgate.settings import FILE, NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
 from toolgate.store import log

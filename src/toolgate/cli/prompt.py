@@ -10,23 +10,34 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
+from typing import Any
 
+import orjson
+
+from toolgate.approval.edits import unknowable
 from toolgate.approval.request import Answer, ApprovalRequest, Approver, GrantTerms
 from toolgate.cli.arguments import read_object
+from toolgate.cli.columns import GAP, INDENT, packed
 from toolgate.cli.opening import Usage
 from toolgate.cli.screen import note
+from toolgate.errors import CallError
+from toolgate.model import MASK
 
 HOUR = 3_600
 SESSION_SECONDS = 12 * HOUR
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
+END = " > "
+Fits = Callable[[str, str, dict[str, Any]], bytes]
+"""(tool, tenant, arguments): raises a CallError if the tool does not take them."""
 
 
-def approver_for(tool: str, user: str, *, yes: bool) -> Approver | None:
+def approver_for(tool: str, user: str, fits: Fits, *, yes: bool) -> Approver | None:
     """Who answers for the person who called a tool: `--yes`, the person at the terminal, or nobody."""
     if yes:
         return Yes(tool, user)
-    return Prompt(user) if at_a_terminal() else None
+    return Prompt(user, fits) if at_a_terminal() else None
 
 
 def at_a_terminal() -> bool:
@@ -52,8 +63,9 @@ class Yes:
 class Prompt:
     """Asks at the terminal, one question at a time."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, fits: Fits) -> None:
         self._user = user
+        self._fits = fits
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
@@ -64,25 +76,38 @@ class Prompt:
 
     async def _answer(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
         choices = _choices(request)
-        typed = await _line(f"{'  '.join(f'[{key}] {words}' for key, words in choices.items())} > ", interrupted)
+        typed = await _line(_folded([f"[{key}] {words}" for key, words in choices.items()]), interrupted)
         chosen = {"yes": "y", "no": "n"}.get(typed.lower(), typed.lower()) if typed is not None else "n"
         if chosen == "n" and typed is not None:
             return self._no(await _line("Why not? (may be left empty) > ", interrupted))
         if chosen == "e":
-            return await self._edit(interrupted)
+            return await self._edit(request, interrupted)
         if chosen in choices and chosen in "ysh":
             return Answer("approve", grant=_terms(chosen), by=self._user, through=TERMINAL)
         return self._no(None if typed is None else "the answer at the terminal was not clear")
 
-    async def _edit(self, interrupted: "asyncio.Future[None]") -> Answer:
+    async def _edit(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
+        """Ask until there are arguments that the tool takes, or the person has had enough."""
         while (typed := await _line("Arguments as JSON on one line, or @FILE > ", interrupted)) is not None:
             try:
-                edited = read_object(typed)
-            except Usage as error:
-                note((error.message.replace("--args", "That"), "red"))
+                edited = read_object("" if typed == "-" else typed, "That")  # stdin is where the answers come from
+                self._must_fit(request, edited)
+            except (Usage, CallError) as error:
+                note((error.message, "red"))
+                continue
+            except orjson.JSONEncodeError:
+                note(("That is nested too deeply.", "red"))
                 continue
             return Answer("edit", arguments=edited, by=self._user, through=TERMINAL)
         return self._no(None)
+
+    def _must_fit(self, request: ApprovalRequest, edited: dict[str, Any]) -> None:
+        """Refuse now what would be refused later, when nobody can be asked again. What holds masked text is checked when it
+        is complete."""
+        if not request.complete and (where := unknowable(edited, request.arguments)) is not None:
+            raise Usage(f"{where} was masked: leave it as it is and where it is, or name a secret: {{{{secret:NAME}}}}.")
+        if request.complete or MASK not in orjson.dumps(edited).decode():
+            self._fits(request.tool, request.actor.tenant, edited)
 
     def _no(self, reason: str | None) -> Answer:
         return Answer("reject", reason, by=self._user, through=TERMINAL)
@@ -104,6 +129,12 @@ def _terms(chosen: str) -> GrantTerms | None:
 # -- the terminal
 
 
+def _folded(choices: list[str]) -> str:
+    """The choices, with room for the answer behind them."""
+    lines = packed([*choices[:-1], choices[-1] + END], get_terminal_size().columns - 2)
+    return f"\n{INDENT}".join(GAP.join(line) for line in lines)
+
+
 async def _line(question: str, interrupted: "asyncio.Future[None]") -> str | None:
     """A line that a person types; None at the end of input or when interrupted. What was typed before the question could
     be read is dropped: it was no answer to it."""
@@ -123,7 +154,10 @@ async def _line(question: str, interrupted: "asyncio.Future[None]") -> str | Non
         sys.stderr.write("\n")
         return None
     typed = os.read(terminal, 65_536)
-    return typed.decode(errors="replace").strip() if typed.endswith(b"\n") else None
+    if typed.endswith(b"\n"):
+        return typed.decode(errors="replace").strip()
+    sys.stderr.write("\n")  # Ctrl-D left the cursor behind the question
+    return None
 
 
 def _settle(future: "asyncio.Future[None]") -> Callable[[], None]:

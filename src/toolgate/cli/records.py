@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from toolgate.cli.screen import Part
+from toolgate.cli.times import iso, shown
 
 STYLES = {"success": "green", "failure": "red", "timeout": "red", "denied": "red", "pending": "yellow"}
 CSV_FIELDS = ("persona", "user", "session", "door", "duration_ms", "attempts", "cached", "cost_usd", "code", "message")
@@ -51,23 +52,23 @@ class Shown(NamedTuple):
         """One line; the body's bytes are the very ones that the hash covers."""
         content = self.content
         shown = self._asdict() | {"body": content if isinstance(content, str) else orjson.Fragment(self.body)}
-        return orjson.dumps({"seq": self.seq, "time": _iso(self.moment), **shown})
+        return orjson.dumps({"seq": self.seq, "time": iso(self.moment), **shown})
 
     def to_cells(self) -> list[str]:
         content = self.content
         known = content if isinstance(content, dict) else {}
         fields = [_cell(known.get(name)) for name in CSV_FIELDS]
         texts = [_cell(text) for text in (self.kind, self.call_id, self.tenant, self.tool, self.status)]
-        return [str(self.seq), _iso(self.moment), *texts, *fields, self.body, self.hash]
+        return [str(self.seq), iso(self.moment), *texts, *fields, self.body, self.hash]
 
     def to_line(self, tool_width: int, *, brief: bool) -> list[Part]:
-        """For people; `brief` leaves the date out of what happened today."""
+        """For people; `brief` leaves date and zone out of what happened today."""
         content = self.content
         known = content if isinstance(content, dict) else {}
         who = "/".join(str(part) for part in (self.tenant, known.get("persona"), known.get("user")) if part)
         local = self.moment.astimezone()
         today = brief and local.date() == datetime.now(UTC).astimezone().date()
-        when = local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+        when = f"{local:%H:%M:%S}" if today else shown(self.moment, seconds=True)
         parts: list[Part] = [
             (f"{when} ", "dim"),
             (f"{self.call_id[:SHORT_ID]} ", "dim"),
@@ -84,10 +85,6 @@ class Shown(NamedTuple):
         if known.get("code"):
             parts.append((f"  {known['code']}: {known.get('message', '')}", "red"))
         return parts
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _cell(value: Any) -> str:

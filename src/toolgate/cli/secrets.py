@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import time
-from datetime import datetime
 from enum import StrEnum
 from getpass import getpass
 from typing import Annotated, Any
@@ -12,8 +11,9 @@ import typer
 
 from toolgate.app import App
 from toolgate.cli.credentials import Tested, test_credential
-from toolgate.cli.opening import AsJson, NotFound, Usage, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, NotFound, Usage, actor_of, opened, readable, sentence
 from toolgate.cli.screen import emit, note, say
+from toolgate.cli.times import iso, shown
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL, new_id
 from toolgate.secrets import Listed, Vault
@@ -21,6 +21,7 @@ from toolgate.secrets.names import Owner, key_of
 from toolgate.secrets.sources import Readable, listed
 
 MOST_CHARACTERS = 65_536
+FINE = ("works", "not needed")
 STYLES = {"works": "green", "refused": "red", "failed": "red", "untested": "yellow", "missing": "red", "not needed": "dim"}
 
 group = typer.Typer(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
@@ -59,6 +60,7 @@ def set_secret(
       toolgate secrets set STRIPE_KEY --tenant acme --user ann < key.txt
     """
     owner, key = _named(name, tenant, user)
+    asyncio.run(_must_take(ctx, where or Keeping.file))
     value = _read_value(name)
 
     async def run() -> None:
@@ -97,9 +99,9 @@ def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
         return 0
     width = max((len(one.name) for one in found), default=0)
     for one in found:
-        when = f", set {_local(one.set_at)}" if one.set_at is not None else ""
+        when = f", set {shown(one.set_at)}" if one.set_at is not None else ""
         say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner}", (f"  {one.source}{when}", "dim"))
-    if not found:
+    if not found and not any(why for _, why in states):
         note("There are no secrets. `toolgate secrets set NAME` sets one.")
     for name, why in states:
         if why is not None:
@@ -148,7 +150,10 @@ def test_secret(
     user: Annotated[str | None, typer.Option("--user", metavar="U", help="As this user; without it, local.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find out whether a tool's credential works, by the tool's own test (`test_auth`)."""
+    """Find out whether a tool's credential works, by the tool's own test (`test_auth`).
+
+    Exit 0 if it works or the tool needs none, 1 if it is refused, missing, or can't be tested.
+    """
     actor = actor_of(tenant, None, user)
 
     async def run() -> Tested:
@@ -165,7 +170,7 @@ def test_secret(
         say((tested.result, STYLES[tested.result]), f"  {tool}: {tested.message}")
         if tested.advice:
             note(tested.advice)
-    return 0 if tested.result == "works" else 1
+    return 0 if tested.result in FINE else 1
 
 
 # -- what was said
@@ -178,8 +183,7 @@ def _named(name: str, tenant: str | None, user: str | None) -> tuple[Owner, str]
     try:
         return owner, key_of(name, owner)
     except ValueError as error:
-        words = str(error)
-        raise Usage(f"{words[0].upper()}{words[1:]}.") from None
+        raise Usage(sentence(error)) from None
 
 
 def _read_value(name: str) -> str:
@@ -219,6 +223,16 @@ def _vault(app: App, where: Keeping) -> Vault:
     raise StoreError(f"Secrets in the {where.value} are not in use here.", suggestion=advice)
 
 
+async def _must_take(ctx: typer.Context, where: Keeping) -> None:
+    """Raise if nothing can be kept there, before anybody is asked for a value."""
+    async with opened(ctx) as app:
+        vault = _vault(app, where)
+        vault.held()
+        why_not = vault.why_not()
+    if why_not is not None:
+        raise StoreError(f"Nothing can be kept in the {vault.name}: {why_not}.")
+
+
 async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> None:
     details: dict[str, Any] = {
         "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user, "source": source,
@@ -239,9 +253,5 @@ def _look(source: Readable) -> tuple[str, list[Listed], str | None]:
 
 
 def _plain(one: Listed) -> dict[str, Any]:
-    when = one.set_at.isoformat(timespec="seconds") if one.set_at is not None else None
+    when = iso(one.set_at) if one.set_at is not None else None
     return {"name": one.name, "tenant": one.owner.tenant, "user": one.owner.user, "source": one.source, "set_at": when}
-
-
-def _local(moment: datetime) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")

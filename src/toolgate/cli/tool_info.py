@@ -5,7 +5,8 @@ from typing import Any
 
 from toolgate.cli.listing import BADGES, Listed, declared
 from toolgate.cli.screen import say, show
-from toolgate.model import Tool
+from toolgate.model import Tool, nano
+from toolgate.quota.money import dollars
 
 
 def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:
@@ -76,8 +77,8 @@ def _rules(tool: Tool) -> Iterator[tuple[str, str]]:
 
 def _cost(tool: Tool) -> str:
     cost = tool.cost
-    parts = [f"${cost.fixed} a call"] if cost.fixed else []
+    parts = [f"{dollars(nano(cost.fixed))} a call"] if cost.fixed else []
     if cost.per_unit is not None:
         of = f" of {cost.per_unit.field}" if cost.per_unit.field else ""
-        parts.append(f"${cost.per_unit.price} a {cost.per_unit.unit}{of}")
+        parts.append(f"${cost.per_unit.price:f} a {cost.per_unit.unit}{of}")
     return " + ".join(parts) or cost.model

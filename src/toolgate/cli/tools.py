@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli import tool_info
-from toolgate.cli.listing import BADGES, Listed, bar, declared, dollars, find, listed, total, width
+from toolgate.cli.listing import BADGES, Listed, bar, declared, find, listed, price, total, width
 from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened
 from toolgate.cli.ranking import rank
 from toolgate.cli.screen import emit, note, say, show
@@ -148,14 +148,14 @@ def tokens(
         async with opened(ctx) as app:
             return await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
 
-    found, price = asyncio.run(gather())
+    found, per_million = asyncio.run(gather())
     found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
     if as_json:
         costs = [
             {"name": tool.name, "token_cost": tool.tokens, "declared_tokens": tool.entry.tool.declared_tokens}
             for tool in found
         ]
-        cost = total(found) * price / 1_000_000
+        cost = total(found) * per_million / 1_000_000
         emit({"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)})
         return 0
     say("Token Cost Breakdown:\n", lines=True)
@@ -168,7 +168,7 @@ def tokens(
             f" {tool.tokens}",
             (declared(tool), "dim"),
         )
-    say(f"\nTotal: {total(found)} tokens (~{dollars(total(found), price)})", lines=True)
+    say(f"\nTotal: {total(found)} tokens ({price(total(found), per_million)})", lines=True)
     if not is_exact():
         note(("Estimated from length: pip install 'toolgate[tokens]' to count them.", "dim"))
     return 0

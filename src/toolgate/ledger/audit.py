@@ -86,6 +86,8 @@ class End(msgspec.Struct, gc=False):
         _came_from(call, body)
         if start is None:  # it never started, so this record says all there is to say
             body["arguments"] = orjson.Fragment(self.recorded) if self.recorded else NOTHING
+            if self.decision:
+                body["let_through"] = True  # by the policy; what stopped it came later
             if self.entry is not None:
                 body |= {"version": self.entry.tool.version, "tier": self.entry.tier}
         if outcome.error is not None:

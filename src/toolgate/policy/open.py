@@ -12,7 +12,13 @@ def open_engine(settings: Policy, opa_url: str | None) -> Embedded | Remote:
         from toolgate.policy.opa import OpaServer
 
         return OpaServer(opa_url, settings.opa_seconds)
-    return EmbeddedRego.default() if settings.file is None else EmbeddedRego(policy_text(settings))
+    if settings.file is None:
+        return EmbeddedRego.default()
+    try:
+        return EmbeddedRego(policy_text(settings))
+    except PolicyError as error:
+        words = error.message.replace("The policy ", f"The policy {settings.file} ", 1)
+        raise PolicyError(words, line=error.line, suggestion=error.suggestion or "See the setting policy.file.") from None
 
 
 def policy_text(settings: Policy) -> str:
@@ -23,6 +29,6 @@ def policy_text(settings: Policy) -> str:
         return settings.file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(
-            f"The policy {settings.file} can't be read: {getattr(error, 'strerror', None) or error}.",
+            f"The policy can't be read: {getattr(error, 'strerror', None) or error}.",
             suggestion="See the setting policy.file.",
         ) from error

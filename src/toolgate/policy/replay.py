@@ -12,17 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from toolgate.model import Actor
+from toolgate.model import MASK, NO_SUCH_TOOL, Actor
 from toolgate.policy.documents import PolicyData
 from toolgate.policy.guard import SLICE, Guard
 from toolgate.policy.question import Embedded, Remote
 from toolgate.store.database import Rows, Store, Transaction
 
-MASK = "[REDACTED]"
-"""What stands for a secret in a record: redact.MASK."""
 PAGE = 2_000
 EXAMPLES = 3
-NO_SUCH_TOOL = "no such tool"
 Change = Literal["newly_denied", "newly_allowed", "unknown"]
 
 
@@ -99,7 +96,11 @@ async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Chan
     body = call.body
     if call.let_through is None:
         return "unknown", "the record does not say whether the policy let it through"
-    if guard.reads_arguments and (body.get("arguments") is None or _is_masked(body["arguments"])):
+    if guard.data.entry(call.tool, call.tenant) is None and guard.engine.remote is False:
+        return "unknown", "the tool is not in the catalog of this process"
+    if guard.reads_arguments and body.get("arguments") is None:
+        return "unknown", "the policy looks at arguments, and the record holds none"
+    if guard.reads_arguments and _is_masked(body["arguments"]):
         return "unknown", "the policy looks at arguments, and those on record are masked"
     try:
         actor = Actor(call.tenant, body.get("persona"), body.get("user") or "local", tuple(body.get("scopes") or ()))
@@ -135,13 +136,13 @@ def _recorded(row: tuple[Any, ...]) -> Recorded | None:
     code, reason = body.get("code"), body.get("decision")
     if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
         return None
-    return Recorded(call_id, tool, tenant, _let_through(code, reason), body)
+    return Recorded(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
 
 
 def _let_through(code: Any, reason: Any) -> bool | None:
     """Whether a call that never started had been let through by the policy."""
     if code in ("PERMISSION_DENIED", "TOOL_NOT_FOUND"):
-        return False
+        return False if reason else None
     if code in ("UNEXPECTED_ERROR", "CANCELLED") and not reason:
         return None  # it may have ended before it was decided
     return True

@@ -39,8 +39,8 @@ class Estimate:
     expected_ms: int | None = None
 
 
-FREE = Estimate(0, "exact")
-"""What a call is expected to cost that nobody counts."""
+UNPRICED = Estimate(0, "unknown")
+"""Of a tool that names no price: it may be free, or may only not say."""
 
 
 def dollars(amount: int) -> str:

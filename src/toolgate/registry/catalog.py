@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from toolgate.errors import DefinitionError, Failed, Fault
-from toolgate.model import SOURCES, Actor, Entry, Tool
+from toolgate.model import NO_SUCH_TOOL, SOURCES, Actor, Entry, Tool
 
 MOST_LISTED = 5_000_000
 """Tools in all the lists that are kept for actors; past that, they are made anew."""
@@ -233,5 +233,5 @@ def not_found(name: Any, reason: str | None = None) -> Failed:
         "TOOL_NOT_FOUND",
         f"There is no tool named '{printable(name)}'.",
         suggestion="`toolgate tools list` shows the tools that you have.",
-        reason=reason or "no such tool",
+        reason=reason or NO_SUCH_TOOL,
     )

@@ -47,12 +47,13 @@ class Secrets:
             self._value(name, entry, actor)
         self.credential(entry, actor)
 
-    def missing(self, entry: Entry, arguments: Any, actor: Actor) -> list[str]:
-        """The names of secrets that a call would need and not get."""
-        lacking = [name for name in dict.fromkeys(_names_in(arguments)) if not _works(self._value, name, entry, actor)]
-        if entry.auth is not None and entry.auth.config_key not in lacking and not _works(self.credential, entry, actor):
-            lacking.append(entry.auth.config_key)
-        return lacking
+    def lacking(self, entry: Entry, arguments: Any, actor: Actor) -> list[CallError]:
+        """Why a call would not get secrets that it needs: what it would be told, for each."""
+        names = list(dict.fromkeys(_names_in(arguments)))
+        errors = [_error(self._value, name, entry, actor) for name in names]
+        if entry.auth is not None and entry.auth.config_key not in names:
+            errors.append(_error(self.credential, entry, actor))
+        return [error for error in errors if error is not None]
 
     def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
@@ -135,12 +136,12 @@ class Secrets:
             ) from None
 
 
-def _works(look: Callable[..., object], *of: object) -> bool:
+def _error(look: Callable[..., object], *of: object) -> CallError | None:
     try:
         look(*of)
-    except CallError:
-        return False
-    return True
+    except CallError as error:
+        return error
+    return None
 
 
 def _names_in(value: Any) -> Iterator[str]:

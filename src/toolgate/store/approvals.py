@@ -283,6 +283,15 @@ def get_grant(id: str, tenant: str) -> Transaction[GrantRow | None]:
     return GrantRow.of(rows[0]) if rows else None
 
 
+def waiting(at: datetime) -> Transaction[dict[str, int]]:
+    """How many wait, of each tenant that has any."""
+    rows = yield (
+        f"SELECT tenant_id, count(*) FROM approvals WHERE {STATES['waiting']} GROUP BY tenant_id ORDER BY tenant_id",
+        {"moment": at},
+    )
+    return {tenant: int(count) for tenant, count in rows}
+
+
 def listed_grants(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
     """The latest grants of a tenant, oldest first: those that hold now, or all."""
     chosen = VALID if active else "TRUE"

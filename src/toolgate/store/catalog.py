@@ -8,7 +8,6 @@ from toolgate.store.database import Transaction, now
 
 BATCH = 200
 GLOBAL_DENY = "global_tool_deny"
-RESTRICTED_TENANTS = "code_execution_restricted_tenants"
 PolicyList = Literal["global_tool_deny", "code_execution_restricted_tenants"]
 
 
@@ -120,12 +119,6 @@ def flags() -> Transaction[Flags]:
         members = read.global_deny if listed == GLOBAL_DENY else read.restricted_tenants
         members[member] = reason or ""
     return read
-
-
-def all_of_it() -> Transaction[tuple[Flags, list[DynamicRow]]]:
-    """Flags and dynamic tools as they were at one moment."""
-    read = yield from flags()
-    return read, (yield from dynamic_tools())
 
 
 def changed() -> Transaction[None]:
