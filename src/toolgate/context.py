@@ -98,7 +98,7 @@ class InvokeContext:
         "_invoke", "_providers", "_scratch", "arguments", "artifact", "asked", "at", "attempts", "cached", "call",
         "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "has_key",
         "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes", "recorded",
-        "redacted", "report", "reserved", "result", "sealed", "start", "started_at", "went_away",
+        "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unsure", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -143,6 +143,10 @@ class InvokeContext:
         self.start: Any = None
         """The start record, once there is one."""
         self.attempts = 0
+        self.refused = 0
+        """Attempts that did not get as far as the tool: an open circuit, no thread."""
+        self.unsure = False
+        """Whether an attempt failed in a way that leaves open whether it had its effect."""
         self.result: Any = None
         self.redacted = False
         """Whether anything of the output was masked."""
@@ -184,6 +188,11 @@ class InvokeContext:
         """Seconds that the tool has: its own, or less if the caller said so."""
         own = self.entry.timeout if self.entry is not None else 0.0
         return own if self.call.timeout is None else min(own, self.call.timeout)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the tool was reached, whatever came of it."""
+        return self.attempts > self.refused
 
     # -- input and output, with what they were before
 
@@ -314,6 +323,12 @@ class InvokeContext:
 
     def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:
         """Report what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""
+        if cost_usd is not None and not (isinstance(cost_usd, int | float) and 0 <= cost_usd < 1e9):
+            raise ValueError(f"cost_usd must be a number of dollars, not {cost_usd!r:.40}")
+        if tokens is not None and not (isinstance(tokens, int) and 0 <= tokens < 10**15):
+            raise ValueError(f"tokens must be a whole number, not {tokens!r:.40}")
+        if not all(isinstance(resource, str) for resource in resources):
+            raise TypeError("resources are named by text")
         report = self.report = self.report or Report()
         if resources:
             report.resources_used = (*(report.resources_used or ()), *resources)

@@ -24,7 +24,7 @@ class Ending:
     def understand(self, error: BaseException, ctx: InvokeContext) -> CallError:
         """Whatever stopped the call, as the error that its outcome will show."""
         if isinstance(error, CallError):
-            return error
+            return error if _is_sound(error) else _rebuilt(error)
         if isinstance(error, Control):
             return _chosen(error)
         if isinstance(error, StoreError):
@@ -43,30 +43,41 @@ class Ending:
             return await self._redactor.error(error, ctx.injected)
         except asyncio.CancelledError:
             ctx.went_away = True
-            return ErrorInfo(error.code, CODES[error.code].message, error.retryable)
+        except Exception as unexpected:
+            logger.error("an error could not be told: %s", type(unexpected).__name__)
+        return ErrorInfo(error.code, CODES[error.code].message, error.retryable)
 
     def outcome(self, ctx: InvokeContext, info: ErrorInfo | None) -> Outcome:
-        """The outcome of a call that has ended, and what it cost."""
-        call, error, entry = ctx.call, ctx.error, ctx.entry
-        duration = (ctx.finished_at - ctx.started_at) * 1000
-        report = ctx.report
-        cost = 0.0
-        if entry is not None and (entry.priced or report is not None):
-            ctx.cost = actual(
-                entry, ctx.estimate or UNPRICED, report, ctx.attempts, error.code if error is not None else None
-            )
-            ctx.owes = ctx.owes or ctx.cost > 0
-            cost = ctx.cost / NANO
-        if report is None:
-            metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
-        else:
-            resources = self._redactor.mask(report.resources_used, frozenset(), ctx.injected)
-            metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
-        if error is None:
-            return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
-        name = entry.name if entry is not None else self._redactor.text(printable(call.tool), ctx.injected)
-        pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
-        return Outcome(call.id, name, error.status, None, info, pending, metrics)
+        """The outcome of a call that has ended, and what it cost: there is one, whatever was left in the context."""
+        try:
+            call, error, entry = ctx.call, ctx.error, ctx.entry
+            duration = (ctx.finished_at - ctx.started_at) * 1000
+            report = ctx.report
+            cost = 0.0
+            if entry is not None and (entry.priced or report is not None):
+                code = None if error is None else error.code
+                ctx.cost = actual(entry, ctx.estimate or UNPRICED, report, ran=ctx.ran, unsure=ctx.unsure, error_code=code)
+                ctx.owes = ctx.owes or ctx.cost > 0
+                cost = ctx.cost / NANO
+            if report is None:
+                metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
+            else:
+                resources = self._redactor.mask(report.resources_used, frozenset(), ctx.injected)
+                metrics = Metrics(duration, ctx.attempts, ctx.cached, report.tokens_used, cost, resources)
+            if error is None:
+                return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
+            name = entry.name if entry is not None else self._redactor.text(printable(call.tool), ctx.injected)
+            pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
+            return Outcome(call.id, name, error.status, None, info, pending, metrics)
+        except Exception as unexpected:
+            return self._without_report(ctx, unexpected)
+
+    def _without_report(self, ctx: InvokeContext, unexpected: Exception) -> Outcome:
+        logger.error("an outcome could not be made: %s", self._redactor.text(described(unexpected), ctx.injected))
+        code = "OUTCOME_UNKNOWN" if ctx.ran else "UNEXPECTED_ERROR"
+        metrics = Metrics((ctx.finished_at - ctx.started_at) * 1000, ctx.attempts)
+        name = "" if ctx.entry is None else ctx.entry.name
+        return Outcome(ctx.call.id, name, "failure", None, ErrorInfo(code, CODES[code].message), None, metrics)
 
     def hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
         """What went wrong in hooks once the call was decided, fit to be recorded."""
@@ -79,16 +90,39 @@ class Ending:
             logger.warning("hook %(hook)s failed at %(stage)s: %(error)s", trouble)
 
 
+def _is_sound(error: CallError) -> bool:
+    """Whether an error that somebody raised is made as ours are: its class may be anybody's."""
+    code, status = getattr(error, "code", None), getattr(error, "status", None)
+    return (
+        isinstance(code, str)
+        and code in CODES
+        and status == CODES[code].status
+        and (status == "pending") == isinstance(error, Pending)
+        and isinstance(getattr(error, "message", None), str)
+        and isinstance(getattr(error, "suggestion", None), str | None)
+        and isinstance(getattr(error, "retryable", None), bool)
+        and isinstance(getattr(error, "details", None), dict | None)
+        and hasattr(error, "reason")
+    )
+
+
+def _rebuilt(error: CallError) -> CallError:
+    """What can be understood of one that is not."""
+    code = getattr(error, "code", None)
+    known = isinstance(code, str) and code in CODES and CODES[code].status != "pending"
+    return call_error(str(code) if known else "UNEXPECTED_ERROR", described(error))
+
+
 def _chosen(control: Control) -> CallError:
     """The error that a hook or a tool chose."""
     if isinstance(control, Abort):
-        known = control.code in CODES and CODES[control.code].status != "pending"
+        known = isinstance(control.code, str) and control.code in CODES and CODES[control.code].status != "pending"
         details: dict[str, Any] = {} if control.http_status is None else {"http_status": control.http_status}
         if not known:
-            details["code"] = control.code
+            details["code"] = said(control.code)
         return call_error(control.code if known else "PERMISSION_DENIED", said(control.reason), details=details)
     if isinstance(control, RetryAfter):
-        words = control.reason or "The call can't be served now"
+        words = said(control.reason) if control.reason else "The call can't be served now"
         wait = control.seconds
         return Denied("RATE_LIMITED", f"{words}; try again in {wait:g} s.", details={"retry_after": wait})
     return Failed("UNEXPECTED_ERROR", f"{type(control).__name__} where it has no meaning.")

@@ -7,6 +7,7 @@
     │   ├── Failed                 TOOL_NOT_FOUND VALIDATION_ERROR CAPACITY_EXCEEDED CIRCUIT_OPEN MCP_ERROR N8N_ERROR
     │   │                          INVOCATION_ERROR CONNECTION_ERROR SANDBOX_ERROR SANDBOX_UNAVAILABLE OUTPUT_INVALID
     │   │                          IDEMPOTENCY_CONFLICT OUTCOME_UNKNOWN CANCELLED UNKNOWN_TOOL_TYPE UNEXPECTED_ERROR
+    │   │   └── NotReached         one of them, before the tool was reached
     │   ├── TimedOut               TIMEOUT
     │   └── Pending                APPROVAL_REQUIRED, or queued: waiting is a value, this is how it travels inside
     ├── ToolError                  what a tool's author raises; InvalidInput is its most common kind
@@ -64,6 +65,10 @@ CODES: dict[str, Code] = {
     "UNKNOWN_TOOL_TYPE": Code("failure", False, "Nothing here can run a tool of this kind."),
     "UNEXPECTED_ERROR": Code("failure", False, "Something unexpected went wrong."),
 }
+
+
+UNSURE = frozenset({"TIMEOUT", "CANCELLED", "OUTCOME_UNKNOWN"})
+"""Codes of an attempt that reached the tool and may have had its effect all the same."""
 
 
 def said(words: object) -> str:
@@ -125,6 +130,10 @@ class Denied(CallError):
 
 class Failed(CallError):
     """The call failed."""
+
+
+class NotReached(Failed):
+    """The call failed on its way to the tool: nothing was run."""
 
 
 class TimedOut(CallError):

@@ -18,7 +18,7 @@ from toolgate.store import catalog as table
 from toolgate.store.budgets import BudgetRow, By, CostLine
 from toolgate.store.database import now
 from toolgate.store.idempotency import KeyRow
-from toolgate.wiring import Listener, Wired
+from toolgate.wiring import Listener, Wired, to_the_end
 
 if TYPE_CHECKING:
     from toolgate.explain import Explanation
@@ -30,6 +30,7 @@ class Governing(Wired):
 
     # -- flags
 
+    @to_the_end
     async def set_enabled(
         self,
         tool: str,
@@ -53,12 +54,14 @@ class Governing(Wired):
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
 
+    @to_the_end
     async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
         """Many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred of them."""
         listed = list(flags)
         await self._keeper.switch_many(listed)
         await self._note("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
+    @to_the_end
     async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:
         """Give a persona the permission tool.enable, or take it."""
         await self._keeper.change(table.set_can_add_tools(persona, allowed))
@@ -70,6 +73,7 @@ class Governing(Wired):
 
     # -- policy
 
+    @to_the_end
     async def set_global_deny(
         self, tool: str, denied: bool = True, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
@@ -77,6 +81,7 @@ class Governing(Wired):
         await self._keeper.change(table.set_member("global_tool_deny", tool, denied, reason))
         await self._note("policy.global_deny", actor or LOCAL, tool, {"denied": denied, "reason": reason})
 
+    @to_the_end
     async def restrict_code_execution(
         self, tenant: str, restricted: bool = True, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
@@ -130,6 +135,7 @@ class Governing(Wired):
         """How many questions wait for an answer, by tenant: for whoever runs this installation."""
         return await self.consent.waiting()
 
+    @to_the_end
     async def answer_approval(
         self, id: str, answer: Answer | bool, *, actor: Actor | None = None, through: str = "python"
     ) -> Approval:
@@ -148,6 +154,7 @@ class Governing(Wired):
             Call(new_id(), asked.tool, None, asked.actor, asked.session, waiting.idempotency_key, id, door=door)
         )
 
+    @to_the_end
     async def grant(
         self,
         tool: str,
@@ -167,17 +174,20 @@ class Governing(Wired):
         """The grants of the actor's tenant: those that hold now, or all that there were."""
         return await self.consent.list_grants((actor or LOCAL).tenant, active=active)
 
+    @to_the_end
     async def revoke_grant(self, id: str, *, actor: Actor | None = None) -> Grant:
         """Take a grant back: it holds for no call from now on, in any process."""
         return await self.consent.revoke(id, actor or LOCAL)
 
     # -- money
 
+    @to_the_end
     async def set_budget(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
         """Set a budget, or change the one of the same id."""
         await self._keeper.change(budgets.set_budget(budget))
         await self._note("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
 
+    @to_the_end
     async def remove_budget(self, id: str, *, actor: Actor | None = None) -> bool:
         """Remove a budget; gives whether there was one."""
         removed = await self._keeper.change(budgets.remove_budget(id))
@@ -199,6 +209,7 @@ class Governing(Wired):
         """Idempotency keys whose call began and of which nobody knows how it ended: of a tenant, or of all."""
         return await self.idempotency.unsettled(tenant)
 
+    @to_the_end
     async def settle_key(self, key: str, *, happened: bool, output: Any = None, actor: Actor | None = None) -> KeyRow:
         """Say whether the call with this key had its effect. If it had, callers are given `output`; if not, the key is
         free again."""
@@ -208,6 +219,7 @@ class Governing(Wired):
         await self._note("idempotency.settled", actor, found.holder.tool, details)
         return found
 
+    @to_the_end
     async def undo(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> list[Undone]:
         """Put back the files that a call changed."""
         undone = await self.journal.undo(call_id, actor or LOCAL, force)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from toolgate.errors import Failed, StoreError
+from toolgate.errors import UNSURE, Failed, StoreError
 from toolgate.jsontext import find_not_json
 from toolgate.model import Call, Decision, Entry, Metrics, Outcome
 from toolgate.store import idempotency as keys
@@ -30,8 +30,6 @@ from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import Holder, KeyRow, Scope, State
 from toolgate.store.presence import Presence
 
-UNSURE = frozenset({"TIMEOUT", "CANCELLED", "OUTCOME_UNKNOWN"})
-"""Codes of a call that ran and may have had its effect all the same."""
 LONGEST_KEY = 255
 SOONEST, LATEST = 0.01, 0.25
 """Seconds between two looks at a key that another process has."""
@@ -76,11 +74,12 @@ class Idempotency:
 
     # -- the life of a call
 
-    async def claim(self, call: Call, entry: Entry, canonical: bytes) -> Outcome | None:
+    async def claim(self, call: Call, entry: Entry, canonical: bytes, args_hash: str | None = None) -> Outcome | None:
         """Take the call's key: None, it is ours, run; or the outcome of the first call that had it. Raises Failed where the
-        key stands for something else, its outcome is unknown, or the first call outlasts our patience."""
+        key stands for something else, its outcome is unknown, or the first call outlasts our patience. `args_hash` is of
+        the arguments that the key stands for, where they are not those that will run."""
         scope = _scope(call)
-        holder = Holder(call.id, self._presence.id, entry.name, sha256(canonical).hexdigest())
+        holder = Holder(call.id, self._presence.id, entry.name, args_hash or sha256(canonical).hexdigest())
         deadline = _now() + self._patience(call, entry)
         while (other := self._held.get(scope)) is not None:
             if other.first is not None and other.first.what != holder.what:
@@ -111,12 +110,13 @@ class Idempotency:
                 suggestion="Call again with the same key to get what came of it.",
             )
 
-    async def complete(self, call: Call, outcome: Outcome, ran: bool) -> None:
-        """Say what came of a call that has its key; for any other call this does nothing. Awaited, it is on disk, and if the
-        store can't be written, it will be when it can. If the caller goes away meanwhile, it is written nevertheless."""
+    async def complete(self, call: Call, outcome: Outcome, ran: bool, unsure: bool = False) -> None:
+        """Say what came of a call that has its key; for any other call this does nothing. `ran`: an attempt reached the
+        tool. `unsure`: one that did may have had its effect, whatever became of later ones. Awaited, it is on disk, and if
+        the store can't be written, it will be when it can. If the caller goes away meanwhile, it is written nevertheless."""
         held = self._ours.get(call.id)
         if held is not None:
-            await asyncio.shield(self._later(self._finish(held, outcome, ran)))
+            await asyncio.shield(self._later(self._finish(held, outcome, ran, unsure)))
 
     async def close(self) -> None:
         """Let what is being written be written, and give up what can't be."""
@@ -215,7 +215,7 @@ class Idempotency:
             self._later(self._leave(held, asking))
             raise
         except Exception:
-            self._later(self._insist(partial(keys.release, held.scope, held.holder.call_id)))
+            self._later(self._insist(self._withdrawal(held)))
             raise
 
     def _claim(self, held: Held) -> Transaction[KeyRow | None]:
@@ -224,8 +224,11 @@ class Idempotency:
     async def _leave(self, held: Held, asking: "asyncio.Future[KeyRow | None]") -> None:
         with contextlib.suppress(Exception):
             await asking
-        await self._write(partial(keys.release, held.scope, held.holder.call_id), held)
+        await self._write(self._withdrawal(held), held)
         self._end(held)
+
+    def _withdrawal(self, held: Held) -> Callable[[], Transaction[bool]]:
+        return partial(keys.withdraw, held.scope, held.holder, self._clock())
 
     async def _watch(self, first: KeyRow, deadline: float) -> None:
         """Wait for a call of another process."""
@@ -240,8 +243,8 @@ class Idempotency:
 
     # -- telling the store
 
-    async def _finish(self, held: Held, outcome: Outcome, ran: bool) -> None:
-        state, text = _verdict(outcome, ran)
+    async def _finish(self, held: Held, outcome: Outcome, ran: bool, unsure: bool) -> None:
+        state, text = _verdict(outcome, ran, unsure)
         if state is None:
             write = partial(keys.release, held.scope, held.holder.call_id)
         else:
@@ -323,13 +326,14 @@ def _scope(call: Call) -> Scope:
     return Scope(call.actor.tenant, call.actor.user, key)
 
 
-def _verdict(outcome: Outcome, ran: bool) -> tuple[State | None, str | None]:
+def _verdict(outcome: Outcome, ran: bool, unsure: bool) -> tuple[State | None, str | None]:
     """What to keep of a call: its outcome, that nobody knows it, or nothing, because nothing was done."""
     if outcome.status != "success":
-        code = outcome.error.code if outcome.error is not None else "OUTCOME_UNKNOWN"
-        if not ran or (code == "CIRCUIT_OPEN" and outcome.metrics.attempts < 2):  # the breaker let no attempt through
+        if unsure:
+            return "unknown", None
+        if not ran:
             return None, None
-        if code in UNSURE:
+        if outcome.error is None or outcome.error.code in UNSURE:
             return "unknown", None
     try:
         return "done", outcome.to_json().decode()

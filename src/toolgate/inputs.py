@@ -99,7 +99,7 @@ class Inputs:
             changed = {**(changed or {}), **_integers(ctx.arguments, entry)}
         if changed:
             ctx.canonical = orjson.dumps({**ctx.arguments, **changed}, None, CANONICAL)
-        if changed or ctx.hooked or entry.tier != "read_only":
+        if changed or ctx.hooked or entry.copies or ctx.call.idempotency_key is not None:
             ctx.arguments = orjson.loads(ctx.canonical)
         ctx.sealed = True
 

@@ -16,16 +16,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, time_ns
+from typing import Any, TypeVar
 
 import orjson
 
 from toolgate.approval.consent import Consent
+from toolgate.approval.hidden import check_shown
 from toolgate.approval.tiers import TierRules
 from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
 from toolgate.context import InvokeContext, Providers, Respond
 from toolgate.ending import Ending
-from toolgate.errors import CallError, Denied, Failed, Pending, described
+from toolgate.errors import CallError, Denied, Failed, Pending, described, said
 from toolgate.execute.run import Execution
 from toolgate.hooks import HookSet, Stages, caller_is_cancelled
 from toolgate.idempotency import Idempotency
@@ -44,6 +46,7 @@ from toolgate.registry.catalog import Catalog, not_found
 from toolgate.secrets import Secrets
 
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
+T = TypeVar("T")
 LONG_TO_MASK = 100_000
 """Bytes of output from which on secrets are looked for off the event loop."""
 
@@ -204,7 +207,7 @@ class Pipeline:
         if ctx.has_key:
             await self.idempotency.confirm(call)
         if on.around_execute:
-            ctx.result = await on.around_execute(ctx, lambda: self.execution.run(ctx, entry, arguments, on))
+            ctx.result = await on.around_execute(ctx, self._inner(ctx, entry, arguments, on))
         else:
             await self.execution.run(ctx, entry, arguments, on)
 
@@ -228,17 +231,20 @@ class Pipeline:
         """The one way out: record, count, give back. Nothing in here changes how the call ended, and a caller that goes away
         is let go only at its end."""
         ctx.finished_at = perf_counter()
+        error = ctx.error
         try:
-            if on.on_error and ctx.error is not None and not isinstance(ctx.error, Pending):
+            if on.on_error and error is not None and not isinstance(error, Pending):
                 await on.on_error(ctx)
-            outcome = ctx.outcome = self.ending.outcome(
-                ctx, None if ctx.error is None else await self.ending.told(ctx, ctx.error)
-            )
+                ctx.error = error  # how it ended, a hook can't change
+            told = None if error is None else await self.ending.told(ctx, error)
+            outcome = ctx.outcome = self.ending.outcome(ctx, told)
             if on.will_audit:
                 await on.will_audit(ctx)
+            if error is not None and error.reason is not None:
+                error.reason = self.redactor.text(said(error.reason), ctx.injected)
             on_disk = self.ledger.end(ctx, outcome, self.ending.hook_errors(ctx) if ctx.hooked else ())
             if on_disk is not None:
-                outcome = ctx.outcome = await self._on_disk(ctx, outcome, on_disk)
+                outcome = ctx.outcome = await self._to_the_end(ctx, on_disk)
             if on.did_audit:
                 await on.did_audit(ctx)
             if on.on_metrics:
@@ -304,6 +310,8 @@ class Pipeline:
         actor had is not called missing."""
         actor, tool = ctx.call.actor, ctx.call.tool
         view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
+        if self.guard.reads_arguments:
+            reason = self.redactor.without_fields(reason, ctx.arguments)
         if not view.allow and (view.sure or self.guard.hides(actor, tool)):
             return not_found(tool, reason)
         return Denied("PERMISSION_DENIED", f"{tool} is not permitted: {reason}.", reason=reason)
@@ -319,19 +327,22 @@ class Pipeline:
 
     async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""
+        asked = None if ctx.call.approval is None else await self.consent.key_hash(ctx.call)
         ctx.has_key = ctx.owes = True
-        first = await self.idempotency.claim(ctx.call, entry, ctx.canonical)
+        first = await self.idempotency.claim(ctx.call, entry, ctx.canonical, asked)
         if first is None:
             return False
         ctx.has_key = False
+        ctx.cached = True
         first.raise_for_status()
-        ctx.output, ctx.artifact, ctx.cached = first.output, first.artifact, True
+        ctx.output, ctx.artifact = first.output, first.artifact
         return True
 
     async def _ask(self, ctx: InvokeContext, entry: Entry) -> None:
         """Have a person's approval, or end here. What a person edits is checked like what a caller sends."""
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask_arguments(ctx, entry)
+        check_shown(entry, ctx.arguments, orjson.loads(ctx.recorded))
         ctx.asked = ctx.owes = True
         try:
             edited = await self.consent.obtain(ctx, entry, ctx.estimate or UNPRICED)
@@ -347,6 +358,7 @@ class Pipeline:
         await self._check_arguments(ctx, entry)
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask_arguments(ctx, entry)
+        check_shown(entry, ctx.arguments, orjson.loads(ctx.recorded))
         if ctx.estimate is not None:
             ctx.estimate = estimate(entry, ctx.arguments)
 
@@ -361,29 +373,43 @@ class Pipeline:
         off = self.catalog.why_off(entry, call.actor.tenant)
         if off is not None:
             raise not_found(call.tool, off)
+        if entry.guards is not None:
+            self.tiers.check(entry, ctx.arguments)  # what a path leads to may have changed as well
+
+    def _inner(
+        self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages
+    ) -> Callable[[], Awaitable[Any]]:
+        """What around_execute hooks have as `next`. What was approved once, or has a key, they can't run twice."""
+
+        async def run() -> Any:
+            if ctx.attempts and (ctx.asked or ctx.has_key):
+                raise Failed("UNEXPECTED_ERROR", "A hook called next() twice for a call that may run once.")
+            return await self.execution.run(ctx, entry, arguments, on)
+
+        return run
 
     async def _reserve(self, ctx: InvokeContext, entry: Entry) -> None:
         ctx.reserved = ctx.owes = True
         await self.budgets.reserve(ctx.call, entry, ctx.estimate)
 
-    async def _to_the_end(self, ctx: InvokeContext, settling: Awaitable[None]) -> None:
-        """Settle what was taken: a caller that goes away meanwhile waits for it."""
+    async def _to_the_end(self, ctx: InvokeContext, settling: Awaitable[T]) -> T:
+        """Settle what was taken, or record what happened: a caller that goes away meanwhile waits for it."""
         work = asyncio.ensure_future(settling)
         while not work.done():
             try:
                 await asyncio.shield(work)
             except asyncio.CancelledError:
                 ctx.went_away = True
+        return work.result()
 
     async def _settle_debts(self, ctx: InvokeContext) -> None:
         """Pay, say what came of the key, give back what was not used. One that fails keeps none of the others from it."""
         call, entry, outcome = ctx.call, ctx.entry, ctx.outcome
-        ran = ctx.attempts > 0 and not (ctx.attempts == 1 and ctx.error is not None and ctx.error.code == "CIRCUIT_OPEN")
         if (ctx.reserved or ctx.cost) and entry is not None:
             await self._try(ctx, self.budgets.settle(call, entry, ctx.estimate or UNPRICED, ctx.cost))
         if ctx.has_key and outcome is not None:
-            await self._try(ctx, self.idempotency.complete(call, outcome, ran))
-        if ctx.asked and not ran and (outcome is None or not outcome.ok):
+            await self._try(ctx, self.idempotency.complete(call, outcome, ctx.ran, ctx.unsure))
+        if ctx.asked and not ctx.ran and (outcome is None or not outcome.ok):
             await self._try(ctx, self.consent.give_back(call.id))
         elif ctx.asked:
             self.consent.keep(call.id)
@@ -408,10 +434,3 @@ class Pipeline:
         if masked is not ctx.result:
             ctx.output = masked
             ctx.redacted = True
-
-    async def _on_disk(self, ctx: InvokeContext, outcome: Outcome, on_disk: Awaitable[Outcome]) -> Outcome:
-        try:
-            return await on_disk
-        except asyncio.CancelledError:  # it is with the writer already, which needs nobody to wait
-            ctx.went_away = True
-            return outcome

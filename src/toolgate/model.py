@@ -45,7 +45,12 @@ MASK = "[REDACTED]"
 """What stands for a secret wherever one was."""
 NO_SUCH_TOOL = "no such tool"
 """What the log says of a name that nothing has, and of no other."""
-DESTRUCTIVE = ("delete", "remove", "drop", "truncate")
+DESTRUCTIVE = ("delete", "destroy", "erase", "purge", "uninstall")
+"""Wherever in a name."""
+DESTRUCTIVE_WORDS = frozenset(
+    word + end for word in ("remove", "drop", "truncate", "wipe", "unlink") for end in ("", "s")
+) | {"removing", "dropping", "truncating", "removed", "dropped"}
+"""As words of their own."""
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -207,8 +212,9 @@ def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
 
 
 def _destroys(name: str) -> bool:
-    """Whether a name has a word such as delete in it, in any form: delete_user, deleteUser, deletes; not airdrop."""
-    return any(word.lower().startswith(DESTRUCTIVE) for word in WORD.findall(name))
+    """Whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not airdrop, dropdown."""
+    words = {word.lower() for word in WORD.findall(name)}
+    return any(word in name.lower() for word in DESTRUCTIVE) or not words.isdisjoint(DESTRUCTIVE_WORDS)
 
 
 # ------------------------------------------------------------------------------------------ what travels with a call
@@ -404,6 +410,8 @@ class Entry:
     check_input: Validator
     check_output: Validator | None
     defaults: dict[str, Any]
+    copies: bool
+    """Whether a call must run on a copy of its arguments that its caller does not hold: it may wait before it runs."""
     takes_text: bool
     """Whether an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
     public_input: frozenset[str]

@@ -9,7 +9,7 @@ hold a secret.
 import asyncio
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -63,11 +63,14 @@ def _form(pattern: str, *hints: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
     return hints, re.compile(pattern, re.DOTALL)
 
 
+_PEM = r"-----{} (?:[A-Z0-9 ]{{1,40}} )?PRIVATE KEY(?: BLOCK)?-----"
+_GAP = r"(?:\\[rn]|\s)"
+"""Between the lines of a key, also as JSON writes it. What is no line of a key is shown: nothing can hide behind one."""
 _DIGIT = r"(?=[A-Za-z_.~+/=-]{0,48}\d)"
 FORMS = (
     _form(
-        r"-----BEGIN (?:[A-Z0-9 ]{1,40} )?PRIVATE KEY(?: BLOCK)?-----.*?"
-        r"(?:-----END (?:[A-Z0-9 ]{1,40} )?PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        rf"{_PEM.format('BEGIN')}(?:{_GAP}*[A-Za-z][A-Za-z-]{{2,30}}: [^\r\n\\]{{1,200}})*"
+        rf"(?:{_GAP}*[A-Za-z0-9+/=]{{16,}})*(?:{_GAP}*[A-Za-z0-9+/=]{{1,76}})?(?:{_GAP}*{_PEM.format('END')})?",
         "PRIVATE KEY",
     ),
     _form(r"\bgh[pousr]_[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
@@ -141,7 +144,7 @@ class Redactor:
         if isinstance(value, list | tuple):
             parts = [self.mask(part, public, known) for part in value]
             return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
-        return value
+        return MASK if known and type(value) in (int, float) and str(value) in known else value
 
     def _mask_fields(self, value: dict[Any, Any], public: frozenset[str], known: tuple[str, ...]) -> dict[Any, Any]:
         masked, changed = {}, False
@@ -185,6 +188,22 @@ class Redactor:
                     text = form.sub(_masked, text)
                     break
         return self._scanned(text) if self._scan and self._has_candidate(text) else text
+
+    def without_fields(self, text: str, value: Any) -> str:
+        """A text that may quote a value, without what would be masked in that value because of its field's name."""
+        return _without(tuple(self._named_secrets(value)), text)
+
+    def _named_secrets(self, value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, part in value.items():
+                if isinstance(part, str):
+                    if self._field(key, part, frozenset(), ()) is not part:
+                        yield part
+                else:
+                    yield from self._named_secrets(part)
+        elif isinstance(value, list | tuple):
+            for part in value:
+                yield from self._named_secrets(part)
 
     async def error(self, error: CallError, known: tuple[str, ...] = ()) -> ErrorInfo:
         """What a caller and the records are told of an error: valid text and plain JSON, without secrets."""

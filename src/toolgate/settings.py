@@ -231,6 +231,9 @@ class Settings(Section):
     commands: Commands = Commands()
     secrets: SecretSettings = SecretSettings()
 
+    _read_from: Path | None = None
+    """The file that was read."""
+
     @field_validator("redis_url", "opa_url")
     @classmethod
     def _known_server(cls, url: str | None, info: ValidationInfo) -> str | None:
@@ -250,7 +253,9 @@ class Settings(Section):
         """These settings, with some of them changed; of a group, only what is named."""
         values = self.model_dump(exclude_unset=True)
         _merge(values, overrides)
-        return load_settings(os.devnull, values, {})
+        changed = load_settings(os.devnull, values, {})
+        changed._read_from = self._read_from
+        return changed
 
     @property
     def database(self) -> str:
@@ -261,11 +266,15 @@ class Settings(Section):
         return self.database.startswith("memory://")
 
     @property
-    def own_files(self) -> list[str]:
+    def own_files(self) -> list[Path]:
         """Toolgate's own files, wherever they are: no tool may open them."""
         database = Path(self.database.removeprefix("sqlite:///")) if self.database.startswith("sqlite:///") else None
-        files = [file.absolute() for file in (self.secrets.file, self.audit_head_file, database) if file is not None]
-        return [f"{file}*" for file in files]
+        return [file for file in (self.secrets.file, self.audit_head_file, database) if file is not None]
+
+    @property
+    def deciding_files(self) -> list[Path]:
+        """What decides what tools may do, and what tools there are: no tool may change it."""
+        return [file for file in (self.policy.file, self._read_from, *self.python_folders) if file is not None]
 
     @property
     def python_folders(self) -> tuple[Path, ...]:
@@ -298,9 +307,11 @@ def load_settings(
         _merge(values, layer)
         origins.update(dict.fromkeys(layer, origin))
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         raise _explain(error, origins) from None  # its own words quote the value, which may be a password
+    settings._read_from = file if file.is_file() else None
+    return settings
 
 
 def _read_file(file: Path, *, required: bool) -> dict[str, Any]:

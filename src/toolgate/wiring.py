@@ -4,11 +4,13 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
 
@@ -20,7 +22,6 @@ from toolgate.bus.redis import Redis
 from toolgate.cache import ResultCache
 from toolgate.context import InvokeContext, Providers
 from toolgate.ending import Ending
-from toolgate.errors import ToolgateError
 from toolgate.execute.breaker import Breakers
 from toolgate.execute.local import LocalRunner
 from toolgate.execute.run import Execution, Runner
@@ -60,6 +61,24 @@ logger = logging.getLogger("toolgate")
 Listener = Callable[[str, dict[str, Any]], None]
 
 
+Acted = TypeVar("Acted")
+Given = ParamSpec("Given")
+_under_way: set[asyncio.Task[Any]] = set()
+
+
+def to_the_end(act: Callable[Given, Coroutine[Any, Any, Acted]]) -> Callable[Given, Coroutine[Any, Any, Acted]]:
+    """An act that is carried out and put on record as a whole, also if whoever asked for it goes away meanwhile."""
+
+    @wraps(act)
+    async def whole(*args: Given.args, **kwargs: Given.kwargs) -> Acted:
+        task = asyncio.ensure_future(act(*args, **kwargs))
+        _under_way.add(task)
+        task.add_done_callback(_under_way.discard)
+        return await asyncio.shield(task)
+
+    return whole
+
+
 class Wired:
     """All parts of an App, put together and not yet opened."""
 
@@ -80,7 +99,7 @@ class Wired:
         self.notices = open_notices(settings.database, self.redis)
         self.presence = Presence(self.store, limits.lease_seconds)
         self.tiers = TierRules(
-            sensitive=(*settings.paths.sensitive, *settings.own_files),
+            sensitive=(*settings.paths.sensitive, *(f"{file.absolute()}*" for file in settings.own_files)),
             allowed=settings.paths.allowed,
             home=None if settings.in_memory else settings.home,
             allow=settings.commands.allow,
@@ -176,19 +195,22 @@ class Wired:
             self.hooks.add(extra.Tracing())
 
     async def _close(self) -> None:
-        if self._policy_watch is not None:
-            self._policy_watch.cancel()
-        await self._keeper.stop()
-        await self.budgets.close()
-        await self.idempotency.close()
-        await self._pipeline.concurrency.close()
-        await self.presence.leave()
-        await self.notices.close()
-        if self.guard.engine.remote is True:
-            await self.guard.engine.close()
-        if self.redis is not None:
-            await self.redis.close()
-        await self.store.close()
+        """Let go of everything, last made first. One that fails keeps none of the others from it, and is raised at last."""
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(self.store.close)
+            if self.redis is not None:
+                closing.push_async_callback(self.redis.close)
+            if self.guard.engine.remote is True:
+                closing.push_async_callback(self.guard.engine.close)
+            closing.push_async_callback(self.notices.close)
+            closing.push_async_callback(self.presence.leave)
+            closing.push_async_callback(self._pipeline.concurrency.close)
+            closing.push_async_callback(self.idempotency.close)
+            closing.push_async_callback(self.consent.close)
+            closing.push_async_callback(self.budgets.close)
+            closing.push_async_callback(self._keeper.stop)
+            if self._policy_watch is not None:
+                self._policy_watch.cancel()
 
     # -- what changes while it runs
 
@@ -232,7 +254,7 @@ class Wired:
     async def reload_policy(self) -> None:
         """Read the policy's file again. One that is wrong is refused, and the policy in force stays."""
         if self.guard.engine.remote is False:
-            self.guard.set_engine(open_engine(self.settings.policy, None))
+            self.guard.set_engine(await asyncio.to_thread(open_engine, self.settings.policy, None))
         await self._push_policy()
 
     async def _watch_policy(self) -> None:
@@ -245,7 +267,7 @@ class Wired:
                 known = found
                 try:
                     await self.reload_policy()
-                except ToolgateError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
                     logger.error("the changed policy is not used, the one before stays in force: %s", error)
             elif engine.remote is True and not engine.is_ready:
                 await self._push_policy()

@@ -3,13 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, ASKING, BOSS, Workshop, refused
 from toolgate import App, Hook, InvokeContext, tool
-from toolgate.approval.request import Answer, ApprovalRequest, Approver, GrantTerms
+from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest, Approver, GrantTerms
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-7")
@@ -188,6 +192,19 @@ async def test_what_is_no_answer_leaves_the_call_pending(approver: Callable[[App
         assert work.ran == []
         assert (await app.consent.show(outcome.pending.id, "default")).state == "waiting"
         assert await app.consent.list_grants("default") == []
+
+
+@pytest.mark.parametrize("cap", ["1e999999", "1e-999999", "-1", "NaN", "1000000001", "0.0000000001"])
+def test_a_grant_has_a_sum_that_can_be_counted(cap: str) -> None:
+    with pytest.raises(ApprovalError):
+        GrantTerms("user", 60, Decimal(cap))
+
+
+@given(st.decimals(min_value="0.000000001", max_value=10**9, allow_nan=False, places=30) | st.just(Decimal(0)))
+def test_a_grant_never_allows_more_than_was_agreed_to(cap: Decimal) -> None:
+    counted = GrantTerms("user", 60, cap).cap
+    assert counted is not None
+    assert Fraction(counted) <= Fraction(cap) * 10**9 < counted + 1
 
 
 async def test_a_destructive_call_is_not_approved_along_with_a_grant() -> None:

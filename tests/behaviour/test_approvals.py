@@ -12,9 +12,10 @@ import pytest
 
 from tests.behaviour.asking import ADA, ASKING, BOSS, Workshop, approved, ask, let_pass, refused
 from toolgate import App, Hook, InvokeContext, tool
-from toolgate.approval.request import Answer, ApprovalError
+from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
 from toolgate.store import log
+from toolgate.store.approvals import MOST_WAITING
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-7")
@@ -262,6 +263,97 @@ async def test_a_pending_call_resumes_after_every_process_has_ended(database: st
         again = await app.resume(id, actor=BOSS)
         assert again.output == "ran ls" or not again.ok, "the same answer by its key, or none"
     assert len(work.ran) == 1
+
+
+async def test_of_two_processes_that_ask_one_question_the_one_that_loses_asks_anew(database: str, tmp_path: Path) -> None:
+    works = Workshop(), Workshop()
+    asked: list[str] = []
+    both = asyncio.Event()
+
+    async def agree(request: ApprovalRequest) -> bool:
+        asked.append(request.id)
+        if len(asked) == 2:
+            both.set()
+        await asyncio.wait_for(both.wait(), 20)
+        return True
+
+    async with (
+        works[0].move_into(App.open(database_url=database, home=tmp_path / "a")) as one,
+        works[1].move_into(App.open(database_url=database, home=tmp_path / "b")) as two,
+    ):
+        id = await ask(one)
+        one.add_approver(agree)
+        two.add_approver(agree)
+        outcomes = await asyncio.gather(*(app.invoke("run", {"task": "ls"}, actor=ADA) for app in (one, two)))
+        assert [outcome.status for outcome in outcomes] == ["success"] * 2
+        assert asked[:2] == [id, id]
+        assert len(asked) == 3 and asked[2] != id, "two calls, two questions"
+        assert [approval.state for approval in await one.consent.list("acme", None)] == ["used"] * 2
+        assert [len(work.ran) for work in works] == [1, 1]
+
+
+async def test_who_loses_its_question_again_and_again_is_told(database: str, tmp_path: Path) -> None:
+    """Whatever it asks, another process has it answered and uses it first."""
+    works = Workshop(), Workshop()
+    async with (
+        works[0].move_into(App.open(database_url=database, home=tmp_path / "a")) as one,
+        works[1].move_into(App.open(database_url=database, home=tmp_path / "b")) as two,
+    ):
+
+        async def too_late(request: ApprovalRequest) -> bool:
+            await two.consent.answer(request.id, Answer("approve"), BOSS, "cli")
+            assert (await two.invoke("run", {"task": "ls"}, actor=ADA, approval=request.id)).ok
+            return True
+
+        one.add_approver(too_late)
+        refused(await one.invoke("run", {"task": "ls"}, actor=ADA), "PERMISSION_DENIED", "but used by call")
+        assert [len(work.ran) for work in works] == [0, 2]
+
+
+# -- many of them
+
+
+@pytest.mark.requirement("TIER-6")
+async def test_a_caller_gone_wild_does_not_fill_the_inbox(database: str, tmp_path: Path) -> None:
+    work = Workshop()
+    async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
+        calls = (app.invoke("run", {"task": str(number)}, actor=ADA) for number in range(MOST_WAITING - 1))
+        assert {outcome.status for outcome in await asyncio.gather(*calls)} == {"pending"}
+        last = await ask(app)
+        full = await app.invoke("run", {"task": "one more"}, actor=ADA)
+        assert (full.status, full.pending) == ("failure", None)
+        assert full.error is not None
+        assert (full.error.code, full.error.retryable) == ("CAPACITY_EXCEEDED", True)
+        assert f"{MOST_WAITING} questions of this user wait" in full.error.message
+        assert "toolgate approvals list" in str(full.error.suggestion)
+        assert await app.waiting() == {"acme": MOST_WAITING}
+
+        assert await ask(app) == last, "what waits can be asked again"
+        for other in (Actor("acme", "analyst", "eve"), Actor("globex", "analyst", "ada")):
+            assert await ask(app, actor=other), "others are not concerned"
+        await app.consent.answer(last, Answer("reject"), BOSS, "cli")
+        assert await ask(app, arguments={"task": "one more"}), "there is room again"
+        await let_pass(app, 3_601)
+        assert await ask(app, arguments={"task": "and another"}), "what has expired does not count"
+        assert work.ran == []
+
+
+async def test_questions_are_forgotten_long_after_their_end(database: str, tmp_path: Path) -> None:
+    work, day = Workshop(), 86_400
+    settings: dict[str, Any] = {"database_url": database, "home": tmp_path}
+    async with work.move_into(App.open(**settings)) as app:
+        used = await approved(app)
+        assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=used)).ok
+        rejected = await ask(app, arguments={"task": "no"})
+        await app.consent.answer(rejected, Answer("reject"), BOSS, "cli")
+        old = {used, rejected, await approved(app, arguments={"task": "yes"}), await ask(app, arguments={"task": "?"})}
+        await let_pass(app, 2 * day)
+        later = await ask(app, arguments={"task": "later"})
+        await let_pass(app, 89 * day)
+    async with work.move_into(App.open(**settings)) as app:
+        assert {approval.request.id for approval in await app.consent.list("acme", None)} == {*old, later}
+        new = await ask(app, arguments={"task": "new"})
+        assert {approval.request.id for approval in await app.consent.list("acme", None)} == {later, new}
 
 
 # -- edits

@@ -15,7 +15,7 @@ from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
 from toolgate.model import Actor, Call, Entry
 from toolgate.quota.accounts import new_budget
-from toolgate.store.database import now
+from toolgate.store.presence import alive_since
 from toolgate.store.spending import reap
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Money(RuleBasedStateMachine):
         call, buy = one
         if began:
             self.run(_begin(self.till, call.id))
-        assert self.run(self.till.store.transact(reap(call.id, {"alive_since": now() + timedelta(days=1)})))
+        assert self.run(self.till.store.transact(reap(call.id, alive_since(-86_400))))
         actor, amount, day = self.reserved.pop(call.id)
         self.spent.append((actor, amount if began else 0, day))
         return call, buy, len(self.spent) - 1
@@ -103,6 +103,24 @@ class Money(RuleBasedStateMachine):
         actual = int(self.spent[place][1] * share)
         self.run(self.till.settle(call, buy, actual))
         self.spent[place] = (actor, actual, day)
+
+    @rule(one=consumes(reaped), target=held)
+    def wake(self, one: tuple[Call, Entry, int]) -> Any:
+        """It was alive after all, and makes sure of its money before its call begins."""
+        call, buy, place = one
+        before = self.spent[place]
+        self.spent[place] = (before[0], 0, before[2])
+        day, month = self.taken(before[0])
+        fits = day + buy.fixed_nano <= CAP and month + buy.fixed_nano <= 3 * CAP
+        try:
+            self.run(self.till.reserve(buy, before[0], call))
+        except Denied:
+            assert not fits
+            self.spent[place] = before
+            return multiple()
+        assert fits
+        self.reserved[call.id] = (before[0], buy.fixed_nano, self.today())
+        return call, buy
 
     @rule(days=st.integers(0, 2))
     def sleep(self, days: int) -> None:

@@ -1,5 +1,7 @@
 """`toolgate budgets`: set, change, list and remove, and nothing is changed by what makes no sense."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,8 +41,8 @@ def test_a_budget_is_set_holds_and_is_removed(terminal: Terminal) -> None:
     done = terminal("budgets", "set", "--tenant", "acme", "--daily", "0.50", "--monthly", "$5")
     assert done.code == 0
     assert done.lines == [
-        "✓ Set the daily budget of tenant acme: $0.50",
-        "✓ Set the monthly budget of tenant acme: $5.00",
+        "✓ Set the daily budget of tenant acme: $0.50, days of UTC",
+        "✓ Set the monthly budget of tenant acme: $5.00, days of UTC",
     ]
     codes = [terminal("call", "buy", "--tenant", "acme").code for _ in range(3)]
     assert codes == [0, 0, 1]
@@ -64,7 +66,33 @@ def test_the_list_shows_what_is_spent_and_left(terminal: Terminal) -> None:
     assert header.split() == ["whose", "tool", "period", "limit", "spent", "reserved", "left", "resets"]
     assert lines[0].split()[:6] == ["each", "tenant,", "each", "user", "tier", "external_api"]
     assert lines[1].split()[:7] == ["everybody", "all", "day", "$1.00", "$0.25", "$0.00", "$0.75"]
-    assert "Europe/Berlin (until 2100-01-01 00:00)" in lines[1]
+    assert lines[1].endswith(" 00:00 Europe/Berlin, last day 2099-12-31")
+
+
+def test_what_is_not_named_stays_as_it_was(terminal: Terminal) -> None:
+    of = ("budgets", "set", "--tenant", "acme", "--daily")
+    first = terminal(*of, "1", "--timezone", "Pacific/Auckland", "--until", "2099-12-31").out
+    assert first == "✓ Set the daily budget of tenant acme: $1.00, days of Pacific/Auckland, last day 2099-12-31\n"
+    changed = terminal(*of, "2", "--json").json["budgets"][0]
+    assert (changed["limit_usd"], changed["timezone"]) == (2.0, "Pacific/Auckland")
+    assert changed["until"] == "2099-12-31T11:00:00.000000Z"
+    moved = terminal(*of, "2", "--timezone", "Europe/Berlin").out
+    assert moved.endswith("$2.00, days of Europe/Berlin, last day 2099-12-31\n")
+    assert terminal(*of, "2", "--until", "none").out.endswith("$2.00, days of Europe/Berlin\n")
+    assert terminal(*of, "3").out.endswith("$3.00, days of Europe/Berlin\n")
+    assert terminal("budgets", "set", "--daily", "3").out.endswith("$3.00, days of UTC\n"), "another scope is another budget"
+
+
+def test_a_budget_that_has_ended_does_not_come_back_unnoticed(terminal: Terminal) -> None:
+    terminal("budgets", "set", "--daily", "1", "--until", "2099-12-31")
+    with closing(sqlite3.connect(terminal.home / "toolgate.db")) as database, database:
+        (until,) = database.execute("SELECT until FROM budgets").fetchone()
+        past = until.replace("2100-", "2020-") if isinstance(until, str) else 0
+        assert database.execute("UPDATE budgets SET until = ?", (past,)).rowcount == 1
+    done = terminal("budgets", "set", "--daily", "2")
+    assert (done.code, "ended" in done.err, "--until none" in done.err) == (2, True, True)
+    assert terminal("budgets", "set", "--daily", "2", "--until", "none").code == 0
+    assert budgets(terminal) == [(None, None, None, None, "day", 2.0)]
 
 
 @pytest.mark.requirement("TIER-4")
@@ -103,6 +131,18 @@ def test_a_tool_that_is_not_there_yet_is_pointed_out(terminal: Terminal) -> None
     done = terminal("budgets", "set", "--tool", "buyy", "--daily", "1")
     assert (done.code, "There is no tool buyy now" in done.err) == (0, True)
     assert terminal("budgets", "set", "--tool", "buy", "--daily", "1").err == ""
+    assert terminal("budgets", "set", "--tool", "buyyy", "--daily", "none").err == ""
+
+
+def test_each_user_of_every_tenant(terminal: Terminal) -> None:
+    terminal("budgets", "set", "--user", "*", "--daily", "1")
+    assert budgets(terminal) == [("*", None, "*", None, "day", 1.0)]
+
+
+def test_an_end_that_is_too_far_away_is_said_to_be(terminal: Terminal) -> None:
+    for day in ("9999-12-31", "9999-12-30", "9001-01-01"):
+        assert f"{day} is too far away" in terminal("budgets", "set", "--daily", "1", "--until", day).err
+    assert budgets(terminal) == []
 
 
 @pytest.mark.parametrize(
@@ -120,6 +160,8 @@ def test_a_tool_that_is_not_there_yet_is_pointed_out(terminal: Terminal) -> None
         ("--monthly", "inf"),
         ("--daily", "1", "--monthly", "-1"),
         ("--daily", "1", "--timezone", "Mars/Olympus"),
+        ("--daily", "1", "--timezone", ""),
+        ("--daily", "1", "--until", ""),
         ("--daily", "1", "--timezone", "../../etc/localtime"),
         ("--daily", "1", "--until", "2020-01-01"),
         ("--daily", "1", "--until", "tomorrow"),

@@ -1,19 +1,17 @@
 """`toolgate approvals`, `toolgate grants`, and the person at the terminal who is asked by `toolgate call`."""
 
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.terminal import SCRIPT, Done, Terminal
+from tests.teletype import Teletype
+from tests.terminal import Done, Terminal
 
 pytestmark = pytest.mark.requirement("TIER-5", "TIER-6", "TIER-7", "DOOR-1")
 
@@ -40,7 +38,6 @@ TOOLS = '''
         note(f"deleted {name}")
         return f"deleted {name}"
 '''
-SECONDS = 30
 
 
 @pytest.fixture
@@ -60,6 +57,8 @@ def pending(done: Done) -> str:
     id: str = done.json["pending"]["id"]
     return id
 
+
+CAPS_REFUSED = ("much", "-1", "NaN", "1e999999", "1e-999999", "0.0000000001", "1000000000", "Infinity", "", "1,5")
 
 # -- approvals
 
@@ -108,11 +107,49 @@ def test_approve_can_edit(terminal: Terminal) -> None:
     wrong = terminal("approvals", "approve", id, "--edit", '{"whom": "bob"}')
     assert (wrong.code, ran(terminal)) == (1, [])
     assert "edited arguments can't be used" in wrong.err
+    assert "--edit must be a JSON object" in terminal("approvals", "approve", id, "--edit", "[]").err
     done = terminal("approvals", "approve", id, "--edit", '{"to": "bob"}', "--run", "--json")
     assert done.json["output"] == "sent to bob"
     assert ran(terminal) == ["bob"]
     shown = terminal("approvals", "show", id).out
     assert "Edited to" in shown
+
+
+def test_what_was_masked_is_approved_and_run_by_who_knows_it(terminal: Terminal) -> None:
+    given = ("to=bob", "password=correct horse battery")
+    who = ("--tenant", "acme", "--persona", "p q", "--user", "ada")
+    id = pending(terminal("call", "send", *given, *who, "--json"))
+    done = terminal("approvals", "approve", id, "--tenant", "acme", "--run")
+    assert (done.code, done.out, ran(terminal)) == (1, "", [])
+    assert "send is approved now, but can't be run from here" in done.err
+    options = f"--approval {id} --tenant acme --user ada --persona 'p q'"
+    assert f"toolgate call send KEY=VALUE … {options}`" in done.err
+    assert terminal("approvals", "show", id, "--tenant", "acme", "--json").json["state"] == "approved"
+    assert terminal("call", "send", *given, "--approval", id, *who).code == 0
+    assert ran(terminal) == ["bob"]
+
+
+def test_an_edit_without_what_was_masked_can_be_run_from_here(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=bob", "password=correct horse battery", "--json"))
+    done = terminal("approvals", "approve", id, "--edit", '{"to": "eve", "password": ""}', "--run")
+    assert (done.code, ran(terminal)) == (0, ["eve"])
+
+
+def test_what_is_suggested_is_about_the_same_tenant(terminal: Terminal) -> None:
+    terminal("call", "send", "to=bob", "--tenant", "two words")
+    assert "reject ID --tenant 'two words'" in terminal("approvals", "list", "--tenant", "two words").err
+    assert "`toolgate approvals list --tenant acme`" in terminal("approvals", "show", "x", "--tenant", "acme").err
+    assert "`toolgate grants list` shows" in terminal("grants", "revoke", "x").err
+
+
+def test_people_are_told_local_time_and_programs_utc(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=bob", "--json"))
+    kolkata = {"TZ": "Asia/Kolkata"}
+    at = datetime.fromisoformat(terminal.run("approvals", "show", id, "--json", environment=kolkata).json["expires_at"])
+    assert at.utcoffset() == timedelta(0)
+    local = f"{at.astimezone(ZoneInfo('Asia/Kolkata')):%Y-%m-%d %H:%M} IST"
+    assert f"Expires   {local}" in terminal.run("approvals", "show", id, environment=kolkata).out
+    assert f"until {local}" in terminal.run("approvals", "list", environment=kolkata).out
 
 
 def test_reject_tells_the_caller_why(terminal: Terminal) -> None:
@@ -148,17 +185,12 @@ def test_bad_options_are_usage_errors(terminal: Terminal) -> None:
     id = pending(terminal("call", "send", "to=bob", "--json"))
     wrong: list[tuple[str, ...]] = [
         ("--for", "soon"), ("--for", "0h"), ("--for", "-1h"), ("--for", "1"), ("--for", ""), ("--for", "9999999999s"),
-        ("--cap", "1"), ("--for", "1h", "--cap", "much"), ("--edit", "{"), ("--edit", "[]"), ("--reason", "\x1b"),
+        ("--cap", "1"), ("--edit", "{"), ("--edit", "[]"), ("--reason", "\x1b"),
+        *(("--for", "1h", f"--cap={amount}") for amount in CAPS_REFUSED),
     ]  # fmt: skip
     for words in wrong:
         assert terminal("approvals", "approve", id, *words).code == 2, words
-    impossible: list[tuple[str, ...]] = [
-        ("--for", "900d"),
-        ("--for", "1h", "--cap", "-1"),
-        ("--for", "1h", "--cap", "NaN"),
-        ("--session-grant",),
-    ]
-    for words in impossible:
+    for words in (("--for", "900d"), ("--session-grant",)):
         assert terminal("approvals", "approve", id, *words).code == 1, words
     assert terminal("approvals", "show", id, "--json").json["state"] == "waiting"
     assert terminal("grants", "list", "--all", "--json").json == {"grants": []}
@@ -172,8 +204,8 @@ def test_grants_are_made_listed_and_revoked(terminal: Terminal) -> None:
     assert (made["user"], made["cap_usd"]) == ("local", 0.5)
     assert [terminal("call", "send", f"to={n}").code for n in range(3)] == [0, 0, 3]
     listed = terminal("grants", "list")
-    assert all(word in listed.out for word in (made["id"], "holds", "send", "user local", "2 uses", "$0.5 of $0.5"))
-    assert terminal("grants", "revoke", made["id"][:8]).code == 0
+    assert all(word in listed.out for word in (made["id"], "holds", "send", "user local", "2 uses", "$0.50 of $0.50"))
+    assert terminal("grants", "revoke", made["id"][:8]).out.endswith(f"({made['id']}), used 2 times\n")
     assert terminal("grants", "list", "--json").json == {"grants": []}
     (revoked,) = terminal("grants", "list", "--all", "--json").json["grants"]
     assert (revoked["revoked_by"], revoked["uses"]) == ("local", 2)
@@ -194,6 +226,22 @@ def test_grants_are_made_listed_and_revoked(terminal: Terminal) -> None:
 def test_a_grant_is_for_whom_the_options_say(terminal: Terminal, words: tuple[str, ...], whom: dict[str, str]) -> None:
     made = terminal("grants", "add", "send", "--for", "5m", *words, "--json").json
     assert {name: made[name] for name in ("persona", "user", "session") if made[name] is not None} == whom
+
+
+@pytest.mark.parametrize("amount", CAPS_REFUSED)
+def test_a_cap_that_is_no_amount_is_a_usage_error_and_grants_nothing(terminal: Terminal, amount: str) -> None:
+    done = terminal("grants", "add", "send", "--for", "1h", f"--cap={amount}", "--json")
+    assert (done.code, done.json["error"]["code"]) == (2, "USAGE_ERROR")
+    assert done.json["error"]["message"].startswith("--cap: ")
+    assert terminal("grants", "list", "--all", "--json").json == {"grants": []}
+
+
+def test_one_use_is_not_called_uses(terminal: Terminal) -> None:
+    made = terminal("grants", "add", "send", "--for", "1w", "--json").json
+    terminal("call", "send", "to=bob")
+    listed = terminal("grants", "list").out
+    assert ("1 use, $0.25" in listed, "1 uses" in listed) == (True, False)
+    assert terminal("grants", "revoke", made["id"]).out.endswith("used 1 time\n")
 
 
 def test_what_destroys_is_not_granted(terminal: Terminal) -> None:
@@ -247,70 +295,6 @@ def test_where_there_is_no_terminal_nobody_is_asked(terminal: Terminal) -> None:
 # -- a person at a terminal
 
 
-class Teletype:
-    """A command with a real terminal: what it shows, and somebody who types."""
-
-    def __init__(self, terminal: Terminal, *words: str) -> None:
-        self._master, slave = pty.openpty()
-        self.shown = ""
-        self._process = subprocess.Popen(
-            [SCRIPT, *words],
-            cwd=terminal.folder,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "200"},
-            start_new_session=True,
-            preexec_fn=_take_terminal,
-        )
-        os.close(slave)
-
-    def type(self, *, after: str, keys: str) -> None:
-        """Wait for a question, then type."""
-        self._read_until(after)
-        os.write(self._master, keys.encode())
-
-    def interrupt(self, *, after: str) -> None:
-        """Ctrl-C, as the terminal sends it."""
-        self._read_until(after)
-        os.write(self._master, b"\x03")
-
-    def end(self) -> int:
-        deadline = time.monotonic() + SECONDS
-        while self._process.poll() is None and time.monotonic() < deadline:
-            self._read()
-        while self._read():
-            pass
-        code = self._process.wait(1)
-        os.close(self._master)
-        return code
-
-    def _read_until(self, words: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        seen = len(self.shown)
-        while words not in self.shown[seen:]:
-            assert time.monotonic() < deadline, self.shown
-            assert self._process.poll() is None or self._read(), self.shown
-            self._read()
-
-    def _read(self) -> bool:
-        if not select.select([self._master], [], [], 0.1)[0]:
-            return False
-        try:
-            read = os.read(self._master, 65_536)
-        except OSError:  # the other side is closed
-            return False
-        self.shown += read.decode(errors="replace")
-        return bool(read)
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 CHOICES = "> "
 
 
@@ -318,13 +302,13 @@ CHOICES = "> "
 def person(terminal: Terminal) -> Iterator[Any]:
     started: list[Teletype] = []
 
-    def call(*words: str) -> Teletype:
-        started.append(Teletype(terminal, "call", *words))
+    def call(*words: str, columns: int = 200) -> Teletype:
+        started.append(Teletype(terminal, "call", *words, columns=columns))
         return started[-1]
 
     yield call
     for teletype in started:
-        assert teletype._process.poll() is not None, teletype.shown
+        assert teletype.ended, teletype.shown
 
 
 @pytest.mark.parametrize("typed", ["y", "YES"])
@@ -352,7 +336,7 @@ def test_anything_unclear_means_no(terminal: Terminal, person: Any, typed: str) 
     call = person("send", "to=bob")
     call.type(after=CHOICES, keys=typed if typed == "\x04" else f"{typed}\n")
     assert call.end() == 1, call.shown
-    assert "USER_CANCELLED" in call.shown
+    assert "\nUSER_CANCELLED" in call.shown, "on a line of its own"
     assert ran(terminal) == []
 
 
@@ -385,10 +369,34 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(terminal: Termina
 def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
     call = person("send", "to=everybody")
     call.type(after=CHOICES, keys="e\n")
-    call.type(after="JSON on one line", keys="{oops\n")
+    for wrong in ("{oops", "-", "[]", '{"whom": "bob"}', '{"to": 3}', "@nowhere"):
+        call.type(after="JSON on one line", keys=f"{wrong}\n")
     call.type(after="JSON on one line", keys='{"to": "bob"}\n')
     assert call.end() == 0, call.shown
     assert ran(terminal) == ["bob"]
+    told = ("That is not JSON", "That must be a JSON object", "Invalid arguments", "to: ", "That can't be read")
+    assert all(words in call.shown for words in told), call.shown
+    assert not any(words in call.shown for words in ("--args", "Prompt", "can't be taken"))
+
+
+def test_a_person_who_edits_what_is_masked_is_asked_again(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=everybody", "password=correct horse battery")
+    call.type(after=CHOICES, keys="e\n")
+    call.type(after="JSON on one line", keys='{"to": "[REDACTED]", "password": "[REDACTED]"}\n')
+    call.type(after="JSON on one line", keys='{"to": "bob", "password": "[REDACTED]"}\n')
+    assert call.end() == 0, call.shown
+    assert "to was masked: leave it as it is" in call.shown
+    assert ran(terminal) == ["bob"]
+
+
+@pytest.mark.parametrize("session", [(), ("--session", "s")])
+def test_the_choices_fit_a_narrow_terminal(person: Any, session: tuple[str, ...]) -> None:
+    call = person("send", "to=bob", *session, columns=80)
+    call.type(after=CHOICES, keys="y\n")
+    assert call.end() == 0, call.shown
+    choices = [line for line in call.shown.splitlines() if re.search(r"\[[ynesh]\] ", line)]
+    assert len(choices) == (2 if session else 1)
+    assert all(len(line) <= 80 for line in choices), choices
 
 
 @pytest.mark.parametrize(("key", "session"), [("h", None), ("s", "s1")])

@@ -386,3 +386,27 @@ def _on_a_terminal(terminal: Terminal, *words: str) -> str:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.requirement("POL-5", "PIPE-9")
+def test_explain_says_what_a_key_would_do(terminal: Terminal) -> None:
+    call = terminal("call", "echo", "text=a", "--idempotency-key", "k", "--json").json["id"]
+    for text, code in (("a", 0), ("b", 1)):
+        done = terminal("explain", "echo", f"text={text}", "--idempotency-key", "k")
+        assert (done.code, call in done.out) == (code, True)
+
+
+@pytest.mark.requirement("POL-5")
+def test_explain_asks_the_policy_about_this_very_door(terminal: Terminal) -> None:
+    rules = 'package soma.policy\nimport rego.v1\ndefault allow := false\nallow if input.context.door == "cli"\n'
+    (terminal.folder / "door.rego").write_text(rules)
+    terminal.settings("policy: {file: door.rego}")
+    assert terminal("call", "echo", "text=a").code == 0
+    assert terminal("explain", "echo", "text=a").code == 0
+
+
+@pytest.mark.requirement("POL-3")
+@pytest.mark.parametrize("command", [("call", "echo", "text=a"), ("explain", "echo", "text=a"), ("policy", "eval", "echo")])
+def test_a_scope_that_no_record_could_hold_is_usage(terminal: Terminal, command: tuple[str, ...]) -> None:
+    for scope in ("", "\x1b", "x" * 300):
+        assert terminal(*command, "--scope", scope).code == 2

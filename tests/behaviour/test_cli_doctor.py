@@ -49,6 +49,72 @@ def test_an_examination_leaves_no_record(terminal: Terminal) -> None:
     assert check(terminal, "audit log")["message"].startswith("ends at row 2, as is noted outside the database")
 
 
+ASKS = """
+    import asyncio
+    from toolgate import tool
+
+    @tool(tier="execute")
+    async def run() -> str:
+        "Run."
+        return "ran"
+
+    @tool(tier="write", timeout=0.1)
+    async def slow() -> str:
+        "Takes long."
+        await asyncio.sleep(60)
+        return "done"
+"""
+
+
+@pytest.mark.requirement("DOOR-4", "TIER-6")
+def test_what_waits_for_a_person_is_counted_in_every_tenant(terminal: Terminal) -> None:
+    terminal.add_tools(ASKS)
+    terminal("call", "run")
+    assert check(terminal, "waiting")["message"] == "1 approval"
+    assert "`toolgate approvals list`" in check(terminal, "waiting")["advice"]
+    terminal("call", "run", "--tenant", "acme")
+    terminal("call", "run", "--tenant", "acme", "--user", "ann")
+    assert check(terminal, "waiting")["message"] == "3 approvals (2 of tenant acme, 1 of tenant default)"
+    terminal("call", "slow", "--idempotency-key", "k")
+    waiting = check(terminal, "waiting")
+    assert waiting["message"].endswith("tenant default), 1 idempotency key whose outcome is unknown")
+    assert waiting["status"] == "warning"
+
+
+@pytest.mark.requirement("DOOR-4", "TIER-4")
+def test_a_store_of_secrets_that_can_not_be_read_is_a_fault_and_a_missing_package_a_warning(terminal: Terminal) -> None:
+    assert terminal.run("secrets", "set", "A", stdin=b"correct horse battery").code == 0
+    assert check(terminal, "credentials")["message"] == "file: 1 secret"
+    hide = terminal.folder / "hide" / "sitecustomize.py"
+    hide.parent.mkdir()
+    hide.write_text("import sys; sys.modules['cryptography'] = None")
+    done = terminal.run("doctor", "--json", environment={"PYTHONPATH": str(hide.parent)})
+    assert [one["status"] for one in done.json["checks"] if one["name"] == "credentials"] == ["warning"]
+    terminal.set("TOOLGATE_SECRETS_KEY", "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")
+    assert troubles(terminal) == [("credentials", "fault")]
+    assert "another key" in check(terminal, "credentials")["message"]
+
+
+@pytest.mark.requirement("DOOR-4", "TIER-4")
+def test_a_keyring_that_is_gone_is_a_fault_if_it_held_secrets(terminal: Terminal) -> None:
+    terminal.settings("secrets: {keyring: true}")
+    gone = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+
+    def keyring() -> tuple[str, str]:
+        checks = terminal.run("doctor", "--json", environment=gone).json["checks"]
+        (found,) = (one for one in checks if one["name"] == "credentials" and one["message"].startswith("keyring"))
+        return found["status"], found["message"]
+
+    assert keyring() == ("warning", "keyring: this machine has no keyring")
+    there = {
+        "PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring",
+        "XDG_DATA_HOME": str(terminal.folder / "data"),
+        "HOME": str(terminal.folder),
+    }
+    assert terminal.run("secrets", "set", "A", "--in", "keyring", stdin=b"correct horse", environment=there).code == 0
+    assert keyring() == ("fault", "keyring: this machine has no keyring; its 1 secret can't be read")
+
+
 @pytest.mark.requirement("DOOR-4")
 def test_a_wrong_setting_ends_the_examination_there(terminal: Terminal) -> None:
     terminal.settings("hoem: elsewhere")

@@ -1,20 +1,15 @@
 """What calls have cost: recorded as usage, and summed by tool, user, persona, tenant and day."""
 
-import contextlib
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.terminal import Terminal
 from tests.till import CENT, Till, opened_till
 from toolgate import Actor, App, Cost, InvokeContext, tool
-from toolgate.cli.costs import since_when
-from toolgate.cli.opening import Usage
 from toolgate.model import UnitCost
 from toolgate.quota.accounts import zone
 from toolgate.quota.standing import costs
@@ -126,7 +121,7 @@ async def test_a_price_has_a_fixed_part_and_one_for_what_is_given(unit: Any, wor
 
 
 @pytest.mark.parametrize("reported", [float("nan"), float("inf"), -5.0])
-async def test_a_tool_that_reports_nonsense_costs_no_less_than_nothing(reported: float) -> None:
+async def test_a_tool_that_reports_nonsense_fails_and_costs_nothing(reported: float) -> None:
     @tool(tier="read_only")
     async def odd(ctx: InvokeContext) -> str:
         """Reports nonsense."""
@@ -136,9 +131,9 @@ async def test_a_tool_that_reports_nonsense_costs_no_less_than_nothing(reported:
     async with memory_app() as app:
         app.register(odd)
         outcome = await app.invoke("odd")
-        assert outcome.ok
-        assert 0 <= outcome.metrics.cost_usd <= 1e9
-        assert sum(line.nano for line in await app.costs("tool")) >= 0
+        assert outcome.error is not None
+        assert (outcome.error.code, outcome.metrics.cost_usd) == ("INVOCATION_ERROR", 0.0)
+        assert sum(line.nano for line in await app.costs("tool")) == 0
 
 
 async def test_costs_are_summed_by_whatever_is_asked(database: str, tmp_path: Path) -> None:
@@ -257,26 +252,3 @@ def test_where_nothing_ran_it_says_so(terminal: Terminal) -> None:
 def test_a_question_that_makes_no_sense_is_usage(terminal: Terminal, words: tuple[str, ...]) -> None:
     done = terminal("costs", *words, "--json")
     assert (done.code, done.json["error"]["code"]) == (2, "USAGE_ERROR")
-
-
-NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("text", "begin"),
-    [
-        ("30m", NOON - timedelta(minutes=30)),
-        ("24h", NOON - timedelta(days=1)),
-        ("4w", NOON - timedelta(weeks=4)),
-        ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
-        ("2026-11-15T12:30+01:00", NOON - timedelta(minutes=30)),
-    ],
-)
-def test_when_is_written_as_an_age_or_a_date(text: str, begin: datetime) -> None:
-    assert since_when(text, NOON) == begin
-
-
-@given(st.text(max_size=20))
-def test_any_text_is_a_moment_in_the_past_or_usage(text: str) -> None:
-    with contextlib.suppress(Usage):
-        assert since_when(text, NOON) <= NOON

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.terminal import Terminal
-from toolgate import Actor, App, Hook, InvokeContext, Outcome, tool
+from toolgate import Actor, Answer, App, Hook, InvokeContext, Outcome, tool
 from toolgate.errors import CallError, ToolError
 from toolgate.store import idempotency as keys
 from toolgate.store import log
@@ -295,6 +295,36 @@ async def test_a_call_that_was_approved_goes_on_with_its_key_and_happens_once(ap
     assert till.effects == [1]
 
 
+@pytest.mark.parametrize("first", ["resume", "caller"])
+async def test_a_key_stands_for_what_was_asked_whatever_a_person_made_of_it(app: App, till: Till, first: str) -> None:
+    @tool(tier="execute")
+    async def launch(number: int) -> int:
+        """Launch."""
+        till.effects.append(number)
+        return number
+
+    app.register(launch)
+    asked = await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k")
+    assert asked.pending is not None
+    id = asked.pending.id
+    await app.answer_approval(id, Answer("edit", arguments={"number": 2}), actor=Actor(tenant="acme", user="olga"))
+
+    async def resume() -> Outcome:
+        return await app.resume(id, actor=ADA)
+
+    async def repeat() -> Outcome:
+        return await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k", approval=id)
+
+    for again in (resume, repeat, resume) if first == "resume" else (repeat, resume, repeat):
+        outcome = await again()
+        assert (outcome.status, outcome.output) == ("success", 2), outcome
+    plain = await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k")
+    assert (plain.status, plain.output) == ("success", 2), "nor need it bring the approval"
+    other = await app.invoke("launch", {"number": 2}, actor=ADA, idempotency_key="k")
+    assert code(other) == "IDEMPOTENCY_CONFLICT"
+    assert till.effects == [2]
+
+
 async def test_fifty_callers_ask_a_person_once(app: App, till: Till) -> None:
     questions: list[str] = []
 
@@ -489,7 +519,7 @@ def test_a_person_settles_a_key(terminal: Terminal, happened: bool) -> None:
     assert terminal(*pay_two).json["error"]["code"] == "OUTCOME_UNKNOWN"
     shown = terminal("idempotency", "list")
     assert shown.lines[0].split() == ["since", "state", "tool", "tenant", "user", "call", "key"]
-    assert shown.lines[1].split()[2:] == ["unknown", "pay", "acme", "ada", first["id"], "k"]
+    assert shown.lines[1].split()[-6:] == ["unknown", "pay", "acme", "ada", first["id"], "k"]
     assert terminal("idempotency", "list", "--tenant", "globex", "--json").json == {"keys": []}
     words = ("--happened", "--output", '{"receipt": 7}') if happened else ("--did-not-happen",)
     done = terminal("idempotency", "settle", "k", *whose, *words, "--json")

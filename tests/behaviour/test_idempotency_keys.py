@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -21,7 +22,7 @@ from toolgate.idempotency import Idempotency
 from toolgate.model import Artifact, Call, ErrorInfo, Metrics, Outcome, new_id
 from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys
-from toolgate.store.database import Row, Store, now
+from toolgate.store.database import Row, Store, Transaction, now
 from toolgate.store.idempotency import KeyRow, Scope
 from toolgate.store.open import open_store
 from toolgate.store.presence import Presence
@@ -229,6 +230,7 @@ async def test_a_persona_is_a_role_of_the_same_user(start: Start) -> None:
         ("APPROVAL_REQUIRED", "pending"),
         ("VALIDATION_ERROR", "failure"),
         ("CIRCUIT_OPEN", "failure"),
+        ("CAPACITY_EXCEEDED", "failure"),
         ("CANCELLED", "failure"),
     ],
 )
@@ -284,6 +286,50 @@ async def test_a_run_that_may_have_had_its_effect_is_not_repeated(start: Start, 
     assert [row.holder.call_id for row in await there.step.unsettled()] == [first.id]
     assert [row.holder.call_id for row in await there.step.unsettled("acme")] == [first.id]
     assert await there.step.unsettled("globex") == []
+
+
+@pytest.mark.parametrize("code", ["CONNECTION_ERROR", "CIRCUIT_OPEN", "CAPACITY_EXCEEDED", "INVOCATION_ERROR"])
+@pytest.mark.parametrize("ran", [False, True])
+async def test_what_an_attempt_left_open_a_later_failure_does_not_settle(start: Start, code: str, ran: bool) -> None:
+    here, there = await start(), await start()
+    first = await here.take()
+    await here.begin(first)
+    await here.step.complete(first, failed(first, code), ran, unsure=True)
+    for process in (here, there):
+        assert (await refused(process.claim(call()))).code == "OUTCOME_UNKNOWN"
+
+
+async def test_what_an_attempt_left_open_a_later_success_settles(start: Start) -> None:
+    here, there = await start(), await start()
+    first = await here.take()
+    await here.begin(first)
+    await here.step.complete(first, ended(first), True, unsure=True)
+    outcome = await there.claim(call())
+    assert outcome is not None and outcome.output == "paid 1"
+
+
+@pytest.mark.parametrize("code", ["CIRCUIT_OPEN", "CAPACITY_EXCEEDED"])
+async def test_a_refusal_after_an_attempt_that_ran_is_an_answer(start: Start, code: str) -> None:
+    """The first attempt reached the tool and failed for certain; the breaker kept the second from it."""
+    here, there = await start(), await start()
+    first = await here.take()
+    await here.begin(first)
+    await here.step.complete(first, failed(first, code), True)
+    outcome = await there.claim(call())
+    assert outcome is not None and outcome.error is not None and outcome.error.code == code
+
+
+async def test_a_key_can_stand_for_other_arguments_than_those_that_run(start: Start) -> None:
+    """A person edited them: who asked repeats what was asked."""
+    here, there = await start(), await start()
+    asked = sha256(b'{"amount":1}').hexdigest()
+    first = call()
+    assert await here.step.claim(first, PAY, b'{"amount":2}', asked) is None
+    await here.step.complete(first, ended(first), True)
+    for process in (here, there):
+        outcome = await process.claim(call())
+        assert outcome is not None and outcome.output == "paid 1"
+        assert (await refused(process.claim(call(), arguments=b'{"amount":2}'))).code == "IDEMPOTENCY_CONFLICT"
 
 
 async def unknown(process: Process) -> Call:
@@ -750,5 +796,49 @@ async def test_a_lost_connection_leaves_no_key_behind(postgres_database: str) ->
                 break
         else:
             raise AssertionError("the key never came free")
+    await here.close()
+    await there.close()
+
+
+def slow_claims() -> Transaction[None]:
+    yield (
+        "CREATE FUNCTION slow() RETURNS trigger AS $$ BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END $$ LANGUAGE plpgsql",
+        {},
+    )
+    yield (
+        "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON idempotency_keys DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW WHEN (NEW.key = 'slow') EXECUTE FUNCTION slow()",
+        {},
+    )
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_claim_that_was_committed_unheard_is_withdrawn(postgres_database: str, leaves: bool) -> None:
+    """The connection is lost while the server commits: nobody can see the row yet, and then it is there."""
+    store, other = open_store(postgres_database, None), open_store(postgres_database, None)
+    await store.start()
+    await other.start()
+    here, there = Process(store, 30, now), Process(other, 30, now)
+    await here.presence.show()
+    await there.presence.show()
+    await store.transact(slow_claims())
+    claiming = asyncio.ensure_future(here.claim(call("slow")))
+    await asyncio.sleep(0.3)
+    if leaves:
+        claiming.cancel()
+        await asyncio.sleep(0)
+    pool: Any = store
+    for holder in pool._pool._holders:
+        if holder._con is not None and holder._in_use:
+            holder._con._transport.abort()
+    if leaves:
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+    else:
+        assert (await refused(claiming)).code == "UNEXPECTED_ERROR"
+    assert await asyncio.wait_for(there.claim(call("slow", timeout=8)), 10) is None, "nobody has it for ever"
+    await asyncio.sleep(0.5)
+    found = await there.on_record("slow")
+    assert found is not None and found.holder.process == there.presence.id, "nobody else's is withdrawn"
     await here.close()
     await there.close()

@@ -81,6 +81,7 @@ def test_eval_of_a_policy_of_ones_own_with_scopes_and_arguments(terminal: Termin
         (("replay", "bad.rego"), "POLICY_ERROR", 1),
         (("replay", "own.rego", "--since", "yesterday"), "USAGE_ERROR", 2),
         (("replay", "own.rego", "--since", "999999w"), "USAGE_ERROR", 2),
+        (("replay", "own.rego", "--since", "2999-01-01"), "USAGE_ERROR", 2),
         (("deny", ""), "USAGE_ERROR", 2),
         (("restrict-code", "\x1b"), "USAGE_ERROR", 2),
         (("permit", ""), "USAGE_ERROR", 2),
@@ -182,13 +183,40 @@ def test_a_tool_is_denied_to_everybody_and_given_back(terminal: Terminal) -> Non
     assert terminal("policy", "eval", "echo").lines == ["deny  echo is denied to everybody: it repeats itself"]
     assert terminal("call", "echo", "text=x", "--json").json["error"]["code"] == "TOOL_NOT_FOUND"
     assert "✗ echo" in terminal("tools", "list").out
-    assert terminal("policy", "undeny", "echo", "--json").json == {"tool": "echo", "denied": False, "reason": None}
+    assert terminal("policy", "deny", "echo").lines == ["Already denied to everybody: echo"], "and the reason stays"
+    assert terminal("policy", "eval", "echo").lines == ["deny  echo is denied to everybody: it repeats itself"]
+    assert terminal("policy", "deny", "echo", "--reason", "too loud", "--json").json["changed"] is True
+    assert terminal("policy", "undeny", "echo", "--json").json == {
+        "tool": "echo", "denied": False, "reason": None, "changed": True,
+    }  # fmt: skip
     assert terminal("call", "echo", "text=x").code == 0
+
+
+def test_what_was_so_already_is_said_and_leaves_no_record(terminal: Terminal) -> None:
+    rows = terminal("audit", "verify", "--json").json["rows"]
+    for words, said in (
+        (("undeny", "echo"), "It was not denied to everybody: echo"),
+        (("unrestrict-code", "acme"), "It was not kept from running code: tenant acme"),
+        (("forbid", "maker"), "It already may not add tools: persona maker"),
+    ):
+        done = terminal("policy", *words)
+        assert (done.code, done.lines) == (0, [said])
+        assert terminal("policy", *words, "--json").json["changed"] is False
+    assert terminal("audit", "verify", "--json").json["rows"] == rows
+
+
+def test_denying_a_tool_that_is_not_there_is_pointed_out(terminal: Terminal) -> None:
+    done = terminal("policy", "deny", "ecoh")
+    assert (done.code, done.lines) == (0, ["✗ Denied to everybody: ecoh"])
+    assert "There is no tool ecoh now; it is denied for when there is." in done.err
+    assert terminal("policy", "deny", "echo").err == ""
 
 
 @pytest.mark.requirement("POL-1")
 def test_a_tenant_is_kept_from_running_code(terminal: Terminal) -> None:
-    assert terminal("policy", "restrict-code", "acme", "--json").json == {"tenant": "acme", "restricted": True}
+    assert terminal("policy", "restrict-code", "acme", "--json").json == {
+        "tenant": "acme", "restricted": True, "changed": True,
+    }  # fmt: skip
     assert _data(terminal)["code_execution_restricted_tenants"] == ["acme"]
     terminal("policy", "unrestrict-code", "acme")
     assert _data(terminal)["code_execution_restricted_tenants"] == []

@@ -24,7 +24,7 @@ def question(**fields: Any) -> ApprovalRequest:
         "id": "ap_abc", "call_id": "c", "actor": Actor(), "session": "s", "door": "mcp", "tool": "run",
         "tool_version": "1.0.0", "description": "Run.", "tier": "execute", "destructive": False,
         "reason": "tier execute asks for every run",
-        "arguments": {"task": "ls"}, "complete": True, "estimate_usd": 12.5, "confidence": "high", "expected_ms": 1500,
+        "arguments": {"task": "ls"}, "complete": True, "estimate_usd": 12.5, "confidence": "estimate", "expected_ms": 1500,
         "created_at": AT, "expires_at": AT + timedelta(hours=1),
     }  # fmt: skip
     return ApprovalRequest(**{**known, **fields})
@@ -110,6 +110,21 @@ def test_visible_text_is_one_printable_line_and_leaves_plain_text_alone(text: st
     shown = visible(text)
     assert shown.isprintable()
     assert shown == text or not (text.isascii() and text.isprintable())
+
+
+@pytest.mark.parametrize(
+    ("amount", "confidence", "words"),
+    [
+        (12.5, "exact", "$12.50"),
+        (12.5, "estimate", "about $12.50 (estimate)"),
+        (1234567.25, "exact", "$1,234,567.25"),
+        (0.000000001, "exact", "$0.000000001"),
+        (0.0, "exact", "$0.00"),
+        (0.0, "unknown", "not known: the tool names no price"),
+    ],
+)
+def test_the_price_is_said_as_surely_as_it_is_known(amount: float, confidence: str, words: str) -> None:
+    assert f"  Cost      {words}\n" in question(estimate_usd=amount, confidence=confidence).text()
 
 
 async def test_a_hostile_call_is_shown_for_what_it_is() -> None:

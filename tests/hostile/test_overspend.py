@@ -135,6 +135,47 @@ async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_
         assert (await the_budget(app)).left == 0
 
 
+@pytest.mark.parametrize("left", [0, 1], ids=["nothing left", "enough left"])
+async def test_a_process_that_stood_still_before_its_call_began_spends_nothing_twice(
+    tmp_path: Path, url: str | None, left: int
+) -> None:
+    """It is taken for dead, what it had reserved is spent by another, and then it goes on."""
+
+    @tool(tier="write", cost=0.10)
+    async def buy() -> None:
+        """Costs ten cents."""
+
+    async with opened(tmp_path, url) as app:
+        app.register(buy)
+        await app.set_budget(new_budget("day", (1 + left) * PRICE))
+        process = await asyncio.to_thread(standstill, tmp_path, url)
+        try:
+            process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 30
+            while await calls_in(app, "SELECT call_id FROM reservations WHERE state = 'held'"):
+                assert time.monotonic() < deadline, "it was never taken for dead"
+                await app.budgets.reap()
+                await asyncio.sleep(0.1)
+            assert (await app.invoke("buy")).ok
+            process.send_signal(signal.SIGCONT)
+            out, _ = await asyncio.to_thread(process.communicate, "go\n", timeout=SECONDS)
+        finally:
+            process.kill()  # also where it stands still
+        assert out.strip() == ("success" if left else "BUDGET_EXCEEDED")
+        assert len(lines(tmp_path / "effects")) == left
+        status = await the_budget(app)
+        assert (status.spent, status.reserved) == ((1 + left) * PRICE, 0)
+
+
+def standstill(folder: Path, url: str | None) -> "subprocess.Popen[str]":
+    """A process that has reserved money for a call, which has not begun."""
+    command = [sys.executable, "-m", "tests.hostile.standstill", str(folder), *([url] if url else [])]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reserved\n"
+    return process
+
+
 async def calls_in(app: App, sql: str) -> set[str]:
     def look() -> Transaction[set[str]]:
         rows = yield sql, {}

@@ -192,12 +192,12 @@ EXPECTED = Estimate(5 * CENT, "estimate", 40_000)
     ],
 )  # fmt: skip
 def test_what_a_call_cost(report: Report | None, attempts: int, code: str | None, cost: int) -> None:
-    assert actual(ENTRY, EXPECTED, report, attempts, code) == cost
+    assert actual(ENTRY, EXPECTED, report, ran=attempts > 0, unsure=False, error_code=code) == cost
 
 
 @pytest.mark.parametrize("entry", [priced(Cost(fixed=Decimal("0.05"))), per("character", "0.01")])
 def test_reported_tokens_cost_nothing_where_they_have_no_price(entry: Entry) -> None:
-    assert actual(entry, EXPECTED, Report(tokens_used=10**9), 1, None) == EXPECTED.nano
+    assert actual(entry, EXPECTED, Report(tokens_used=10**9), ran=True, unsure=False, error_code=None) == EXPECTED.nano
 
 
 @given(
@@ -207,4 +207,5 @@ def test_reported_tokens_cost_nothing_where_they_have_no_price(entry: Entry) -> 
 def test_no_report_makes_a_cost_negative_or_too_large(
     cost: float | None, tokens: int | None, attempts: int, code: str | None
 ) -> None:
-    assert 0 <= actual(ENTRY, EXPECTED, Report(tokens, cost), attempts, code) <= MOST
+    spent = actual(ENTRY, EXPECTED, Report(tokens, cost), ran=attempts > 0, unsure=False, error_code=code)
+    assert 0 <= spent <= MOST

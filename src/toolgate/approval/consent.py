@@ -6,10 +6,11 @@ nobody answers, the call ends as pending. There is no way around: silence denies
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import orjson
 
@@ -30,12 +31,17 @@ from toolgate.approval.request import (
     visible,
     words,
 )
+from toolgate.approval.takings import Taken, Takings
 from toolgate.context import InvokeContext
-from toolgate.errors import Denied, Failed
+from toolgate.errors import Denied, Failed, StoreError
 from toolgate.model import MASK, Actor, Call, Entry
 from toolgate.store import approvals
 from toolgate.store.approvals import SLACK, ApprovalRow, GrantRow
 from toolgate.store.database import Store, now
+
+KEPT = timedelta(days=90)
+"""How long a question is kept once it can't be answered or used any more."""
+PRUNE_EVERY = timedelta(hours=1)
 
 logger = logging.getLogger("toolgate.approval")
 
@@ -49,14 +55,6 @@ class Estimate(Protocol):
     def confidence(self) -> str: ...
     @property
     def expected_ms(self) -> int | None: ...
-
-
-class Taken(NamedTuple):
-    """What a call took that it gives back if it does not run: an approval, or a place and money under a grant."""
-
-    approval: str | None = None
-    grant: str | None = None
-    nano: int = 0
 
 
 class Consent:
@@ -84,8 +82,8 @@ class Consent:
         self._lasts = timedelta(seconds=expire_seconds)
         self._clock = clock
         self._approvers: list[Approver] = []
-        self._taken: dict[str, Taken] = {}
-        """By call, between consent and the start record."""
+        self._takings = Takings(store)
+        self._prune_at = clock()
 
     def add(self, approver: Approver) -> None:
         """Attach a channel. They are asked in the order in which they came."""
@@ -98,23 +96,17 @@ class Consent:
         Raises Pending where nobody has answered yet, Denied where somebody said no or the approval is not for this call."""
         if ctx.call.approval is not None:
             return await self._redeem(ctx, entry, ctx.call.approval)
-        draft = self._draft(ctx, entry, estimate)
-        grant, row, is_new = await self._cover_or_question(draft, may_cover=not entry.destructive)
-        if grant is not None:
-            self._taken[ctx.call.id] = Taken(grant=grant.id, nano=draft.estimate)
-            ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
-            return None
-        if not self._approvers:
-            if is_new:
-                await self._note_request(row, ctx.call.actor)
-            raise pending(row, self._clock())
-        woken = self._answers.awaited[row.id] = asyncio.Event()
-        try:
-            if is_new:
-                await self._note_request(row, ctx.call.actor)
-            return await self._ask(ctx, row, woken)
-        finally:
-            del self._answers.awaited[row.id]
+        for join in (True, False):
+            draft = self._draft(ctx, entry, estimate)
+            grant, row, is_new = await self._cover_or_question(draft, may_cover=not entry.destructive, join=join)
+            if grant is not None:
+                until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
+                ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
+                return None
+            answered = await self._question(ctx, row, is_new=is_new)
+            if answered.used_by == ctx.call.id:
+                return await self._agreed(ctx, answered)
+        raise void(answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew.")
 
     async def arguments_of(self, call: Call) -> dict[str, Any] | None:
         """The arguments of a call that comes with an approval and none of its own; None if it has no approval."""
@@ -131,24 +123,31 @@ class Consent:
             suggestion="Call again with the approval and the same arguments.",
         )
 
+    async def key_hash(self, call: Call) -> str | None:
+        """What the idempotency key of a call stands for that leaves its arguments to an approval: those that were asked
+        about. Who asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
+        if call.approval is None or call.arguments is not None:
+            return None
+        row = await self._find(call.approval, call.actor)
+        self._must_be_for(row, call)
+        return row.args_hash
+
     async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
         """The grant that would let a call run unasked; nothing is charged to it."""
         nano = 0 if estimate is None else estimate.nano
         return None if entry.destructive else await self.grants.covering(call, entry, nano)
 
     async def give_back(self, call_id: str) -> None:
-        """The call was refused after consent and did not start: its approval, or its share of a grant, is free again."""
-        taken = self._taken.pop(call_id, None)
-        if taken is None:
-            return
-        if taken.approval is not None:
-            await self._store.transact(approvals.put_back(taken.approval, call_id))
-        if taken.grant is not None:
-            await self._store.transact(approvals.put_back_grant(taken.grant, taken.nano))
+        """The call did not run: its approval, or its share of a grant, is free again (once the store can be written)."""
+        await self._takings.give_back(call_id)
 
     def keep(self, call_id: str) -> None:
-        """The call has started: what it took stays taken."""
-        self._taken.pop(call_id, None)
+        """The call has run: what it took stays taken."""
+        self._takings.keep(call_id)
+
+    async def close(self) -> None:
+        """Let what is being given back be written, before the store is closed."""
+        await self._takings.close()
 
     # -- a call that brings an approval
 
@@ -200,11 +199,9 @@ class Consent:
             raise void(row, "was asked for under another policy: it has changed since")
 
     async def _use(self, row: ApprovalRow, call_id: str) -> bool:
-        self._taken[call_id] = Taken(approval=row.id)
-        used = await self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
-        if not used:
-            del self._taken[call_id]
-        return used
+        taken = Taken(approval=row.id)
+        using = self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
+        return await self._takings.take(call_id, using, lambda used: taken if used else None, perhaps=taken)
 
     async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
         """Note that the call uses an approval; gives what is to run in place of what was asked about."""
@@ -253,16 +250,36 @@ class Consent:
             expires_at=at + self._lasts,
         )
 
-    async def _cover_or_question(self, draft: ApprovalRow, *, may_cover: bool) -> tuple[GrantRow | None, ApprovalRow, bool]:
+    async def _cover_or_question(
+        self, draft: ApprovalRow, *, may_cover: bool, join: bool
+    ) -> tuple[GrantRow | None, ApprovalRow, bool]:
         """A grant for the call, or its question and whether that is new. A question that another call of this process is
         asking is not its: two calls are two questions, even if they are the same."""
         while True:
             busy = frozenset(self._answers.awaited)
-            grant, row, is_new = await self._store.transact(approvals.covered_or_waiting(draft, busy, may_cover=may_cover))
+            work = self._store.transact(approvals.covered_or_waiting(draft, busy, may_cover=may_cover, join=join))
+            grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _charged(found[0], draft))
+            if row is None:
+                raise _too_many(draft)
             if grant is not None or is_new or row.id not in self._answers.awaited:
                 return grant, row, is_new
 
-    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, woken: asyncio.Event) -> bytes | None:
+    async def _question(self, ctx: InvokeContext, row: ApprovalRow, *, is_new: bool) -> ApprovalRow:
+        """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
+        asked it too. Raises Pending where there is no answer, Denied where it is no."""
+        if not self._approvers:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            raise pending(row, self._clock())
+        woken = self._answers.awaited[row.id] = asyncio.Event()
+        try:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            return await self._ask(ctx, row, woken)
+        finally:
+            del self._answers.awaited[row.id]
+
+    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, woken: asyncio.Event) -> ApprovalRow:
         """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
 
         async def is_over() -> bool:
@@ -271,7 +288,7 @@ class Consent:
         for approver in tuple(self._approvers):
             answer = await ask(approver, request_of(row), is_over, woken)
             if answer is not None and await self._take(ctx, row, answer, name_of(approver)):
-                return await self._agreed(ctx, await self._answers.again(row))
+                return await self._answers.again(row)
             if await is_over():
                 break
         return await self._follow(ctx, await self._answers.again(row))
@@ -279,38 +296,52 @@ class Consent:
     async def _take(self, ctx: InvokeContext, row: ApprovalRow, answer: Answer, name: str) -> bool:
         """Record what an approver said; whether the call may go on. Raises if it said no."""
         by, through = words(answer.by) or name, words(answer.through) or "callback"
-        call = ctx.call
+        call, taken = ctx.call, Taken(approval=row.id)
         if answer.verdict != "reject":
             self._must_be_of_this_policy(row)
-            self._taken[call.id] = Taken(approval=row.id)
+        recording = self._answers.record(row, answer, by, through, call.actor, used_by=call.id)
         try:
-            said = await self._answers.record(row, answer, by, through, call.actor, used_by=call.id)
+            said = await self._takings.take(
+                call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
+            )
         except ApprovalError as error:
             logger.warning("what the approver %s answered can't be taken: %s", name, error)
-            said = None
+            self._takings.keep(call.id)  # nothing was recorded
+            return False
         if said is None:
-            self._taken.pop(call.id, None)
             return False
         if said.state == "rejected":
             raise rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
         return True
 
-    async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
+    async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> ApprovalRow:
         """No approver had the answer: go by what was answered elsewhere, if anything was."""
         if row.state == "rejected":
             raise rejected(row)
         if row.state == "approved":
             self._must_be_of_this_policy(row)
-            if await self._use(row, ctx.call.id):
-                return await self._agreed(ctx, row)
+            await self._use(row, ctx.call.id)
+            row = await self._answers.again(row)
+        if row.state == "used":
+            return row
         raise pending(row, self._clock())
 
     async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
+        await self._prune_sometimes()
         details = {
             "approval": row.id, "call": row.call_id, "session": row.session_id, "reason": row.reason,
             "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(),
         }  # fmt: skip
         await self._note("approval.requested", actor, row.tool_name, details)
+
+    async def _prune_sometimes(self) -> None:
+        at = self._clock()
+        if at < self._prune_at:
+            return
+        self._prune_at = at + PRUNE_EVERY
+        with contextlib.suppress(StoreError):  # an hour later is soon enough
+            if await self._store.transact(approvals.prune(at - KEPT)) == approvals.MOST:
+                self._prune_at = at  # there is more
 
     # -- from outside a call
 
@@ -349,6 +380,19 @@ class Consent:
 
     async def show(self, id: str, tenant: str) -> Approval:
         return await self._answers.show(id, tenant)
+
+
+def _charged(grant: GrantRow | None, draft: ApprovalRow) -> Taken | None:
+    return None if grant is None else Taken(grant=grant.id, nano=draft.estimate)
+
+
+def _too_many(draft: ApprovalRow) -> Failed:
+    return Failed(
+        "CAPACITY_EXCEEDED",
+        f"{draft.tool_name} needs a person's approval, but {approvals.MOST_WAITING} questions of this user wait for an "
+        "answer already; this one was not put to anybody.",
+        suggestion="Have those answered first (`toolgate approvals list` shows them), or wait until they expire.",
+    )
 
 
 def _is_whole(row: ApprovalRow) -> bool:

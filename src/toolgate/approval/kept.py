@@ -75,7 +75,7 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     if at >= row.expires_at:
         advice = f"Nothing was run: it expired before anybody answered. {ASK_ANEW}"
     elif row.state != "waiting":
-        advice = f"Nothing was run: what was approved is used up by another call. {ASK_ANEW}"
+        advice = "Nothing was run, but it is approved by now: call again with that approval."
     else:
         whose = "" if row.tenant_id == LOCAL.tenant else f" --tenant {row.tenant_id}"
         advice = (

@@ -62,9 +62,9 @@ class GrantTerms(msgspec.Struct, frozen=True):
     @property
     def cap(self) -> int | None:
         """The sum in nano-dollars, rounded down: never more than was agreed to."""
-        return (
-            None if self.cap_usd is None else int(EXACT.multiply(self.cap_usd, Decimal(NANO)).to_integral_value(ROUND_FLOOR))
-        )
+        if self.cap_usd is None:
+            return None
+        return int(EXACT.multiply(self.cap_usd, Decimal(NANO)).to_integral_value(ROUND_FLOOR))
 
 
 class Answer(msgspec.Struct, frozen=True):

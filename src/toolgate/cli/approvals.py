@@ -26,7 +26,7 @@ from toolgate.cli.opening import (
     opened,
     readable,
     sentence,
-)  # fmt: skip
+)
 from toolgate.cli.prompt import SESSION_SECONDS
 from toolgate.cli.screen import clean, emit, note, pretty, say
 from toolgate.cli.times import seconds_of, shown

@@ -1,7 +1,7 @@
 """`toolgate budgets`: how much may be spent, by whom and on what, and how much of it is left."""
 
 import asyncio
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -119,12 +119,8 @@ def set_budgets(
         readable(option, value)
     if daily is None and monthly is None:
         raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
-
-    caps = [
-        (period, _cap(option, text))
-        for period, option, text in (("day", "--daily", daily), ("month", "--monthly", monthly))
-        if text is not None
-    ]
+    given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))
+    caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
     async def change() -> list[Done]:
         async with opened(ctx) as app:
@@ -200,7 +196,7 @@ def _wanted(
         place = timezone if timezone is not None else known.timezone if known is not None else otherwise
         end = _end_of(until, place) if until is not None else _same_day(known, place)
         if cap is not None and until is None and end is not None and end <= now():
-            raise ValueError(f"this budget ended on {shown(end)}; say --until DATE, or --until none")
+            raise ValueError(f"this budget ended at {shown(end)}; say --until DATE, or --until none")
         return make(period, cap or 0, timezone=place, until=end if cap is not None else None)
     except ValueError as error:
         raise Usage(sentence(error)) from None
@@ -216,21 +212,28 @@ def _end_of(text: str, timezone: str) -> datetime | None:
         raise ValueError(f"{text[:40]!r} is not a date; write it as 2026-12-31") from None
     if day.year > LAST_YEAR:
         raise ValueError(f"{text[:40]} is too far away; `--until none` is for a budget without an end")
+    return _after(day, timezone)
+
+
+def _after(day: date, timezone: str) -> datetime:
     return datetime.combine(day + timedelta(days=1), datetime.min.time(), zone(timezone))
 
 
 def _same_day(known: BudgetRow | None, timezone: str) -> datetime | None:
     """The end of a budget, on the same day where its days begin now."""
-    if known is None or known.until is None:
+    day = None if known is None else _last_day(known)
+    return None if day is None else _after(day, timezone)
+
+
+def _last_day(budget: BudgetRow) -> date | None:
+    """The last day on which a budget holds, where its days begin."""
+    if budget.until is None:
         return None
-    return known.until.astimezone(zone(known.timezone)).replace(tzinfo=zone(timezone))
+    return (budget.until.astimezone(UTC) - timedelta(microseconds=1)).astimezone(zone(budget.timezone)).date()
 
 
 def _end(budget: BudgetRow) -> str:
-    """The last day of a budget that has one, where its days begin."""
-    if budget.until is None:
-        return ""
-    return f", last day {(budget.until - timedelta(microseconds=1)).astimezone(zone(budget.timezone)).date()}"
+    return "" if budget.until is None else f", last day {_last_day(budget)}"
 
 
 async def _apply(app: App, budget: BudgetRow, removed: bool) -> Done:

@@ -80,12 +80,11 @@ async def _waiting(app: App) -> Check:
         return Check("waiting", "fault", error.message, error.suggestion)
     words, advice = [], []
     if approvals:
-        of = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
-        words.append(
-            plural(sum(approvals.values()), "approval") + ("" if approvals.keys() == {LOCAL.tenant} else f" ({of})")
-        )
-        whose = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant T"
-        advice.append(f"`toolgate approvals list{whose}` shows what waits for a yes.")
+        tenants = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
+        whose = "" if approvals.keys() == {LOCAL.tenant} else f" ({tenants})"
+        words.append(f"{plural(sum(approvals.values()), 'approval')}{whose}")
+        option = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant T"
+        advice.append(f"`toolgate approvals list{option}` shows what waits for a yes.")
     if keys:
         words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")
         advice.append("`toolgate idempotency list` shows the keys; `settle` settles them.")

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from toolgate.bus.redis import PREFIX, BusError, Redis, key
-from toolgate.errors import Failed
+from toolgate.errors import NotReached
 from toolgate.model import Entry
 
 TROUBLE = frozenset({"TIMEOUT", "CONNECTION_ERROR", "MCP_ERROR", "N8N_ERROR", "INVOCATION_ERROR"})
@@ -120,6 +120,11 @@ class Breakers:
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         return asyncio.shield(leaving)  # whoever waits may be cancelled; what was learned is passed on
+
+    def abandon(self, target: Target, id: str, entering: "asyncio.Future[Pass]") -> None:
+        """A caller went away while it was asking whether it may: if it was to be the trial, the next may try."""
+        if not entering.cancelled() and entering.exception() is None:
+            self.leave(target, entering.result(), id, "nothing")
 
     async def close(self) -> None:
         """Let what was learned last reach the others."""
@@ -238,9 +243,9 @@ def _named(targets: Iterable[Target]) -> list[str]:
     return sorted(f"{name} (of tenant {tenant})" if tenant else name for tenant, name in targets)
 
 
-def _open(target: Target, failures: int, wait: float) -> Failed:
+def _open(target: Target, failures: int, wait: float) -> NotReached:
     name = target[1]
-    return Failed(
+    return NotReached(
         "CIRCUIT_OPEN",
         f"{name} failed {failures} times in a row and is left alone for now.",
         details={"retry_after": round(max(wait, 1.0), 3), "target": name},

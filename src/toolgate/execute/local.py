@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CODES, CallError, Failed, TimedOut, ToolError, call_error, described
+from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described
 from toolgate.execute.threads import Threads
 from toolgate.model import Entry, Implementation
 
@@ -116,7 +116,7 @@ class LocalRunner:
             verdict = await _call(instance.validate, arguments)
             if verdict is False or (verdict not in (None, True) and verdict):
                 words = "; ".join(map(str, verdict)) if isinstance(verdict, list | tuple) else str(verdict or "")
-                raise Failed(
+                raise NotReached(
                     "VALIDATION_ERROR",
                     f"Invalid arguments: {words or 'refused by the tool'}",
                     suggestion="Correct the arguments and call again.",
@@ -175,7 +175,7 @@ def _bind(bind: Callable[[dict[str, Any]], dict[str, Any]], arguments: dict[str,
             for fault in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         words = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-        raise Failed(
+        raise NotReached(
             "VALIDATION_ERROR",
             f"Invalid arguments: {words}",
             suggestion="Correct the arguments and call again.",

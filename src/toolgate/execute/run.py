@@ -4,11 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, Protocol
 
 from toolgate.context import Control, InvokeContext
-from toolgate.errors import CallError, Failed, TimedOut
-from toolgate.execute.breaker import TROUBLE, Breakers, Pass, Verdict, target_of
+from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut
+from toolgate.execute.breaker import TROUBLE, Breakers, Pass, Target, Verdict, target_of
 from toolgate.execute.local import understand
 from toolgate.hooks import Stages
 from toolgate.model import Entry, Retry
@@ -52,6 +53,7 @@ class Execution:
                 raise
             except BaseException as raised:
                 error = understand(raised, getattr(entry.implementation, "instance", None))
+                _judge(ctx, error)
                 await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
                 continue
             if on.did_execute:
@@ -79,7 +81,7 @@ class Execution:
             return await runner.run(ctx, entry, arguments)
         target = target_of(entry, entry.target)
         entered = self.breakers.enter(target, ctx.call.id, ctx.time_limit)
-        passed = entered if isinstance(entered, Pass) else await entered
+        passed = entered if isinstance(entered, Pass) else await self._entered(target, ctx.call.id, entered)
         verdict: Verdict = "nothing"
         try:
             output = await runner.run(ctx, entry, arguments)
@@ -99,6 +101,15 @@ class Execution:
             left = self.breakers.leave(target, passed, ctx.call.id, verdict)
             if left is not None:
                 await left
+
+    async def _entered(self, target: Target, id: str, entering: Awaitable[Pass]) -> Pass:
+        """What the breaker says, asked in a task: a caller that goes away must not leave a trial behind."""
+        asking = asyncio.ensure_future(entering)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(partial(self.breakers.abandon, target, id))
+            raise
 
     async def _retry_or_raise(
         self,
@@ -128,6 +139,14 @@ class Execution:
     async def close(self) -> list[str]:
         await self.breakers.close()
         return [trouble for runner in self.runners.values() for trouble in await runner.close()]
+
+
+def _judge(ctx: InvokeContext, error: CallError) -> None:
+    """What a failed attempt says of whether the tool was reached, and had its effect."""
+    if isinstance(error, NotReached):
+        ctx.refused += 1
+    elif error.code in UNSURE:
+        ctx.unsure = True
 
 
 def _goes_on(entry: Entry, raised: BaseException) -> bool:

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-from toolgate.errors import Failed
+from toolgate.errors import NotReached
 
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
@@ -39,7 +39,7 @@ class Threads:
                 self._alive += 1
                 threading.Thread(target=self._work, name="toolgate-tool", daemon=True).start()
             else:
-                raise Failed(
+                raise NotReached(
                     "CAPACITY_EXCEEDED",
                     f"All {self._most} threads for synchronous tools are taken, {self.overrunning} by tools that overran.",
                     suggestion="Raise limits.threads, or make the tool async.",

@@ -13,12 +13,23 @@ from pathlib import Path
 
 from toolgate.errors import Denied
 from toolgate.hazards.lookalikes import fold, unseen
-from toolgate.hazards.programs import DENIED, INTERPRETERS, LAUNCHERS, WRAPPERS, danger, denies, family
+from toolgate.hazards.programs import (
+    DENIED,
+    WRAPPERS,
+    danger,
+    denies,
+    family,
+    hidden_interpreter,
+    launches,
+    runs_code,
+)
 
 ALLOWED = ("npm install", "npm run", "git commit", "git push", "npx prisma", "docker build")
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are looked for, whatever the environment says."""
 LONGEST, MOST_WORDS, DEEPEST = 100_000, 10_000, 5
+LINES = str.maketrans("", "", "\n\t")
+"""What may stand inside of a word, in quotes or in a list: a message of several lines. Between words it is refused."""
 PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 ASSIGNMENT = re.compile(r"\w+\+?=")
 SHELL_ONLY = {
@@ -44,7 +55,7 @@ def parse(command: str | Sequence[str]) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise _refuse("its arguments are not all text")
-        hidden = unseen(word)
+        hidden = unseen(word.translate(LINES))
         if hidden is not None:
             raise _refuse(f"it holds the character {hidden}, which is not seen where the command is shown")
     return words
@@ -106,13 +117,18 @@ class CommandRules:
             if denied and denies(rule[1:], words[1:]):
                 raise _refuse(f"{' '.join((program.lower(), *rule[1:]))} is never run")
         start = self._allowed(words)
-        if start == 0 and name in INTERPRETERS:
+        if start == 0 and runs_code(program):
             raise self._unknown(program, "runs code, so it has to be allowed by its name")
-        if start < len(words) and not LAUNCHERS.isdisjoint((program.lower(), name)):
+        if start < len(words) and launches(program):
             raise self._unknown(program, "runs other programs, so only whole commands of it can be allowed")
+        if any(word.startswith("---") for word in words[max(start, 1) :]):
+            raise _refuse("an option begins with three dashes, which some programs read as two")
         if name in WRAPPERS:
             self._check(self._wrapped(name, words), depth + 1)
             return
+        inner = hidden_interpreter(words) if start == 0 else None
+        if inner is not None:
+            raise self._unknown(program, f"may run {inner}, so it has to be allowed by its name")
         more = danger(words, max(start, 1))
         if more is not None:
             raise _refuse(f"{program} is allowed, but not with {more}")

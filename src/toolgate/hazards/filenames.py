@@ -3,6 +3,9 @@
 It knows names only, of files that need not exist: `paths` finds out which names a path stands for. Names are compared
 without regard to case. A word counts where it stands by itself: `secrets.yml` and `db-password.txt`, not `secretary.txt`.
 Source code, documentation, pictures and examples whose names merely speak of secrets are innocent.
+
+Some names say it for sure (`.env`, `id_rsa`); others only suggest it (`token`, `users/password`): a folder or the address
+of an API may be called so too, and `paths` knows more about those.
 """
 
 import re
@@ -10,16 +13,32 @@ import re
 FOLDERS = {
     ".ssh": "SSH keys", ".aws": "AWS credentials", ".gnupg": "GnuPG keys", ".azure": "Azure credentials",
     ".kube": "Kubernetes credentials", ".gcloud": "Google Cloud credentials", ".password-store": "passwords",
-    "sudoers.d": "who may become root",
+    "sudoers.d": "who may become root", ".envs": "environment variables and their secrets", ".oci": "cloud credentials",
+    ".kaggle": "credentials", ".snowsql": "credentials", ".bitcoin": "wallets", ".filezilla": "passwords",
+    ".purple": "passwords",
 }  # fmt: skip
 """Folders of which nothing may be opened, wherever they are."""
 
+TYPED = "what was typed into a shell"
 PLACES = {
     ".docker/config.json": "registry credentials", ".config/gcloud": "Google Cloud credentials",
     "appdata/roaming/gcloud": "Google Cloud credentials", ".config/gh": "GitHub credentials",
     ".config/hub": "GitHub credentials", ".config/rclone": "cloud credentials", ".config/op": "passwords",
     ".m2/settings.xml": "repository credentials", ".gradle/gradle.properties": "repository credentials",
     ".mozilla/firefox": "a browser's passwords", ".local/share/keyrings": "passwords", "library/keychains": "passwords",
+    ".config/google-chrome": "a browser's passwords", ".config/chromium": "a browser's passwords",
+    ".config/bravesoftware": "a browser's passwords", ".config/microsoft-edge": "a browser's passwords",
+    "google/chrome/user data": "a browser's passwords", "application support/google/chrome": "a browser's passwords",
+    ".config/bitwarden": "passwords", ".config/signal": "messages", ".config/filezilla": "passwords",
+    ".config/doctl": "cloud credentials", ".config/hcloud": "cloud credentials", ".config/heroku": "cloud credentials",
+    ".fly/config.yml": "cloud credentials", ".netlify/config.json": "cloud credentials",
+    ".mc/config.json": "cloud credentials", ".dbt/profiles.yml": "database passwords",
+    ".subversion/auth": "passwords", ".ansible/vault": "passwords", ".ethereum/keystore": "wallets",
+    ".config/pip/pip.conf": "registry credentials", ".pip/pip.conf": "registry credentials",
+    ".nuget/nuget.config": "registry credentials", "etc/wireguard": "private keys",
+    "etc/networkmanager/system-connections": "passwords", "etc/kubernetes": "Kubernetes credentials",
+    "var/lib/kubelet": "Kubernetes credentials", "var/lib/docker": "the files of all containers",
+    "etc/shadow": "password hashes", "etc/gshadow": "password hashes", "etc/passwd": "the users of this machine",
     "etc/ssl/private": "private keys", "run/secrets": "mounted secrets", "system32/config/sam": "password hashes",
 }  # fmt: skip
 """The same, where the name of the folder alone would say too little."""
@@ -36,8 +55,20 @@ NAMES = {
     ".vault-token": "a token", ".token": "a token", "token": "a token", "token.json": "a token", "token.txt": "a token",
     "auth.json": "credentials", "logins.json": "a browser's passwords", "key3.db": "a browser's passwords",
     "key4.db": "a browser's passwords", "login data": "a browser's passwords", "cookies.sqlite": "a browser's sessions",
-    "terraform.tfstate": "what Terraform knows, with secrets",
+    "terraform.tfstate": "what Terraform knows, with secrets", ".terraformrc": "credentials",
+    ".flaskenv": "settings with secrets", ".dev.vars": "settings with secrets", ".renviron": "settings with secrets",
+    "local.settings.json": "settings with secrets",
+    "fish_history": TYPED, ".zhistory": TYPED, ".histfile": TYPED, "consolehost_history.txt": TYPED, ".lesshst": TYPED,
+    ".viminfo": "what was edited", ".xauthority": "the key to a screen", ".vault_pass": "passwords",
+    ".vault_pass.txt": "passwords", ".vault_password": "passwords", ".htdigest": "password hashes",
+    ".databrickscfg": "cloud credentials", "kaggle.json": "credentials", "rclone.conf": "cloud credentials",
+    ".msmtprc": "passwords", ".wgetrc": "passwords", ".curlrc": "passwords", ".claude.json": "credentials",
+    "wallet.dat": "wallets", "secring.gpg": "private keys", "docker.sock": "the control of all containers",
+    "podman.sock": "the control of all containers", "containerd.sock": "the control of all containers",
 }  # fmt: skip
+
+SUGGESTS = {"token", "token.json", "token.txt", "auth.json", "shadow", "passwd", "sudoers"}
+"""Those of the names that folders and addresses of an API have as well."""
 
 SUFFIXES = {
     ".pem": "private keys", ".key": "private keys", ".p12": "private keys", ".pfx": "private keys", ".p8": "private keys",
@@ -59,18 +90,38 @@ SPEAKS_OF = {
     ".pyx", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".go", ".rs", ".java", ".kt", ".kts", ".scala", ".c", ".h", ".cc",
     ".cpp", ".hpp", ".cs", ".fs", ".rb", ".php", ".swift", ".m", ".dart", ".ex", ".exs", ".erl", ".hs", ".ml", ".clj",
     ".lua", ".r", ".jl", ".proto", ".graphql", ".rego", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".ico", ".pub",
-    ".crt", ".cer",
+    ".crt", ".cer", ".hbs", ".mjml", ".snap", ".ejs", ".erb", ".haml", ".pug", ".liquid", ".twig", ".njk", ".astro", ".sass",
+    ".styl", ".po", ".pot", ".arb", ".feature", ".sol", ".zig", ".groovy", ".woff", ".woff2", ".ttf", ".otf", ".eot",
+    ".avif", ".bmp", ".mp3", ".mp4", ".webm", ".wav",
 }  # fmt: skip
 """Suffixes of source code, documentation and pictures; and of what is public by nature."""
 
-EXAMPLES = {"example", "examples", "sample", "template", "tmpl", "dist", "schema"}
+EXAMPLES = {"example", "examples", "sample", "template", "tmpl", "tpl", "j2", "dist", "schema"}
+FEATURES = {"password", "passwords", "passwd", "passphrase", "passphrases"}
+"""Words that as the name of a folder mean a part of a program rather than a store of secrets, unless it is hidden."""
+ABOUT = {
+    "index.json", "package.json", "tsconfig.json", "readme", "readme.txt", "license", "makefile", "dockerfile", ".gitignore",
+    ".gitkeep",
+}  # fmt: skip
+"""Files that say what a folder is, also one that is called secrets."""
+TRANSLATIONS = {"locales", "locale", "i18n", "lang", "translations"}
+"""Folders whose files say "password" in other languages."""
 
-ENVIRONMENT = re.compile(r"\.env(?:rc|[-._~ ].*)?\Z")
-SSH_KEY = re.compile(r"(?:id_(?:rsa|dsa|ecdsa|ed25519|xmss)(?:_sk)?|ssh_host_\w+_key)(?:[-._].*)?\Z")
+ENVIRONMENT = re.compile(r"\.env(?!\.d\.ts\Z)(?:rc|\d+|prod|production|dev|local|test|staging)?(?:[-._~ ].*)?\Z")
+SSH_KEY = re.compile(
+    r"(?:id_(?:rsa|dsa|ecdsa|ed25519|xmss)(?:_sk)?|ssh_host_\w+_key)(?:[-._].*)?\Z"
+    r"|(?:.*[-_.])?(?:deploy|ssh)[-_]?keys?(?:\.(?:txt|json|ya?ml|asc))?\Z"
+)
+CERTIFICATES = re.compile(
+    r"(?:(?:full)?chain\d*|(?:root)?[-_]?ca(?:[-_]?(?:certs?|bundle|chain|certificates?))?|(?:.*[-_.])?pub(?:lic)?(?:[-_]?key)?)\.pem\Z"
+)
+"""What is public among the .pem files, by the names that it usually has."""
 HISTORY = re.compile(r"\.\w+_history\Z")
 SERVICE_ACCOUNT = re.compile(r"(?:service[-_]?account|.*firebase-adminsdk).*\.json\Z")
-MEMORY = re.compile(r"/proc/(?:.*/)?(?:environ|mem|auxv|maps|smaps|pagemap|kcore|fd|fdinfo|map_files|root|cwd)(?:/|\Z)")
-DEVICE = re.compile(r"/dev/(?:mem|kmem|kcore|port|(?:sd|hd|vd|xvd|nvme|dm-|loop|mapper/|disk/).*)\Z")
+MEMORY = re.compile(
+    r"/proc/(?:.*/)?(?:environ|cmdline|mem|auxv|maps|smaps|pagemap|kcore|fd|fdinfo|map_files|root|cwd)(?:/|\Z)"
+)
+DEVICE = re.compile(r"/dev/(?:mem|kmem|kcore|port|stdin|fd|fd/.*|(?:sd|hd|vd|xvd|nvme|dm-|loop|mapper/|disk/).*)\Z")
 BACKUP = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|saved|swp|swo|tmp|copy|\d{1,8}))\Z")
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 NOT_A_WORD = re.compile(r"[^a-z]+")
@@ -92,17 +143,19 @@ RUN_LATER = {
 """What may be read but not written: whoever writes it has code run later that nobody approved."""
 
 
-def holds(path: str) -> str | None:
-    """What a file or folder must be taken to hold, by its absolute path with / between the parts; None if nothing secret."""
+def holds(path: str, *, surely: bool = False) -> str | None:
+    """What a file or folder must be taken to hold, by its absolute path with / between the parts; None if nothing secret.
+    `surely`: leave out what a name only suggests."""
     lower = path.lower()
     if MEMORY.match(lower):
         return "the memory, environment or open files of a process"
     if DEVICE.match(lower):
-        return "a device's raw memory"
+        return "a device's raw memory or what another reads"
     parts = [_plain(part) for part in lower.split("/") if part]
     if not parts:
         return None
-    return _by_place(parts) or _own(parts) or _by_name(parts, path)
+    sure = _by_place(parts) or _own(parts) or _by_name(parts)
+    return sure if sure or surely else _suggested(parts, path)
 
 
 def runs(path: str) -> str | None:
@@ -138,34 +191,49 @@ def _own(parts: list[str]) -> str | None:
     return None if inside and inside[0] in OWN_OPEN else "Toolgate's own data"
 
 
-def _by_name(parts: list[str], path: str) -> str | None:
-    name = parts[-1]
+def _bare(name: str) -> str:
+    """A name without what backups add to it."""
     while BACKUP.search(name) and not BACKUP.fullmatch(name):
         name = BACKUP.sub("", name)
-    found = NAMES.get(name)
-    if found is not None:
-        return found
-    _, dot, suffix = name.rpartition(".")
-    environment = ENVIRONMENT.match(name)
-    if EXAMPLES.intersection(name.split(".")[-1 if environment else -2 :]):
+    return name
+
+
+def _by_name(parts: list[str]) -> str | None:
+    name = _bare(parts[-1])
+    if name in NAMES:
+        return None if name in SUGGESTS else NAMES[name]
+    if _is_example(name):
         return None
-    if environment or dot + suffix == ".env":
+    _, dot, suffix = name.rpartition(".")
+    if ENVIRONMENT.match(name) or dot + suffix == ".env":
         return "environment variables and their secrets"
     if suffix != "pub" and SSH_KEY.match(name):
         return "private keys"
     if HISTORY.match(name):
-        return "what was typed into a shell"
+        return TYPED
     if SERVICE_ACCOUNT.match(name):
         return "credentials"
-    return SUFFIXES.get(dot + suffix) or _by_word(parts, path, dot + suffix)
+    if CERTIFICATES.match(name):
+        return None
+    return SUFFIXES.get(dot + suffix)
 
 
-def _by_word(parts: list[str], path: str, suffix: str) -> str | None:
-    if suffix in SPEAKS_OF:
+def _is_example(name: str) -> bool:
+    return bool(EXAMPLES.intersection(name.split(".")[-1 if ENVIRONMENT.match(name) else -2 :]))
+
+
+def _suggested(parts: list[str], path: str) -> str | None:
+    bare = _bare(parts[-1])
+    if bare in SUGGESTS:
+        return NAMES[bare]
+    _, dot, suffix = bare.rpartition(".")
+    if dot + suffix in SPEAKS_OF or _is_example(bare) or bare == ".env.d.ts" or CERTIFICATES.match(bare):
         return None
     name = path.rstrip("/").rpartition("/")[2]
     words = {*NOT_A_WORD.split(f"{HUMP.sub(' ', name)} {name}".lower())}  # clientSecret is two words, sEcRet may be one
     if words & {"privatekey", "privatekeys"} or ("private" in words and words & {"key", "keys"}):
         return "private keys"
-    folders = {NOT_A_WORD.sub("", part) for part in parts[:-1]}
-    return next((WORDS[word] for word in words | folders if word in WORDS), None)
+    if not TRANSLATIONS.isdisjoint(parts[-4:-1]):
+        return None
+    stores = {NOT_A_WORD.sub("", part) for part in parts[:-1] if part.startswith(".") or part not in FEATURES}
+    return next((WORDS[word] for word in words | (stores if bare not in ABOUT else set()) if word in WORDS), None)

@@ -13,30 +13,31 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from toolgate.errors import Denied
 from toolgate.hazards.filenames import holds, runs
 from toolgate.hazards.lookalikes import fold, fold_lower
+from toolgate.hazards.looking import MAGIC, Looks, TooMuch, slashed
 from toolgate.hazards.opening import Escapes, name_of, open_beneath, open_plainly
 
 MOST_READINGS = 64
 LONGEST = 4096
-MOST_ENTRIES = 2000
-"""Files of one folder that are looked at for another name of a file."""
 WELL_KNOWN = (
     "", ".ssh", ".aws", ".aws/sso/cache", ".gnupg", ".gnupg/private-keys-v1.d", ".azure", ".kube", ".docker",
     ".config/gcloud", ".config/gh",
 )  # fmt: skip
 """Folders of a home in which another name of a file is looked for."""
 SYSTEM = ("/etc", "/etc/ssh", "/etc/ssl/private", "/run/secrets")
-FILE_URL = re.compile(r"file:(?://(?:localhost|127\.0\.0\.1)?(?=/|\\|$)|(?!//))", re.IGNORECASE)
+FILE_URL = re.compile(r"(?:[a-z-]{1,20}:)?file:(?://(?:localhost|127\.0\.0\.1)?(?=/|\\|$)|(?!//))", re.IGNORECASE)
+DRIVE = re.compile(r"[A-Za-z]:(?=[^/])")
+BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+AROUND = " \t'\"`<>;,"
+"""What is taken off both ends of a path by those who mean it well."""
 VARIABLE = re.compile(r"\$(?:\{HOME\}|HOME\b)|%(?:USERPROFILE|HOME)%", re.IGNORECASE)
-MAGIC = re.compile(r"[*?\[]")
 ADVICE = "Name another file. If this one is harmless, its owner can add it to the setting paths.allowed."
 
 
@@ -53,17 +54,35 @@ class Sensitive:
         allowed: Iterable[str] = (),
         home: Path | None = None,
         data: Path | None = None,
+        own: Iterable[Path] = (),
+        unwritable: Iterable[Path] = (),
     ) -> None:
+        """`own` are files of Toolgate's: nobody opens them. `unwritable` may be read, but not be changed, moved or deleted,
+        nor may the folders that they are in. Both count whatever is allowed, and by what they are at the time of a call."""
         self.home = str(home or Path.home())
         self._more = [_compiled(pattern, self.home) for pattern in patterns]
         self._allowed = [_compiled(pattern, self.home) for pattern in allowed]
-        self._data = None if data is None else _slashed(os.path.realpath(data))
+        self._data = None if data is None else slashed(os.path.realpath(data))
+        self._own, self._unwritable = tuple(own), tuple(unwritable)
 
     advice = ADVICE
     """What to do about a refusal."""
 
-    def reason(self, path: str, cwd: Path | None = None, *, writing: bool = False) -> str | None:
-        """Why the path is refused; None if it is innocent."""
+    def reason(
+        self,
+        path: str,
+        cwd: Path | None = None,
+        *,
+        writing: bool = False,
+        holder: bool = False,
+        doubtful: bool = False,
+        looks: Looks | None = None,
+    ) -> str | None:
+        """Why the path is refused; None if it is innocent.
+
+        `holder`: it is a folder that only holds what is written. `doubtful`: it may be no path at all, so where there is no
+        such file, a name that merely suggests secrets is innocent. `looks` is what a call has seen of the file system.
+        """
         if len(path) > LONGEST:
             return f"it is longer than {LONGEST} characters"
         odd = _odd(path, path)
@@ -73,9 +92,11 @@ class Sensitive:
             readings = self._readings(path)
             if len(readings) > MOST_READINGS:
                 return "it can be read in too many ways"
-            base = cwd or Path.cwd()
-            judged = (_odd(reading, path) or self._judge(_joined(base, reading), writing) for reading in readings)
+            judge = _Judgement(self, cwd or Path.cwd(), looks or Looks(), writing, holder, doubtful)
+            judged = (_odd(reading, path) or judge.reading(reading) for reading in readings)
             return next(filter(None, judged), None)
+        except TooMuch:
+            return "it takes too long to find out what all the patterns and links of this call lead to"
         except (ValueError, OSError):
             return "what it leads to can't be found out"
 
@@ -109,12 +130,12 @@ class Sensitive:
     def _readings(self, path: str) -> dict[str, None]:
         """Every way in which a tool might read a path, or a few more than MOST_READINGS."""
         ways: tuple[Callable[[str], str], ...] = (
-            str.strip, unquote, fold, fold_lower, _of_url, _from_windows, self._at_home,
+            _bared, unquote, fold, fold_lower, _of_url, _from_windows, self._at_home,
         )  # fmt: skip
         found, new = {path: None}, [path]
         while new and len(found) <= MOST_READINGS:
             reading = new.pop()
-            others = [other for other in (way(reading) for way in ways) if other not in found]
+            others = [other for other in (*(way(reading) for way in ways), *_alternatives(reading)) if other not in found]
             found.update(dict.fromkeys(others))
             new.extend(others)
         return found
@@ -127,19 +148,6 @@ class Sensitive:
 
     # -- what a reading stands for
 
-    def _judge(self, path: str, writing: bool) -> str | None:
-        """Why one reading is refused, by its own name and by that of the file it leads to."""
-        flat = os.path.normpath(path)
-        real = os.path.realpath(path)
-        names = dict.fromkeys((flat, real, os.path.realpath(flat)))
-        for name in names:
-            found = self._named(_slashed(name), writing)
-            if found is not None:
-                return f"it {'is' if name == flat else 'leads to'} a place for {found}"
-        if MAGIC.search(flat) and self._finds_only_sensitive(flat):
-            return "it is a pattern for sensitive files"
-        return next(filter(None, map(self._other_name, names)), None)
-
     def _judge_opened(self, opened: int) -> str | None:
         """The same for a file that is open: whatever it was called, this is what would be read."""
         status = os.fstat(opened)
@@ -147,16 +155,21 @@ class Sensitive:
             raise IsADirectoryError("It is a folder.")
         if not stat.S_ISREG(status.st_mode):
             return "it is a device, a pipe or a socket, not a file"
-        name = name_of(opened)
+        name, looks = name_of(opened), Looks()
         if name is None:
             return "what was opened can't be told on this machine"
-        found = self._named(_slashed(name), False)
+        found = self.named(slashed(name), looks)
         if found is not None:
             return f"it leads to a place for {found}"
-        return self._twin(name, status) if status.st_nlink > 1 else None
+        return self.twin(name, status, looks) if status.st_nlink > 1 else None
 
-    def _named(self, path: str, writing: bool) -> str | None:
+    def named(
+        self, path: str, looks: Looks, *, writing: bool = False, holder: bool = False, surely: bool = False
+    ) -> str | None:
         """What a path is a place for, by its name alone; None if nothing sensitive."""
+        own = self._ours(path, looks, writing, holder)
+        if own is not None:
+            return own
         if any(pattern.match(path) for pattern in self._allowed):
             return None
         if any(pattern.match(path) for pattern in self._more):
@@ -164,33 +177,42 @@ class Sensitive:
         if self._data is not None and f"{path}/".startswith(f"{self._data}/"):
             path = "/.toolgate" + path[len(self._data) :]
         names = dict.fromkeys((path, fold(path), fold_lower(path)))
-        return next(filter(None, map(holds, names)), None) or (
+        return next(filter(None, (holds(name, surely=surely) for name in names)), None) or (
             next(filter(None, map(runs, names)), None) if writing else None
         )
 
-    def _finds_only_sensitive(self, pattern: str) -> bool:
-        """Whether a tool that expands wildcards would find something, and nothing that is innocent."""
-        found = [_slashed(os.path.realpath(match)) for match in _expanded(_slashed(pattern))]
-        return bool(found) and all(self._named(match, False) for match in found)
+    def _ours(self, path: str, looks: Looks, writing: bool, holder: bool) -> str | None:
+        """What of Toolgate's a path is, holds or is in. It is asked where the files are now: links can be turned."""
+        if not self._own and not (writing and self._unwritable):
+            return None
+        lower = path.lower()
+        for file in self._own:
+            for known in looks.places(file):
+                if _inside(lower, known) or lower.startswith(
+                    f"{known}-"
+                ):  # SQLite keeps some of it in name-wal and name-shm
+                    return "Toolgate's own data"
+        if not writing:
+            return None
+        for file in (*self._own, *self._unwritable):
+            for known in looks.places(file):
+                if _inside(lower, known) or (not holder and _inside(known, lower) and not _around(lower)):
+                    return "what Toolgate is set up by"
+        return None
 
     # -- other names of the same file
 
-    def _other_name(self, path: str) -> str | None:
-        try:
-            status = os.stat(path)  # noqa: PTH116 - one of the hot calls
-        except OSError:
-            return None
-        return self._twin(path, status) if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else None
-
-    def _twin(self, path: str, status: os.stat_result) -> str | None:
+    def twin(self, path: str, status: os.stat_result, looks: Looks, writing: bool = False) -> str | None:
         """Whether a file with several names (hard links) has a sensitive one in a place where such names are."""
+        for file in (*self._own, *(self._unwritable if writing else ())):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(file.stat(), status):
+                    return "it is another name of what Toolgate keeps or is set up by"
         for folder in self._where_twins_are(Path(path)):
-            for entry in _entries(folder):
-                if entry.inode() != status.st_ino:
-                    continue
+            for entry in looks.named(str(folder), status.st_ino):
                 with contextlib.suppress(OSError):
                     same = os.path.samestat(entry.stat(follow_symlinks=False), status)
-                    if same and (found := self._named(_slashed(entry.path), False)) is not None:
+                    if same and (found := self.named(slashed(entry.path), looks)) is not None:
                         return f"it is another name of a place for {found}"
         return None
 
@@ -204,27 +226,62 @@ class Sensitive:
         yield Path.cwd()
 
 
-def _entries(folder: Path, most: int = MOST_ENTRIES) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(islice(entries, most))
-    except OSError:
-        return []
+class _Judgement(NamedTuple):
+    """How the readings of one path are judged."""
+
+    rules: Sensitive
+    base: Path
+    looks: Looks
+    writing: bool
+    holder: bool
+    doubtful: bool
+
+    def reading(self, reading: str) -> str | None:
+        """Why one reading is refused, by its own name and by that of the file it leads to."""
+        path = _joined(self.base, reading)
+        flat = os.path.normpath(path)
+        names = dict.fromkeys((flat, os.path.realpath(path), os.path.realpath(flat)))
+        for name in names:
+            found = self._named(name)
+            if found is not None and not self._excused(name):
+                return f"it {'is' if name == flat else 'leads to'} a place for {found}"
+        if MAGIC.search(flat) and self._finds_sensitive(flat):
+            return "it is a pattern that finds sensitive files"
+        return next(filter(None, map(self._other_name, names)), None)
+
+    def _named(self, name: str, surely: bool = False) -> str | None:
+        return self.rules.named(slashed(name), self.looks, writing=self.writing, holder=self.holder, surely=surely)
+
+    def _excused(self, name: str) -> bool:
+        """Whether a name only suggests secrets and is that of a folder, or of nothing at all where it may be no path."""
+        if self._named(name, surely=True) is not None:
+            return False
+        if self.doubtful and not os.path.lexists(name):
+            return True
+        return not self.writing and not Path(name).name.startswith(".") and Path(name).is_dir()
+
+    def _finds_sensitive(self, pattern: str) -> bool:
+        """Whether a tool that expands wildcards would find something sensitive."""
+        found = map(os.path.realpath, self.looks.found(slashed(pattern)))
+        return any(self._named(match) and not self._excused(match) for match in found)
+
+    def _other_name(self, path: str) -> str | None:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - one of the hot calls
+        except OSError:
+            return None
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return None
+        return self.rules.twin(path, status, self.looks, self.writing)
 
 
-def _expanded(pattern: str) -> list[str]:
-    """What a pattern finds; nothing if it would take too long to say, for then it is a broad one."""
-    found, left = ["/"], MOST_ENTRIES
-    for part in pattern.split("/")[1:]:
-        if not MAGIC.search(part):
-            found = [_joined(Path(folder), part) for folder in found]
-            continue
-        inside = [entry for folder in found for entry in _entries(Path(folder), left)]
-        left -= len(inside)
-        if left <= 0:
-            return []
-        found = [entry.path for entry in inside if fnmatchcase(entry.name, part)]
-    return [path for path in found if os.path.lexists(path)]
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _around(folder: str) -> bool:
+    """Whether we work in a folder or below it: it is named all the time, and not in order to move it."""
+    return _inside(slashed(str(Path.cwd())).lower(), folder)
 
 
 def _odd(reading: str, given: str) -> str | None:
@@ -244,19 +301,22 @@ def _of_url(path: str) -> str:
 
 
 def _from_windows(path: str) -> str:
-    return path.replace("\\", "/")
+    return DRIVE.sub("", path.replace("\\", "/"), count=1) if DRIVE.match(path) else path.replace("\\", "/")
+
+
+def _bared(path: str) -> str:
+    return path.strip().strip(AROUND)
+
+
+def _alternatives(path: str) -> Iterator[str]:
+    """What a text with {a,b} in it stands for, for who expands that."""
+    found = BRACES.search(path)
+    if found is not None:
+        yield from (path[: found.start()] + middle + path[found.end() :] for middle in found[1].split(",")[:MOST_READINGS])
 
 
 def _joined(base: Path, path: str) -> str:
     return os.path.join(base, path)  # noqa: PTH118 - Path would fold the spelling
-
-
-def _slashed(path: str) -> str:
-    """A path with / between its parts, also where the system has others, and without a drive's letter."""
-    slashed = path.replace(os.sep, "/")
-    if os.altsep:
-        slashed = slashed.replace(os.altsep, "/")
-    return slashed if slashed.startswith("/") else "/" + slashed
 
 
 def _compiled(pattern: str, home: str) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ They err on the side of refusing: an option that only looks like a dangerous one
 
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 DENIED = (
     "sudo*", "su", "doas", "pkexec", "run0", "runuser", "sg", "newgrp", "setpriv", "capsh", "dd", "mkfs*", "mke2fs",
@@ -25,9 +26,23 @@ LAUNCHERS = {
     "valgrind", "unbuffer", "expect", "systemd-run", "start-stop-daemon", "screen", "tmux", "su-exec", "gosu", "fakeroot",
     "proot", "bwrap", "firejail", "dbus-run-session", "xvfb-run", "socat", "nc", "ncat", "netcat", "vi", "vim", "nvim",
     "view", "ed", "ex", "emacs", "nano", "pico", "less", "more", "most", "sqlite3", "psql", "mysql", "ftp", "dc", "m4",
-    "rename", "tclsh", "wish",
+    "rename", "tclsh", "wish", "prlimit", "linux32", "linux64", "uname26", "x86_64", "i386", "i486", "i586", "i686", "choom",
+    "uclampset", "ld.so", "ssh-agent", "gpg-agent", "dpkg-architecture", "debconf", "debugfs", "systemd-cat",
+    "systemd-inhibit", "runcon", "run-parts", "bashbug", "rpcgen", "dbus-launch", "xinit", "startx", "xterm", "entr",
+    "coproc", "catchsegv", "gdbserver", "cscript", "wscript", "mshta", "rundll32", "osascript", "xdg-open", "instmodsh", "nmap",
+    "editor", "pager", "visudo", "vipw", "deb-systemd-invoke", "ssh-copy-id", "trap",
 }  # fmt: skip
+LAUNCHER_NAMES = ("fakeroot*", "faked*", "ld-linux*", "ld-*.so*", "ld.so*", "qemu-*", "sensible-*", "setarch*", "pinentry*")
 """Programs that run others in ways which their arguments don't show: allowed only as whole commands, word for word."""
+
+RUNS_CODE = {
+    "java", "jshell", "jrunscript", "scala", "groovy", "kotlin", "clojure", "rscript", "julia", "octave", "guile",
+    "racket", "sbcl", "clisp", "swipl", "ghci", "runghc", "erl", "escript", "elixir", "iex", "mono", "dotnet", "gjs",
+    "qjs", "tsx", "ts-node", "wine", "irb", "rake", "bundle", "gem", "prove", "perldoc", "pydoc", "pdb", "cpan", "uv",
+    "poetry", "pipenv", "conda", "tox", "nox", "hatch", "nix", "nix-shell", "guix", "corepack", "pnpx", "direnv",
+    "ansible", "ansible-playbook", "gradle", "mvn", "ant",
+}  # fmt: skip
+"""Programs that run what their arguments name, like interpreters: a wildcard does not allow them."""
 
 DURATION = r"[\d.]+[smhd]?"
 WRAPPERS = {
@@ -74,11 +89,12 @@ OPTIONS = {
     "git archive": "-o",
     "npm": (
         "-C -c -g --script-shell --shell --node-options --prefix --userconfig --globalconfig --git --editor --viewer "
-        "--browser --registry --global --location --init-module --onload-script --call"
+        "--browser --registry --global --location --init-module --onload-script --call --proxy --https-proxy --http-proxy "
+        "--strict-ssl --cafile"
     ),
     "docker": (
-        "-o -v --secret --ssh --output --build-context --allow --network --net --security-opt --device "
-        "--cgroup-parent --iidfile --metadata-file --volume --volumes-from --mount --privileged --pid --ipc --uts "
+        "-o -v -H --host --context --config --secret --ssh --output --build-context --allow --network --net --security-opt "
+        "--device --cgroup-parent --iidfile --metadata-file --volume --volumes-from --mount --privileged --pid --ipc --uts "
         "--userns --cap-add --gpus --env-file --cidfile --entrypoint"
     ),
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
@@ -93,6 +109,11 @@ OPTIONS = {
     "ssh": "-o -F -I -J -E -S",
     "scp": "-o -F -S -J",
     "sftp": "-o -F -S -b -J",
+    "sdiff": "-o --output --diff-program",
+    "diff": "--diff-program",
+    "apt": "-o -c --option --config-file",
+    "cmake": "-P -E -C",
+    "openssl": "-engine -provider -provider-path",
     "sort": "-o --compress-program --output --files0-from",
     "split": "--filter",
     "tcpdump": "-z -w",
@@ -119,14 +140,20 @@ OPTIONS = {
 """Options by which a program runs another, or reads or writes what its caller names."""
 
 TEXTS = {
-    "git": re.compile(r"[+]?(?:ext|fd)::|\w+://-"),
-    "npm": re.compile(r"[+]?ext::|git\+ext"),
-    "curl": re.compile(r"file:|(?:.*=|-\w+)?@", re.IGNORECASE),
-    "zip": re.compile(r"-\w*T\w*T"),
-    "awk": re.compile(r".*(?:\bsystem\b|[|>]|\bgetline\b|@)", re.DOTALL),
-    "make": re.compile(r"[\w.]+\s*[:+?!]{0,3}="),
+    "git": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:ext|fd)::|\A\S*?\w://-"),
+    "npm": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:git\+)?ext::|\Agit\+ext|\A-[^=\s]*[:/@]"),
+    "curl": re.compile(r"\Afile:|\A(?:.*=|-\w+)?@|=file:", re.IGNORECASE | re.DOTALL),
+    "zip": re.compile(r"\A-\w*T\w*T"),
+    "awk": re.compile(r"\bsystem\b|[|>]|\bgetline\b|@"),
+    "make": re.compile(r"\A[\w.]+\s*[:+?!]{0,3}="),
 }
-"""Arguments, options or not, that do the same."""
+"""Arguments, options or not, that do the same. An address counts wherever it begins, but not in a sentence."""
+
+VALUED = {"docker": "tfmcuaehlpwv", "cmake": "DGBSTAU"}
+"""Letters of options that take the rest of their word as a value: what follows them is no option."""
+
+NEGATES = {"npm", "npx"}
+"""Programs for which --no-no-x is --x. Elsewhere an option that is negated is off."""
 
 NEEDS = {"sed": "--sandbox"}
 """What must be among the arguments: without it, a script can run commands and write files."""
@@ -150,20 +177,52 @@ GIT_COMMANDS = {
 SAME_LETTER = {"R": "r"}
 SAME_WORD = {"r": "--recursive", "f": "--force"}
 VERSION = re.compile(r"[\d.]+\Z")
+ARCHITECTURE = (
+    r"(?:x86_64|i[3-6]86|aarch64|arm\w*|riscv64|powerpc\w*|s390x|mips\w*)(?:-\w+)?-(?:linux|darwin|freebsd)(?:-\w+)?"
+)
+FOR_MACHINE = re.compile(rf"\A{ARCHITECTURE}-(?=\w)|-{ARCHITECTURE}\Z")
+FLAVOUR = re.compile(r"\.(?:basic|tiny|nox|gtk\d*|athena|gnome|motif|mini|full)\Z")
 FAMILIES = {
     "gawk": "awk", "mawk": "awk", "nawk": "awk", "original-awk": "awk", "gsed": "sed", "gfind": "find", "gtar": "tar",
     "bsdtar": "tar", "gsort": "sort", "gmake": "make", "pnpm": "npm", "yarn": "npm", "podman": "docker", "nodejs": "node",
     "pypy": "python", "ipython": "python", "luajit": "lua", "bunx": "npx", "cc": "gcc", "clang": "gcc", "gxargs": "xargs",
-    "genv": "env", "gtimeout": "timeout", "gnice": "nice", "gstdbuf": "stdbuf", "fdfind": "fd",
+    "g++": "gcc", "c++": "gcc", "cpp": "gcc", "gfortran": "gcc", "clang++": "gcc", "apt-get": "apt", "apt-cache": "apt",
+    "aptitude": "apt", "ipdb": "pdb", "genv": "env", "gtimeout": "timeout", "gnice": "nice", "gstdbuf": "stdbuf",
+    "fdfind": "fd",
 }  # fmt: skip
 """Other names of the same program, or of one that takes the same options."""
 
 
 def family(program: str) -> str:
-    """The name under which the tables know a program: without version, without the suffix that Windows gives it."""
+    """The name under which the tables know a program: without version, machine and flavour, and without the suffix that
+    Windows gives it."""
     name = re.sub(r"\.(?:exe|com|cmd|bat)\Z", "", program.lower())
+    name = FLAVOUR.sub("", FOR_MACHINE.sub("", name))
     name = VERSION.sub("", name).rstrip("-") or name
     return FAMILIES.get(name, name)
+
+
+def launches(program: str) -> bool:
+    """Whether a program runs others in ways that its arguments don't show."""
+    lower = program.lower()
+    return not LAUNCHERS.isdisjoint((lower, family(program))) or any(fnmatchcase(lower, name) for name in LAUNCHER_NAMES)
+
+
+def runs_code(program: str) -> bool:
+    """Whether a program runs code that its caller names, so that a wildcard does not allow it."""
+    return family(program) in INTERPRETERS or family(program) in RUNS_CODE
+
+
+def hidden_interpreter(argv: Sequence[str]) -> str | None:
+    """The first argument that is a shell or an interpreter, of a program of which nothing is known: it may well run it."""
+    if family(argv[0]) in OPTIONS or family(argv[0]) in NEEDS:
+        return None
+    for argument in argv[1:]:
+        for piece in re.split(r"[=,]", argument):
+            name = re.split(r"[/\\]", (piece.split() or [""])[0])[-1]
+            if family(name) in INTERPRETERS and name.lower() != "cmd":
+                return name
+    return None
 
 
 def letters(arguments: Sequence[str]) -> set[str]:
@@ -172,15 +231,30 @@ def letters(arguments: Sequence[str]) -> set[str]:
     return {SAME_LETTER.get(letter, letter) for cluster in short for letter in cluster}
 
 
-def gives(argument: str, option: str, *, clusters: bool = True) -> bool:
-    """Whether an argument gives an option, also shortened, with a value, or together with others."""
+def gives(argument: str, option: str, program: str = "", *, clusters: bool = True) -> bool:
+    """Whether an argument gives an option, also shortened, with a value, together with others, or spelled otherwise."""
     given = argument.partition("=")[0]
     if option.startswith("--"):
-        long = given if given.startswith("--") else f"-{given}"  # some read -name as --name
-        return len(long) > 2 and argument.startswith("-") and len(given) > 2 and option.startswith(long)
+        name = _plain(given, program)
+        return argument.startswith("-") and len(given) > 2 and len(name) > 0 and option[2:].startswith(name)
     if len(option) == 2 and option.startswith("-") and clusters:
-        return argument.startswith("-") and not argument.startswith("--") and option[1] in argument[1:]
+        return argument.startswith("-") and not argument.startswith("--") and option[1] in _cluster(argument, program)
     return given == option or (len(option) == 2 and argument.startswith(option) and not argument.startswith("--"))
+
+
+def _plain(option: str, program: str) -> str:
+    """The name of an option as its program looks it up: some read -name and --Some_Name as --some-name."""
+    name = option.lstrip("-").lower().replace("_", "-")
+    while program in NEGATES and name.startswith("no-"):
+        name = name[3:]
+    return name
+
+
+def _cluster(argument: str, program: str) -> str:
+    """The letters of a word that are options."""
+    letters = argument[1:]
+    first = min((letters.index(letter) for letter in VALUED.get(program, "") if letter in letters), default=len(letters))
+    return letters[: first + 1]
 
 
 def denies(rule: Sequence[str], arguments: Sequence[str]) -> bool:
@@ -224,9 +298,8 @@ def danger(argv: Sequence[str], start: int) -> str | None:
         given[0] = f"-{given[0]}"
     if program == "npm" and "--" in given:
         given = given[: given.index("--")]
-    return _option(f"{OPTIONS.get(program, '')} {OPTIONS.get(f'{program} {command}', '')}".split(), given) or _text(
-        program, given
-    )
+    options = f"{OPTIONS.get(program, '')} {OPTIONS.get(f'{program} {command}', '')}".split()
+    return _option(options, given, program) or _text(program, given)
 
 
 def _split_at_command(arguments: Sequence[str]) -> tuple[Sequence[str], str | None]:
@@ -242,20 +315,20 @@ def _brings_code(program: str, arguments: Sequence[str], start: int) -> str | No
     if start > len(before):
         return None
     given = [*before[start:], *([operand] if operand is not None else ())]
-    return _option(INTERPRETERS[program].split(), given)
+    return _option(INTERPRETERS[program].split(), given, program)
 
 
-def _option(options: Sequence[str], given: Sequence[str]) -> str | None:
+def _option(options: Sequence[str], given: Sequence[str], program: str) -> str | None:
     clusters = not any(len(option) > 2 and option[0] == "-" != option[1] for option in options)
     for argument in given:
         for option in options:
-            if gives(argument, option, clusters=clusters):
+            if gives(argument, option, program, clusters=clusters):
                 return f"the option {option}" if option.startswith("-") else option
     return None
 
 
 def _text(program: str, given: Sequence[str]) -> str | None:
     pattern = TEXTS.get(program)
-    if pattern is not None and any(pattern.match(argument) for argument in given):
+    if pattern is not None and any(pattern.search(argument) for argument in given):
         return "an argument that makes it run, read or write something else"
     return None

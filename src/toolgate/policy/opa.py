@@ -120,6 +120,7 @@ class OpaServer:
             except BaseException:
                 self._unpushed = "the OPA server was not given policy and data to the end"
                 raise
+            self.hash = sha256(f"opa:{self.url}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
             self.reads = EVERYTHING if looks_elsewhere(text) else what_is_read(text)
             self._unpushed = None
 

@@ -75,7 +75,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
                 "user": self.user,
                 "scopes": self.scopes,
                 "session": None if self.session is None else _valid(self.session),
-                "door": self.door,
+                "door": _valid(self.door),
                 "tier": self.tier,
                 "arguments": self.arguments if reads.arguments and self.arguments is not None else {},
             },

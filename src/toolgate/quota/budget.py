@@ -24,8 +24,19 @@ from toolgate.store.presence import Presence, alive_since
 from toolgate.store.spending import Crossed, Exceeded, Held
 
 FORGET_EVERY = timedelta(hours=1)
+CLOSE_SECONDS = 5
+"""How long closing waits for a store that does not answer."""
 
 logger = logging.getLogger("toolgate.quota")
+
+
+class _Taken(NamedTuple):
+    """What a call reserves."""
+
+    estimate: Estimate
+    counted: tuple[Counted, ...]
+    lapses: int
+    """Of this App's presence, before it was reserved."""
 
 
 class _Debt(NamedTuple):
@@ -53,7 +64,7 @@ class Budgets:
         self._zone = zone(timezone)
         self._built_in = [] if external_api_daily is None else [built_in(nano(external_api_daily), timezone)]
         self._book = Book(self._built_in)
-        self._begun: set[str] = set()
+        self._begun: dict[str, _Taken] = {}
         """Calls for which something is, or may be, reserved in this process."""
         self._reporting: set[str] = set()
         """Tools that name no price and yet reported a cost."""
@@ -82,8 +93,31 @@ class Budgets:
         await self._presence.show()
         if self._reaping is None:
             self._reaping = asyncio.create_task(self._reap_from_time_to_time())
-        taking = (call.id, self._presence.id, reservable(estimate), [each.account for each in counted])
-        self._begun.add(call.id)
+        taken = self._begun[call.id] = _Taken(estimate, tuple(counted), self._presence.lapses)
+        try:
+            await self._take(call, taken)
+        except Denied:
+            self._begun.pop(call.id, None)
+            raise
+        except BaseException:
+            # Cancelled, or the store lost: it may be reserved all the same, and the call will not run.
+            self._begun.pop(call.id, None)
+            self._unsettled[call.id] = _Debt(0, taken.counted)
+            self._start(self._retry())
+            raise
+
+    async def confirm(self, call: Call) -> None:
+        """Make sure that what a call reserved is still its own, or reserve it anew. Asked once the start record is on disk:
+        whoever took this process for dead before that, because it stood still, has given the money back; whoever does so
+        later finds that the call began, and counts it. Raises what `reserve` does; `settle` is owed all the same."""
+        taken = self._begun.get(call.id)
+        if taken is None or (self._presence.is_fresh and self._presence.lapses == taken.lapses):
+            return
+        await self._take(call, taken)
+
+    async def _take(self, call: Call, taken: _Taken) -> None:
+        """Reserve; what the call has reserved already stays. Before it is refused, the dead are settled."""
+        taking = (call.id, self._presence.id, reservable(taken.estimate), [each.account for each in taken.counted])
         try:
             try:
                 await self._store.transact(spending.reserve(*taking))
@@ -92,14 +126,7 @@ class Budgets:
                     raise
                 await self._store.transact(spending.reserve(*taking))
         except Exceeded as exceeded:
-            self._begun.discard(call.id)
-            raise _refusal(_of(exceeded.held, counted), exceeded.held, estimate) from None
-        except BaseException:
-            # Cancelled, or the store lost: it may be reserved all the same, and the call will not run.
-            self._begun.discard(call.id)
-            self._unsettled[call.id] = _Debt(0, tuple(counted))
-            self._start(self._retry())
-            raise
+            raise _refusal(_of(exceeded.held, taken.counted), exceeded.held, taken.estimate) from None
 
     async def settle(self, call: Call, entry: Entry, estimate: Estimate | None, actual: int) -> None:
         """Count what a call cost, and give back the rest of what it had reserved. Also for a call that reserved nothing and
@@ -111,7 +138,7 @@ class Budgets:
         counted = tuple(self._book.counted(call.actor, entry, self._clock())) if reserved or actual else ()
         if not reserved and not counted:
             return
-        self._begun.discard(call.id)
+        self._begun.pop(call.id, None)
         debt = _Debt(max(0, min(actual, MOST)), counted)
         await asyncio.shield(self._start(self._pay(call.id, debt, estimate)))
         if self._unsettled:
@@ -138,15 +165,23 @@ class Budgets:
                 await self.reap()
             except StoreError as error:
                 logger.warning("what processes that died had reserved can't be settled yet: %s", error)
+            except Exception:  # whatever it is, the next time may be better
+                logger.exception("what processes that died had reserved can't be settled yet")
 
     async def close(self) -> None:
         """Settle what can be settled; what can't is left to those who reap."""
-        if self._reaping is not None:
-            self._reaping.cancel()
-            await asyncio.wait([self._reaping])
-            self._reaping = None
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        self._start(self._finish())
+        # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
+        await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+
+    async def _finish(self) -> None:
+        reaping, self._reaping = self._reaping, None
+        if reaping is not None:
+            reaping.cancel()
+            await asyncio.wait([reaping])
+        others = self._tasks - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others)
         await self._retry()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -160,11 +195,11 @@ class Budgets:
         accounts = [each.account for each in debt.counted]
         try:
             crossed = await self._store.transact(spending.settle(call, self._presence.id, debt.actual, accounts))
-        except StoreError as error:
-            if call not in self._unsettled:
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            if self._unsettled.pop(call, None) is None:
                 kept = dollars(debt.actual) if estimate is None else f"{dollars(debt.actual)} of {dollars(estimate.nano)}"
                 logger.warning("what call %s cost (%s) can't be counted yet and stays reserved: %s", call, kept, error)
-            self._unsettled[call] = debt
+            self._unsettled[call] = debt  # behind the others, so that it keeps none of them waiting for ever
             return
         self._unsettled.pop(call, None)
         for one in crossed:

@@ -123,11 +123,13 @@ def _length(measured: Any) -> int:
 # -- after the call
 
 
-def actual(entry: Entry, expected: Estimate, report: Report | None, attempts: int, error_code: str | None) -> int:
+def actual(
+    entry: Entry, expected: Estimate, report: Report | None, *, ran: bool, unsure: bool, error_code: str | None
+) -> int:
     """What a call cost, in nano-dollars: what the tool reports; else the estimate if it ran and did not fail, or failed in
     a way that leaves open whether it was charged; else nothing."""
-    ran = attempts > 0
-    assumed = expected.nano if ran and (error_code is None or error_code in MAY_BE_CHARGED) else 0
+    charged = error_code is None or unsure or error_code in MAY_BE_CHARGED
+    assumed = expected.nano if ran and charged else 0
     if report is None:
         return assumed
     if report.cost_usd is not None:
@@ -141,7 +143,7 @@ def actual(entry: Entry, expected: Estimate, report: Report | None, attempts: in
 
 def _reported(cost: Any, otherwise: int) -> int:
     """A cost that a tool reports. One that makes no sense is no report: then the estimate counts."""
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or math.isnan(cost) or cost < 0:
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or cost != cost or cost < 0:
         return otherwise
     if cost * NANO >= MOST:
         return MOST

@@ -224,7 +224,7 @@ def _taken(by: Entry, name: str) -> DefinitionError:
 
 def printable(name: Any) -> str:
     """A name that somebody made up, fit for messages and records."""
-    return str(name)[:64].encode("unicode_escape").decode()
+    return (name if isinstance(name, str) else type(name).__name__)[:64].encode("unicode_escape").decode()
 
 
 def not_found(name: Any, reason: str | None = None) -> Failed:

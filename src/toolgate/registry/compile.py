@@ -105,6 +105,9 @@ def compile_entry(
     fixed_nano = nano(tool.cost.fixed)
     estimates = [nano(capability.estimated_cost) for capability in tool.capabilities if capability.estimated_cost]
     capability_nano = 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
+    asks = must_ask(tier, destructive=destructive, confirms=confirms)
+    takes_text = _takes_text(tool.input_schema)
+    waits = asks or capability_nano or fixed_nano or tool.cost.per_unit or tool.cache or tool.rate_limit or tool.concurrency
     return Entry(
         tool=tool,
         name=tool.name,
@@ -115,7 +118,8 @@ def compile_entry(
         check_input=_schema(tool, "input_schema", tool.input_schema),
         check_output=_schema(tool, "output_schema", tool.output_schema) if tool.output_schema is not None else None,
         defaults=_defaults(tool.input_schema),
-        takes_text=_takes_text(tool.input_schema),
+        copies=bool(tier != "read_only" or takes_text or waits),
+        takes_text=takes_text,
         public_input=_public_fields(tool.input_schema),
         public_output=_public_fields(tool.output_schema),
         kind=tool.kind,
@@ -131,7 +135,7 @@ def compile_entry(
         unit_cost=tool.cost.per_unit,
         capability_nano=capability_nano,
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
-        asks=must_ask(tier, destructive=destructive, confirms=confirms),
+        asks=asks,
         guards=rules.guards(tool.input_schema, tier),
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks,

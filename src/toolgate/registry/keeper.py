@@ -171,7 +171,7 @@ class Keeper:
                 old = monotonic() - self._read_at > self._seconds
                 if old or await self._store.read(table.epoch()) != self._epoch:
                     await self.refresh()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must be looked again
                 logger.warning("flags could not be read: %s", error)
 
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:

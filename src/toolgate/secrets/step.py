@@ -14,6 +14,10 @@ MARK = b"secret:"
 """What the canonical arguments must hold for a look at them to be worth it."""
 
 
+ENDED = 1_000
+"""Ended calls whose secrets are kept in mind."""
+
+
 class Secrets:
     """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
 
@@ -25,6 +29,7 @@ class Secrets:
         self._only = {name.upper(): frozenset(into) for name, into in (tools or {}).items()}
         self._in_use: dict[str, tuple[str, ...]] = {}
         """By call, the values that it was given: what it hands on to calls of its own is masked there too."""
+        self._ended: dict[str, tuple[str, ...]] = {}
 
     def find(self, name: str, actor: Actor) -> str | None:
         """The value that a name has for an actor. Raises StoreError if a source can't tell."""
@@ -76,13 +81,19 @@ class Secrets:
 
     def inherit(self, ctx: InvokeContext) -> None:
         """Let a call know the secrets of the call that makes it: what is handed on is masked there too."""
-        known = self._in_use.get(ctx.call.parent or "", ())
+        parent = ctx.call.parent or ""
+        known = self._in_use.get(parent) or self._ended.get(parent, ())
         if known:
             ctx.injected, ctx.inherits_secrets = known, True
             self._in_use[ctx.id] = known
 
     def forget(self, ctx: InvokeContext) -> None:
-        self._in_use.pop(ctx.id, None)
+        """The call has ended. What it was given is kept in mind for a while: what it started may still hand it on."""
+        known = self._in_use.pop(ctx.id, None)
+        if known is not None:
+            self._ended[ctx.id] = known
+            while len(self._ended) > ENDED:
+                del self._ended[next(iter(self._ended))]
 
     # -- one secret
 

@@ -12,6 +12,10 @@ from toolgate.store.database import Rows, Transaction, moment
 
 SLACK = timedelta(minutes=5)
 """By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
+MOST_WAITING = 200
+"""Questions of one user that may wait at once: more than a person can answer is a caller gone wild."""
+MOST = 1_000
+"""Rows that one transaction prunes."""
 
 
 class ApprovalRow(NamedTuple):
@@ -140,10 +144,11 @@ def get(id: str, tenant: str) -> Transaction[ApprovalRow | None]:
 
 
 def covered_or_waiting(
-    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool
-) -> Transaction[tuple[GrantRow | None, ApprovalRow, bool]]:
-    """The grant that covers a call, if one does and may. Else its question: the one that waits already, unless somebody is
-    being asked it right now (`busy`), or the draft, put on record; and whether it is new."""
+    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool, join: bool
+) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
+    """The grant that covers a call, if one does and may. Else its question: the one that waits already, if it may `join`
+    that and nobody is being asked it right now (`busy`), or the draft, put on record; and whether it is new. Neither: too
+    many questions wait already."""
     if may_cover:
         grant = yield from take_grant(
             Wanted(
@@ -153,6 +158,15 @@ def covered_or_waiting(
         )  # fmt: skip
         if grant is not None:
             return grant, draft, False
+    if join and (waiting := (yield from _same_question(draft, busy))) is not None:
+        return None, waiting, False
+    if (yield from _count_waiting(draft)) >= MOST_WAITING:
+        return None, None, False
+    yield from add(draft)
+    return None, draft, True
+
+
+def _same_question(draft: ApprovalRow, busy: Collection[str]) -> Transaction[ApprovalRow | None]:
     rows = yield (
         f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = 'waiting' AND user_id = :user "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND tool_name = :tool "
@@ -164,11 +178,16 @@ def covered_or_waiting(
             "policy": draft.policy_hash, "hash": draft.args_hash, **_instants(draft.created_at),
         },
     )  # fmt: skip
-    for waiting in map(ApprovalRow.of, rows):
-        if waiting.id not in busy:
-            return None, waiting, False
-    yield from add(draft)
-    return None, draft, True
+    return next((waiting for waiting in map(ApprovalRow.of, rows) if waiting.id not in busy), None)
+
+
+def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
+    """How many questions of the draft's user wait. Who asks at the same moment is not counted: it is no exact bound."""
+    rows = yield (
+        f"SELECT count(*) FROM approvals WHERE tenant_id = :tenant AND user_id = :user AND {STATES['waiting']}",
+        {"tenant": draft.tenant_id, "user": draft.user_id, "moment": draft.created_at},
+    )
+    return int(rows[0][0])
 
 
 def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
@@ -196,12 +215,24 @@ def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
 
 
 def put_back(id: str, call_id: str) -> Transaction[None]:
-    """Undo `use`: the call was not made after all."""
+    """Undo `use`, or an `answer` that a call used at once: the call was not made after all. Where the connection was lost
+    while that was committed, the server may still be at it, with the row locked: so the row is locked first."""
+    yield "UPDATE approvals SET state = state WHERE id = :id", {"id": id}
     yield (
         "UPDATE approvals SET state = 'approved', used_by = NULL, used_at = NULL "
         "WHERE id = :id AND state = 'used' AND used_by = :call",
         {"id": id, "call": call_id},
     )
+
+
+def prune(forgotten: datetime) -> Transaction[int]:
+    """Forget questions that ended before this, whatever became of them; gives how many."""
+    rows = yield (
+        "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE expires_at < :forgotten LIMIT :most) "
+        "AND expires_at < :forgotten RETURNING id",
+        {"forgotten": forgotten, "most": MOST},
+    )
+    return len(rows)
 
 
 STATES = {

@@ -82,10 +82,13 @@ def set_budget(row: BudgetRow) -> Transaction[None]:
 
 
 def remove_budget(id: str) -> Transaction[bool]:
-    """Remove a budget and forget what was spent under it; gives whether it was there."""
+    """Remove a budget and forget what was spent under it; gives whether it was there. What calls have reserved stays until
+    they are settled."""
     removed = yield "DELETE FROM budgets WHERE id = :id RETURNING id", {"id": id}
     if removed:
-        yield "DELETE FROM spending WHERE account LIKE :accounts AND reserved = 0", {"accounts": _accounts_of(id)}
+        accounts = {"accounts": _accounts_of(id)}
+        yield "UPDATE spending SET spent = 0, alerted = 0 WHERE account LIKE :accounts", accounts
+        yield "DELETE FROM spending WHERE account LIKE :accounts AND reserved = 0", accounts
         yield from changed()
     return bool(removed)
 

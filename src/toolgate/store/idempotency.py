@@ -151,6 +151,18 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
     return True
 
 
+def withdraw(scope: Scope, holder: Holder, at: datetime) -> Transaction[bool]:
+    """Release a key of which it is not known whether the holder's call was given it, because the connection was lost: the
+    server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""
+    yield (
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, "
+        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, 'running', "
+        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET updated_at = idempotency_keys.updated_at",
+        {**scope._asdict(), **holder._asdict(), "moment": at},
+    )
+    return (yield from release(scope, holder.call_id))
+
+
 def reap(at: datetime, *, lease: float) -> Transaction[None]:
     """Judge the running keys of dead processes as `claim` would: those whose call began are unknown, the others free."""
     dead = alive_since(lease)

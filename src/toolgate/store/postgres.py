@@ -4,6 +4,8 @@ Any number of processes may share a database: an advisory lock orders their batc
 """
 
 import asyncio
+import contextlib
+import logging
 import re
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Record, Transaction
-from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
+from toolgate.store.writer import CLOSE_SECONDS, Answers, Item, LogWriting, Waiting, row_of
 
 try:
     import asyncpg
@@ -26,6 +28,8 @@ COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "
 CONNECT_SECONDS = 10
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What asyncpg raises when the database, or the way to it, is the problem."""
+
+logger = logging.getLogger("toolgate.store")
 
 
 class PostgresStore(LogWriting):
@@ -63,16 +67,51 @@ class PostgresStore(LogWriting):
         self._writer.start()
 
     async def close(self) -> None:
-        await self._writer.close()
-        if self._log_loop is not None:
-            loop, log = self._log_loop, self._log
-            await asyncio.to_thread(_close_log, loop, log)
-        await self._close_pool()
+        """Close the log and the pool at the same time: a server that does not answer is waited for only once."""
+        pool = asyncio.ensure_future(self._close_pool())
+        try:
+            await self._writer.close()
+        finally:
+            await pool
 
     async def _close_pool(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await pool.close()
+        except TROUBLE as error:  # it has cut its connections then; what they were doing fails where it is awaited
+            logger.warning(
+                "the connections to the database were not closed in order: %s", str(error) or type(error).__name__
+            )
+
+    def _let_go(self) -> None:
+        loop, log = self._log_loop, self._log
+        if loop is None:
+            return
+        try:
+            if log is not None:
+                loop.run_until_complete(log.close(timeout=CLOSE_SECONDS))
+        except TROUBLE as error:
+            logger.warning("the log's connection was not closed in order: %s", str(error) or type(error).__name__)
+        finally:
+            self._log_loop = self._log = None
+            loop.close()
+
+    def _interrupt(self) -> None:
+        loop = self._log_loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # closed just now
+                loop.call_soon_threadsafe(self._cut, loop)
+
+    def _cut(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End what the log's loop waits for: a connection's answer, or a connection."""
+        if self._log is not None and not self._log.is_closed():
+            self._log.terminate()
+        else:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
 
     # -- the log
 
@@ -82,6 +121,8 @@ class PostgresStore(LogWriting):
             self._log_loop = asyncio.new_event_loop()
         try:
             return self._log_loop.run_until_complete(self._commit_batch(batch))
+        except asyncio.CancelledError:
+            raise StoreError("The store was closed before its database answered.") from None
         except TROUBLE as error:
             if self._log is not None:
                 self._log.terminate()
@@ -191,17 +232,11 @@ def _translate(sql: str) -> tuple[str, list[str]]:
     return re.sub(r"(?<!:):([a-z_]+)", number, sql), names
 
 
-def _close_log(loop: asyncio.AbstractEventLoop, log: Any) -> None:
-    if log is not None:
-        loop.run_until_complete(log.close())
-    loop.close()
-
-
 def _explain(url: str, error: Exception) -> StoreError:
     place = re.sub(r"//[^@/]*@", "//", url)
     if isinstance(error, asyncpg.IntegrityConstraintViolationError):
         return StoreError(f"The database refused a row: {error}.")
     return StoreError(
-        f"The database {place} can't be used: {error or type(error).__name__}.",
+        f"The database {place} can't be used: {str(error) or type(error).__name__}.",
         suggestion="Check that the server runs and that TOOLGATE_DATABASE_URL names it with the right user and password.",
     )

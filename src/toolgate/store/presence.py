@@ -8,6 +8,7 @@ the worst (the money is spent, the effect unknown), and the living one puts that
 import asyncio
 import contextlib
 import logging
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -16,15 +17,24 @@ from uuid_utils import uuid7
 from toolgate.errors import StoreError
 from toolgate.store.database import Store, Transaction, now
 
-IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since)"
-"""For a WHERE clause over rows with a process_id; its parameter comes from `alive_since`."""
+IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until)"
+"""For a WHERE clause over rows with a process_id; its parameters come from `alive_since`."""
 FORGET = timedelta(days=1)
+LEAVE_SECONDS = 5
+"""How long leaving waits for a store that does not answer."""
 
 logger = logging.getLogger("toolgate.store")
 
 
 def alive_since(seconds: float) -> dict[str, Any]:
-    return {"alive_since": now() - timedelta(seconds=seconds)}
+    """Between when and when a living one was seen. One seen in the future had a wrong clock, and may have died long ago."""
+    moment, lease = now(), timedelta(seconds=seconds)
+    return {"alive_since": moment - lease, "alive_until": moment + lease}
+
+
+def awake() -> float:
+    """Seconds that nobody can set, and that go on while the machine sleeps, where it can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def beat(process: str) -> Transaction[None]:
@@ -49,11 +59,13 @@ class Presence:
         """After this long without a sign, an App counts as dead."""
         self.id = str(uuid7())
         self._beating: asyncio.Task[None] | None = None
+        self._seen: float | None = None
+        self._lapses = 0
 
     async def show(self) -> None:
         """Be seen, before anything is taken in this App's name."""
         if self._beating is None:
-            await self._store.transact(beat(self.id))
+            await self._renew()
             if self._beating is None:
                 self._beating = asyncio.create_task(self._beat())
 
@@ -61,18 +73,43 @@ class Presence:
     def is_shown(self) -> bool:
         return self._beating is not None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last sign is so young that nobody can take this App for dead now."""
+        return self._seen is not None and awake() - self._seen < self.seconds / 2
+
+    @property
+    def lapses(self) -> int:
+        """How often this App was without a sign for so long that others may have taken it for dead. While it is fresh and
+        this has not changed, what was taken in its name is still its own."""
+        return self._lapses
+
     async def leave(self) -> None:
         """What is still held in this App's name may be settled by others from now on."""
         if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-            with contextlib.suppress(StoreError):
-                await self._store.transact(gone(self.id))
+            beating, self._beating, self._seen = self._beating, None, None
+            beating.cancel()
+            # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
+            await asyncio.wait([asyncio.ensure_future(self._go(beating))], timeout=LEAVE_SECONDS)
+
+    async def _go(self, beating: "asyncio.Task[None]") -> None:
+        await asyncio.wait([beating])  # a sign after this one's end would make it look alive
+        with contextlib.suppress(StoreError):
+            await self._store.transact(gone(self.id))
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.seconds / 5)
             try:
-                await self._store.transact(beat(self.id))
+                await self._renew()
             except StoreError as error:
                 logger.warning("this process can't show that it is alive: %s", error)
+            except Exception:  # whatever it is, the next sign may succeed
+                logger.exception("this process can't show that it is alive")
+
+    async def _renew(self) -> None:
+        before, began = self._seen, awake()
+        await self._store.transact(beat(self.id))
+        if before is None or awake() - before >= self.seconds / 2:
+            self._lapses += 1
+        self._seen = began

@@ -13,7 +13,7 @@ that waits for it.
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -28,6 +28,7 @@ KEPT = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
 """How long a reservation is remembered, so that settling it again has no effect."""
 NOTHING: Mapping[str, Any] = {}
 _Key = dict[str, Any]
+_State = Literal["held", "settled", "reaped"]
 
 
 class Account(NamedTuple):
@@ -67,17 +68,23 @@ class Exceeded(Exception):
 
 def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -> Transaction[None]:
     """Reserve an amount in all accounts, or raise Exceeded. What the call has reserved already stays as it is, and belongs
-    to this process from now on."""
+    to this process from now on. If it was reaped meanwhile, it is reserved anew, in place of what was assumed."""
     wanted = sorted(accounts)
     taken = yield (
         "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
         "VALUES (:call, :process, :amount, '[]', 'held', :moment) ON CONFLICT (call_id) DO UPDATE "
         "SET process_id = excluded.process_id, amount = excluded.amount, accounts = '[]', state = 'held', "
-        "created_at = excluded.created_at WHERE reservations.state <> 'held' RETURNING call_id",
+        "created_at = excluded.created_at WHERE reservations.state = 'settled' RETURNING call_id",
         {"call": call, "process": process, "amount": amount, "moment": now()},
     )
-    if not taken:
-        yield "UPDATE reservations SET process_id = :process WHERE call_id = :call", {"call": call, "process": process}
+    if not taken:  # the statement has locked the row all the same
+        kept = yield (
+            "UPDATE reservations SET process_id = :process WHERE call_id = :call AND state = 'held' RETURNING call_id",
+            {"call": call, "process": process},
+        )
+        if not kept:
+            yield from _give_back(call)
+            yield from reserve(call, process, amount, wanted)
         return
     given: list[tuple[str, str]] = []
     for account in wanted:
@@ -89,17 +96,30 @@ def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -
     )
 
 
+def _give_back(call: str) -> Transaction[None]:
+    """Undo what a reaper assumed to be spent."""
+    ended = yield from _end(call, "reaped")
+    if ended is not None:
+        yield from _count_all(ended.accounts, ended.reserved, -ended.spent, {})
+
+
 def _take(account: Account, amount: int) -> Transaction[Held]:
-    key = yield from _current(account)
-    taken = yield (
-        "UPDATE spending SET reserved = reserved + :amount WHERE account = :account AND starts = :starts "
-        "AND spent + reserved + :amount <= :cap RETURNING account, starts, spent, reserved",
-        {**key, "amount": amount, "cap": account.cap},
-    )
-    if taken:
-        return held_in(taken[0])
-    rows = yield "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts = :starts", key
-    raise Exceeded(held_in(rows[0]))
+    while True:
+        key = yield from _current(account)
+        taken = yield (
+            "UPDATE spending SET reserved = reserved + :amount WHERE account = :account AND starts = :starts "
+            "AND spent + reserved + :amount <= :cap RETURNING account, starts, spent, reserved",
+            {**key, "amount": amount, "cap": account.cap},
+        )
+        if taken:
+            return held_in(taken[0])
+        rows = yield (
+            "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts = :starts",
+            key,
+        )
+        if rows:
+            raise Exceeded(held_in(rows[0]))
+        # It was removed with its budget, between two of these statements: it begins anew.
 
 
 def _current(account: Account) -> Transaction[_Key]:
@@ -118,21 +138,30 @@ def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) ->
     caps say which thresholds are now crossed. To settle a call again has no effect."""
     listed = sorted(accounts)
     caps = {account.name: account.cap for account in listed}
-    held = yield from _close(call, "held")
-    if held is not None:
-        return (yield from _count_all(held.accounts, held.amount, actual, caps))
-    assumed = yield from _close(call, "reaped")
-    if assumed is not None:
-        return (yield from _count_all(assumed.accounts, 0, actual - assumed.amount, caps))
+    ended = (yield from _end(call, "held")) or (yield from _end(call, "reaped"))
+    if ended is None:
+        if (yield from _was_never_reserved(call, process)):
+            return (yield from _count_anew(actual, listed, caps))
+        # Settled before; or its reservation was committed only now, by a connection that was lost meanwhile.
+        ended = (yield from _end(call, "held")) or (yield from _end(call, "reaped"))
+    if ended is None:
+        return []
+    return (yield from _count_all(ended.accounts, ended.reserved, actual - ended.spent, caps))
+
+
+def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
+    """Whether a call has no row; it has one from now on, as settled. Waits for one that is being written."""
     first = yield (
         "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
         "VALUES (:call, :process, 0, '[]', 'settled', :moment) ON CONFLICT (call_id) DO NOTHING RETURNING call_id",
         {"call": call, "process": process, "moment": now()},
     )
-    if not first:
-        return []
+    return bool(first)
+
+
+def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int]) -> Transaction[list[Crossed]]:
     crossed: list[Crossed] = []
-    for account in listed:
+    for account in accounts:
         key = yield from _current(account)
         crossed += yield from _count_all([key], 0, actual, caps)
     return crossed
@@ -150,16 +179,16 @@ def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[
 def reap(call: str, alive_since: Mapping[str, Any]) -> Transaction[bool]:
     """Settle a call for its dead process. What is assumed to be spent is kept in `amount`: should the process live after
     all, its own `settle` puts that right."""
-    held = yield from _close(call, "held", "reaped", f" AND {IS_DEAD}", alive_since)
+    held = yield from _end(call, "held", "reaped", f" AND {IS_DEAD}", alive_since)
     if held is None:
         return False
     records = yield (
         "SELECT kind, body FROM audit_log WHERE call_id = :call AND kind IN ('start', 'end') AND status <> 'pending'",
         {"call": call},
     )
-    assumed = _assumed({str(kind): str(body) for kind, body in records}, held.amount)
+    assumed = _assumed({str(kind): str(body) for kind, body in records}, held.reserved)
     yield "UPDATE reservations SET amount = :assumed WHERE call_id = :call", {"call": call, "assumed": assumed}
-    yield from _count_all(held.accounts, held.amount, assumed, {})
+    yield from _count_all(held.accounts, held.reserved, assumed, {})
     return True
 
 
@@ -183,15 +212,19 @@ def forget() -> Transaction[None]:
         )
 
 
-class _Reserved(NamedTuple):
-    amount: int
+class _Ended(NamedTuple):
+    """What a reservation that has ended was to its accounts."""
+
+    reserved: int
+    spent: int
+    """What a reaper assumed."""
     accounts: list[_Key]
 
 
-def _close(
-    call: str, state: str, becomes: str = "settled", condition: str = "", parameters: Mapping[str, Any] = NOTHING
-) -> Transaction[_Reserved | None]:
-    """End a reservation that is in this state, and give what it held; None: there is none."""
+def _end(
+    call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NOTHING
+) -> Transaction[_Ended | None]:
+    """End a reservation that is in this state; None: there is none."""
     rows = yield (
         "UPDATE reservations SET state = :becomes WHERE call_id = :call AND state = :state"
         f"{condition} RETURNING amount, accounts",
@@ -200,7 +233,8 @@ def _close(
     if not rows:
         return None
     keys = [{"account": account, "starts": starts} for account, starts in orjson.loads(rows[0][1])]
-    return _Reserved(int(rows[0][0]), keys)
+    amount = int(rows[0][0])
+    return _Ended(amount, 0, keys) if state == "held" else _Ended(0, amount, keys)
 
 
 def _count_all(keys: Iterable[_Key], released: int, spent: int, caps: Mapping[str, int]) -> Transaction[list[Crossed]]:

@@ -4,6 +4,7 @@ Several processes may share a file: the write lock orders them, and each batch b
 """
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -55,14 +56,25 @@ class SqliteStore(LogWriting):
         self._writer.start()
 
     async def close(self) -> None:
-        await self._writer.close()
-        if self._reader is not None:
-            if self._reading is not None:
-                await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
-            self._reader.shutdown()
+        try:
+            await self._writer.close()
+        finally:
+            if self._reader is not None:
+                if self._reading is not None:
+                    await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
+                    self._reading = None
+                self._reader.shutdown()
+
+    def _let_go(self) -> None:
         if self._connection is not None:
-            await asyncio.to_thread(self._connection.close)
+            self._connection.close()
             self._connection = None
+
+    def _interrupt(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # closed just now
+                connection.interrupt()
 
     def _open(self) -> sqlite3.Connection:
         """Open and upgrade. Where two processes do so at once, SQLite tells one that the file is locked without waiting for
@@ -173,9 +185,20 @@ def _alone(connection: sqlite3.Connection, item: Waiting) -> "tuple[asyncio.Futu
     except BaseException as error:
         connection.execute("ROLLBACK TO alone")
         connection.execute("RELEASE alone")
-        return item.done, None, _explain("", error) if isinstance(error, sqlite3.Error) else error
+        return item.done, None, _explain("", error) if isinstance(error, sqlite3.Error) else _without_frames(error)
     connection.execute("RELEASE alone")
     return item.done, result, None
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """An error that says where it was raised, but does not hold the frames: one of them holds what waits for the error, and
+    a ring of the two stays in memory until it is looked for."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is not None:
+        error.add_note(f"in the transaction at {place.tb_frame.f_code.co_qualname}, line {place.tb_lineno}")
+    return error.with_traceback(None)
 
 
 def _drive(connection: sqlite3.Connection, transaction: Transaction[T]) -> T:

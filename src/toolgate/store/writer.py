@@ -6,6 +6,7 @@ the next.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -26,11 +27,13 @@ CROWDED = 20_000
 """Records waiting at which callers are asked to wait."""
 FULL = 200_000
 """Records waiting at which no more are taken: the database has not accepted any for long."""
+CLOSE_SECONDS = 10
+"""How long closing waits for a database that does not answer."""
 
 logger = logging.getLogger("toolgate.store")
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class Waiting(msgspec.Struct, frozen=True):
     """A record or a transaction that somebody waits for. Neither: they only wait for what came before."""
 
     done: Any
@@ -55,8 +58,16 @@ def row_of(record: Record) -> Row:
 class Writer:
     """A queue and the thread that empties it."""
 
-    def __init__(self, name: str, commit: Callable[[list[Item]], Answers]) -> None:
+    def __init__(
+        self,
+        name: str,
+        commit: Callable[[list[Item]], Answers],
+        let_go: Callable[[], None],
+        interrupt: Callable[[], None],
+    ) -> None:
         self._commit = commit
+        self._let_go = let_go
+        self._interrupt = interrupt
         self._queue: deque[Item] = deque()
         self._asleep = True
         self._wake = threading.Semaphore(0)
@@ -106,28 +117,58 @@ class Writer:
             await asyncio.sleep(0.002)
 
     async def close(self) -> None:
+        """Write what waits, and end the thread. If it can't be written, raise that; the thread ends all the same."""
         if self._closing or self._loop is None:
             return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.wait_for()
+        except TimeoutError:
+            raise StoreError(f"The store was closed, but its database did not answer for {CLOSE_SECONDS} s.") from None
+        finally:
+            self._closing = True
+            self._wake.release()
+            await asyncio.to_thread(self._join)
+
+    def _join(self) -> None:
+        self._thread.join(1)  # what came while it wrote the rest
         if self._thread.is_alive():
-            await self.wait_for()
-        self._closing = True
-        self._wake.release()
-        await asyncio.to_thread(self._thread.join)
+            self._interrupt()
+            self._thread.join(CLOSE_SECONDS)  # one that still does not end lets go when it does
 
     def _run(self) -> None:
-        while not self._closing:
-            self._wake.acquire()
-            while self._queue:
-                if self.trouble is None:
-                    self._hurry.wait(LINGER)
-                else:
-                    sleep(0.2)
-                self._hurry.clear()
-                self._write_all()
-            self._asleep = True
-            if self._queue:  # something came between the last look and falling asleep
-                self._asleep = False
-                self._wake.release()
+        try:
+            while not self._closing or (self._queue and self.trouble is None):
+                self._wake.acquire()
+                self._empty()
+        finally:
+            self._give_up()
+            self._let_go()
+
+    def _empty(self) -> None:
+        while self._queue:
+            if self.trouble is None:
+                self._hurry.wait(LINGER)
+            else:
+                sleep(0.2)
+            if self._closing and self.trouble is not None:
+                return
+            self._hurry.clear()
+            self._write_all()
+        self._asleep = True
+        if self._queue:  # something came between the last look and falling asleep
+            self._asleep = False
+            self._wake.release()
+
+    def _give_up(self) -> None:
+        """Nobody writes any more: tell those who wait, and say what is lost."""
+        left = list(self._queue)
+        self._queue.clear()
+        closed = StoreError("The store was closed before this was written.")
+        waiting = [item for item in left if isinstance(item, Waiting)]
+        self._answer([(item.done, None, closed) for item in waiting])
+        if len(left) > len(waiting):
+            logger.error("%d records of the audit log are lost: %s", len(left) - len(waiting), self.trouble)
 
     def _write_all(self) -> None:
         queue = self._queue
@@ -142,20 +183,32 @@ class Writer:
             self.trouble = str(error)
             answers = [(item.done, None, error) for item in batch if isinstance(item, Waiting)]
             queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
-        if answers and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_tell, answers)
+        self._answer(answers)
+
+    def _answer(self, answers: Answers) -> None:
+        if answers and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(_tell, answers)
 
 
 class LogWriting(ABC):
     """The way into the log that all stores with a writer share; each says how a batch is committed."""
 
     def __init__(self, name: str) -> None:
-        self._writer = Writer(name, self._commit)
+        self._writer = Writer(name, self._commit, self._let_go, self._interrupt)
         self.append = self._writer.put
 
     @abstractmethod
     def _commit(self, batch: list[Item]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Close what `_commit` uses: nothing is committed any more. Runs in the writer's thread, as the last thing."""
+
+    @abstractmethod
+    def _interrupt(self) -> None:
+        """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
 
     def append_durably(self, record: Record) -> Awaitable[None]:
         return self._writer.wait_for(record)

@@ -53,6 +53,7 @@ CREATE TABLE approvals (
 );
 CREATE INDEX approvals_open ON approvals (tenant_id, state, created_at);
 CREATE INDEX approvals_call ON approvals (call_id);
+CREATE INDEX approvals_asked ON approvals (tenant_id, user_id, state, expires_at);
 
 CREATE TABLE grants (
     id          TEXT PRIMARY KEY,

@@ -1,0 +1,142 @@
+"""`toolgate policy`: the commands that change the lists which the policy looks at."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import AsJson, opened, readable
+from toolgate.cli.screen import Part, emit, note, say
+
+lists = typer.Typer()
+
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", show_default=False)]
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", show_default=False)]
+PersonaName = Annotated[str, typer.Argument(metavar="PERSONA", help="The persona.", show_default=False)]
+
+
+class Change(NamedTuple):
+    """A change of a list: how it stands, how it is made, and what is said of it."""
+
+    is_so: Callable[[App], bool]
+    make: Callable[[App], Coroutine[Any, Any, None]]
+    told: dict[str, Any]
+    mark: Part
+    already: str
+    subject: str
+    wants: str | None = None
+    """The tool that should be there, if one should."""
+
+
+@lists.command()
+def deny(
+    ctx: typer.Context,
+    tool: ToolName,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="R", help="Why; it is in the audit log and in explain.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Deny a tool to everybody: it can't be seen, called or added."""
+    readable("TOOL", tool)
+    readable("--reason", reason)
+    return _change(
+        ctx,
+        Change(
+            lambda app: tool in app.policy_data.global_deny and reason in (None, app.policy_data.global_deny[tool]),
+            lambda app: app.set_global_deny(tool, True, reason=reason),
+            {"tool": tool, "denied": True, "reason": reason},
+            ("✗ Denied to everybody", "red"), "Already denied to everybody", tool, tool,
+        ),
+        as_json,
+    )  # fmt: skip
+
+
+@lists.command()
+def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
+    """Take a tool off the global deny list."""
+    readable("TOOL", tool)
+    return _change(
+        ctx,
+        Change(
+            lambda app: tool not in app.policy_data.global_deny,
+            lambda app: app.set_global_deny(tool, False),
+            {"tool": tool, "denied": False, "reason": None},
+            ("✓ No longer denied to everybody", "green"), "It was not denied to everybody", tool,
+        ),
+        as_json,
+    )  # fmt: skip
+
+
+@lists.command("restrict-code")
+def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+    """Keep a tenant from calling code_execute."""
+    return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), "It already may not run code", as_json)
+
+
+@lists.command("unrestrict-code")
+def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+    """Let a tenant call code_execute again."""
+    return _restrict(ctx, tenant, False, ("✓ May run code", "green"), "It was not kept from running code", as_json)
+
+
+def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, already: str, as_json: bool) -> int:
+    readable("TENANT", tenant)
+    return _change(
+        ctx,
+        Change(
+            lambda app: (tenant in app.policy_data.restricted_tenants) == restricted,
+            lambda app: app.restrict_code_execution(tenant, restricted),
+            {"tenant": tenant, "restricted": restricted},
+            mark, already, f"tenant {tenant}",
+        ),
+        as_json,
+    )  # fmt: skip
+
+
+@lists.command()
+def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+    """Let a persona add tools."""
+    return _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), "It already may add tools", as_json)
+
+
+@lists.command()
+def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+    """Keep a persona from adding tools."""
+    return _allow_adding(ctx, persona, False, ("✗ May not add tools", "red"), "It already may not add tools", as_json)
+
+
+def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, already: str, as_json: bool) -> int:
+    readable("PERSONA", persona)
+    return _change(
+        ctx,
+        Change(
+            lambda app: app.policy_data.can_add_tools.get(persona, False) == allowed,
+            lambda app: app.allow_adding_tools(persona, allowed),
+            {"persona": persona, "can_add_tools": allowed},
+            mark, already, f"persona {persona}",
+        ),
+        as_json,
+    )  # fmt: skip
+
+
+def _change(ctx: typer.Context, change: Change, as_json: bool) -> int:
+    async def run() -> bool:
+        async with opened(ctx) as app:
+            if change.wants is not None and not any(entry.name == change.wants for entry in app.catalog.entries()):
+                note((f"There is no tool {change.wants} now; it is denied for when there is.", "yellow"))
+            if change.is_so(app):
+                return False
+            await change.make(app)
+            return True
+
+    changed = asyncio.run(run())
+    if as_json:
+        emit({**change.told, "changed": changed})
+    elif changed:
+        say(change.mark, f": {change.subject}")
+    else:
+        say(f"{change.already}: {change.subject}")
+    return 0

@@ -1,0 +1,77 @@
+"""Lists on a terminal of 80 columns: every line fits, and nothing is lost. In a pipe they are as wide as they are."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tests.teletype import Teletype
+from tests.terminal import Terminal
+from toolgate.cli.columns import GAP, INDENT, packed
+
+pytestmark = pytest.mark.requirement("DOOR-1")
+TOOLS = '''
+    import asyncio
+    from toolgate import tool
+
+    @tool(tier="external_api", cost=0.25)
+    async def send_a_letter(to: str) -> str:
+        """Send a letter."""
+        return to
+
+    @tool(tier="write", cost=0.125, timeout=0.1)
+    async def slow(to: str) -> str:
+        """Takes long."""
+        await asyncio.sleep(60)
+        return to
+'''
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    made = Terminal(tmp_path, monkeypatch, capsys)
+    made.add_tools(TOOLS)
+    made("budgets", "set", "--tenant", "acme", "--user", "*", "--tool", "send_a_letter", "--monthly", "123456.789")
+    made("grants", "add", "send_a_letter", "--for", "1h", "--tenant", "acme", "--user", "another", "--cap", "9.5")
+    who = ("--tenant", "acme", "--persona", "analyst", "--user", "somebody")
+    made("call", "send_a_letter", f"to={'x' * 100}", *who)
+    made("call", "slow", "to=x", "--idempotency-key", "the key of an order", *who)
+    return made
+
+
+COMMANDS = {
+    ("budgets", "list"): ("user", "send_a_letter", "month", "$123,456.789", "UTC"),
+    ("approvals", "list", "--tenant", "acme"): ("ap_", "waiting", "send_a_letter", "acme/analyst/somebody", "until 20"),
+    ("grants", "list", "--tenant", "acme"): ("gr_", "holds", "send_a_letter", "user another", "0 uses, $0.00 of $9.50"),
+    ("idempotency", "list"): ("unknown", "slow", "acme", "somebody", "the key of an order"),
+    ("costs",): ("slow", "1", "$0.125", "100.0%", "█"),
+}
+
+
+@pytest.mark.parametrize(("words", "told"), COMMANDS.items(), ids=lambda part: part[0])
+def test_a_list_fits_a_terminal_of_80_columns(terminal: Terminal, words: tuple[str, ...], told: tuple[str, ...]) -> None:
+    shown = Teletype(terminal, *words, columns=80)
+    assert shown.end() == 0, shown.shown
+    lines = shown.shown.splitlines()
+    assert all(cell_len(line) <= 80 for line in lines), shown.shown
+    assert not any(line.startswith(("$", "20", "UTC")) for line in lines if words[0] == "budgets"), "broken within a row"
+    text = " ".join(" ".join(lines).split())
+    assert all(word in text for word in told), shown.shown
+
+
+def test_a_pipe_gets_a_line_for_each(terminal: Terminal) -> None:
+    assert len(terminal("budgets", "list").lines) == 3
+    (line,) = terminal("approvals", "list", "--tenant", "acme").lines
+    assert len(line) > 100
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=8), st.integers(20, 100))
+def test_what_is_packed_fits_and_is_all_there(texts: list[str], room: int) -> None:
+    lines = packed(texts, room)
+    assert [text for line in lines for text in line] == texts
+    for number, line in enumerate(lines):
+        used = cell_len(INDENT) * (number > 0) + sum(map(cell_len, line)) + len(GAP) * (len(line) - 1)
+        assert used <= room or len(line) == 1
+    assert packed(texts, None) == [texts]

@@ -1,0 +1,146 @@
+"""A store that can't be written when it is closed: it says so, in bounded time, and lets go of everything all the same."""
+
+import asyncio
+import contextlib
+import gc
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.hostile.wire import wired
+from tests.till import CENT, DOLLAR, Till, tool
+from toolgate.errors import StoreError
+from toolgate.quota import budget
+from toolgate.quota.accounts import new_budget
+from toolgate.store import postgres, presence, writer
+from toolgate.store.open import open_store
+from toolgate.testing.stores import Line
+
+pytestmark = pytest.mark.requirement("AUD-2", "PIPE-6")
+
+BUY = tool("0.10")
+
+
+@pytest.fixture(autouse=True)
+def a_second_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (writer, postgres, budget):
+        monkeypatch.setattr(module, "CLOSE_SECONDS", 1)
+    monkeypatch.setattr(presence, "LEAVE_SECONDS", 1)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("toolgate-")]
+
+
+async def test_a_file_that_can_not_be_written_is_let_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.db"
+    store: Any = open_store(f"sqlite:///{path}", None)
+    await store.start()
+    await store.append_durably(Line(1))
+    await store.ping()
+    store._connection.execute("PRAGMA query_only = ON")  # as on a disk that has become read-only
+    store.append(Line(2))
+    with pytest.raises(StoreError, match="can't be written"):
+        await store.close()
+    assert "1 records of the audit log are lost" in caplog.text
+    assert threads() == []
+    assert store._connection is None
+    await store.close()  # again, it has no effect
+    with pytest.raises(StoreError, match="closed"):
+        await store.append_durably(Line(3))
+    path.unlink()
+
+
+async def test_a_file_that_somebody_else_keeps_locked_is_let_go_when_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}", None)
+    await store.start()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.append(Line(1))
+    with pytest.raises(StoreError, match="did not answer"):
+        await store.close()
+    other.execute("COMMIT")
+    async with asyncio.timeout(30):
+        while threads():
+            await asyncio.sleep(0.02)
+    other.close()
+
+
+async def test_those_who_wait_are_told_that_the_store_was_closed(tmp_path: Path) -> None:
+    store: Any = open_store(f"sqlite:///{tmp_path / 'a.db'}", None)
+    await store.start()
+    store._connection.execute("PRAGMA query_only = ON")
+    waiting = [asyncio.ensure_future(store.append_durably(Line(number))) for number in range(20)]
+    closing = asyncio.ensure_future(store.close())
+    late = asyncio.ensure_future(store.append_durably(Line(99)))
+    ended = await asyncio.wait_for(asyncio.gather(*waiting, late, closing, return_exceptions=True), 30)
+    assert {type(each) for each in ended} == {StoreError}
+
+
+async def test_what_is_handed_over_just_before_the_end_is_written(tmp_path: Path) -> None:
+    for number in range(20):
+        path = tmp_path / f"{number}.db"
+        store = open_store(f"sqlite:///{path}", None)
+        await store.start()
+        closing = asyncio.ensure_future(store.close())
+        taken = 0
+        while not closing.done():
+            try:
+                store.append(Line(taken))
+            except StoreError:
+                break
+            taken += 1
+            await asyncio.sleep(0)
+        await closing
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (taken,)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["while it writes", "while it connects again"])
+async def test_a_server_that_does_not_answer_holds_nobody(postgres_database: str, known: bool) -> None:
+    async with wired(postgres_database) as (wire, url):
+        store: Any = open_store(url, None)
+        await store.start()
+        await store.append_durably(Line(1))
+        if known:
+            store._log.terminate()  # the next batch needs a new connection
+        wire.freeze()
+        store.append(Line(2))
+        stuck = asyncio.ensure_future(store.ping())
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="did not answer"):
+            await store.close()
+        assert time.monotonic() - began < 8
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(stuck, 5)
+        assert (store._pool, store._log, store._log_loop) == (None, None, None)
+        assert threads() == []
+    gc.collect()  # what was left open would be complained of
+
+
+async def test_money_and_presence_do_not_wait_for_a_server_that_does_not_answer(postgres_database: str) -> None:
+    async with wired(postgres_database) as (wire, url):
+        store = open_store(url, None)
+        await store.start()
+        till = Till(store, None, 60)
+        await till.set(new_budget("day", DOLLAR))
+        call = await till.reserve(BUY)
+        wire.freeze()
+        settling = asyncio.ensure_future(till.settle(call, BUY, 5 * CENT))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await till.budgets.close()
+        await till.presence.leave()
+        with pytest.raises(StoreError):
+            await store.close()
+        assert time.monotonic() - began < 10
+        await asyncio.wait_for(settling, 5)
+    server: Any = await asyncpg.connect(postgres_database)
+    assert await server.fetchval("SELECT state FROM reservations") in ("held", "settled")
+    await server.close()
