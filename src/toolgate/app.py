@@ -71,9 +71,9 @@ class App(Governing):
         for trouble in await self.execution.close():
             logger.warning("%s", trouble)
         try:
-            await self.flush()
+            await self._keeper.save()
         finally:
-            await self._close()
+            await self._close()  # which writes what is still waiting
 
     def _sources(self) -> list[ToolSource]:
         settings = self.settings

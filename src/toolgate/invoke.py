@@ -206,6 +206,8 @@ class Pipeline:
             await on_disk
         if ctx.has_key:
             await self.idempotency.confirm(call)
+        if ctx.reserved:
+            await self.budgets.confirm(call)
         if on.around_execute:
             ctx.result = await on.around_execute(ctx, self._inner(ctx, entry, arguments, on))
         else:
