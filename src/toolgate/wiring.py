@@ -99,7 +99,9 @@ class Wired:
         self.notices = open_notices(settings.database, self.redis)
         self.presence = Presence(self.store, limits.lease_seconds)
         self.tiers = TierRules(
-            sensitive=(*settings.paths.sensitive, *(f"{file.absolute()}*" for file in settings.own_files)),
+            sensitive=settings.paths.sensitive,
+            own=[*settings.own_files, *([head] if head else [])],
+            unwritable=settings.deciding_files,
             allowed=settings.paths.allowed,
             home=None if settings.in_memory else settings.home,
             allow=settings.commands.allow,

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 
 from toolgate import App, tool
 from toolgate.approval.request import Answer, ApprovalRequest
+from toolgate.approval.tiers import plan
 from toolgate.errors import Denied
 from toolgate.hazards.commands import ALLOWED, CommandRules, clean_environment, parse
+from toolgate.model import Implementation
+from toolgate.registry.compile import Rules, compile_entry, definition
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-3")
@@ -28,6 +31,9 @@ ALLOW = (
     "stdbuf", "sort", "sed", "awk", "cat", "rm", "bash", "python3", "perl", "make", "xargs", "watch", "zip", "ssh", "man",
     "split", "vim", "npm", "cp", "find",
 )  # fmt: skip
+
+
+TOUCH = "touch marker"
 
 
 class Workplace:
@@ -154,6 +160,10 @@ EVASIONS: dict[str, str | list[str]] = {
     "ssh proxy together": "ssh -oProxyCommand='touch marker' localhost", "man pager": "man -P 'touch marker;' ls",
     "vim": "vim -es -c ':!touch marker' -c ':q!'", "npm shell": "npm run --script-shell=./evil hello",
     "npm prefix": "npm --prefix . run --script-shell ./evil hello", "npm exec": "npm exec -c 'touch marker'",
+    "npm three dashes": "npm run ---script-shell=./evil hello", "npm five dashes": "npm run -----script-shell=./evil hello",
+    "npm twice negated": "npm run --no-no-script-shell=./evil hello", "npm case": "npm run --Script-Shell=./evil hello",
+    "npm underscore": "npm run --script_shell=./evil hello",
+    "git push repo": "git push --repo='ext::sh -c touch% marker' main",
     "sudo": "sudo touch marker", "sudo in quotes": 's""udo touch marker', "sudo upper": "SUDO touch marker",
     "sudo wrapped": "env sudo touch marker", "doas": "doas touch marker", "dd": "dd if=a.txt of=marker",
     "dd wrapped": "nice dd if=a.txt of=marker", "look-alike": "tоuch marker", "zero width": "to\u200buch marker",
@@ -207,6 +217,165 @@ async def test_arguments_beside_the_command_count(app: App, workplace: Workplace
     outcome = await app.invoke("run", {"command": command, "args": args})
     assert outcome.status == "denied", outcome
     assert not workplace.made()
+
+
+LAUNCHERS: list[list[str]] = [
+    ["prlimit", "--nofile=100", "sh", "-c", TOUCH], ["linux64", "sh", "-c", TOUCH], ["x86_64", "sh", "-c", TOUCH],
+    ["i386", "sh", "-c", TOUCH], ["choom", "-n", "0", "--", "sh", "-c", TOUCH], ["ld.so", "/bin/sh", "-c", TOUCH],
+    ["uclampset", "-m", "0", "sh", "-c", TOUCH], ["ssh-agent", "sh", "-c", TOUCH],
+    ["gpg-agent", "--daemon", "sh", "-c", TOUCH], ["fakeroot-sysv", "sh", "-c", TOUCH],
+    ["dpkg-architecture", "-c", "sh", "-c", TOUCH], ["debconf", "sh", "-c", TOUCH], ["runcon", "sh", "-c", TOUCH],
+    ["perl5.36-x86_64-linux-gnu", "-e", "system('touch marker')"], ["vim.basic", "-es", "-c", "!touch marker", "-c", "q!"],
+    ["debugfs", "-R", "!touch marker"], ["g++", "-wrapper", "sh,-c,touch marker", "-E", "-xc", "a.txt"],
+    ["cpp", "-wrapper", "sh,-c,touch marker", "a.txt"],
+    ["x86_64-linux-gnu-gcc", "-wrapper", "sh,-c,touch marker", "-E", "-xc", "a.txt"],
+    ["nice", "linux64", "sh", "-c", TOUCH], ["setsid", "-w", "prlimit", "sh", "-c", TOUCH],
+    ["sdiff", "-o", "marker", "a.txt", "a.txt"],
+    ["a-program-nobody-knows", "sh", "-c", TOUCH], ["a-program-nobody-knows", "--with=/usr/bin/python3.11", "x"],
+    ["a-program-nobody-knows", "-c", "bash -c 'touch marker'"], ["java", "-jar", "x"], ["uv", "run", "x"],
+]  # fmt: skip
+
+
+@pytest.fixture
+async def anything(workplace: Workplace) -> AsyncIterator[App]:
+    """A gate that allows any program, in front of a tool that runs words as they are."""
+
+    @tool(tier="execute")
+    def run(command: list[str]) -> str:
+        """Run a command."""
+        workplace.shell(command)
+        return "done"
+
+    async def yes(_request: ApprovalRequest) -> Answer:
+        return Answer("approve")
+
+    async with memory_app(commands={"allow": ["*"]}) as app:
+        app.register(run)
+        app.add_approver(yes)
+        yield app
+
+
+@pytest.mark.parametrize("command", LAUNCHERS, ids=" ".join)
+async def test_a_wildcard_allows_nothing_that_runs_other_programs(
+    anything: App, workplace: Workplace, command: list[str]
+) -> None:
+    outcome = await anything.invoke("run", {"command": command})
+    assert not workplace.made()
+    assert outcome.status == "denied"
+    assert outcome.error is not None
+    assert outcome.error.code == "SECURITY_VIOLATION"
+
+
+def test_the_launchers_do_work_without_the_gate(tmp_path: Path) -> None:
+    workplace = Workplace(tmp_path)
+    effective = 0
+    for command in LAUNCHERS:
+        if command[0] == "gpg-agent":  # works, and stays as a daemon
+            continue
+        try:
+            workplace.shell(command)
+        except OSError:  # not installed here
+            continue
+        effective += workplace.made()
+    assert effective >= 5
+
+
+async def test_a_wildcard_allows_plain_programs(anything: App) -> None:
+    for command in (["ls", "-l"], ["git", "commit", "--allow-empty", "-m", "use bash"], ["cat", "a.txt"], ["nice", "ls"]):
+        outcome = await anything.invoke("run", {"command": command})
+        assert outcome.ok, outcome.error
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "words and args": {"command": ["git", "push"], "args": ["--receive-pack=touch marker"]},
+    "args and arguments": {"command": "git push", "args": ["origin"], "arguments": ["--exec=touch marker"]},
+    "end of options in one of two": {"command": "npm run hello", "args": ["--"], "arguments": ["--script-shell=./evil"]},
+    "params": {"command": "git push", "params": ["--exec=touch marker"]},
+    "named params": {"command": "git push", "params": {"exec": "touch marker"}},
+    "one text": {"command": "git push", "args": "--exec=./evil"},
+    "program": {"program": "sudo", "args": ["touch", "marker"]}, "executable": {"executable": "touch", "args": ["marker"]},
+    "executable and argv": {"executable": "touch", "argv": ["git", "push"]}, "cmdline": {"cmdline": "touch marker"},
+    "shell_cmd": {"shell_cmd": "touch marker"}, "bash_command": {"bash_command": "touch marker"},
+    "object": {"command": {"program": "touch", "args": ["marker"]}},
+    "object with a name": {"command": {"name": "touch marker"}},
+    "several by name": {"commands": {"first": "touch marker"}}, "several": {"commands": ["git push", "touch marker"]},
+    "several in words": {"commands": [["touch", "marker"]]},
+    "folder": {"command": "cat config.json", "cwd": "~/.docker"},
+    "folder of passwords": {"command": "cat passwd", "cwd": "/etc"},
+    **{
+        f"variable {name}": {"command": "git push", "env": {name: "./evil"}}
+        for name in (
+            "GIT_SSH_COMMAND", "LD_PRELOAD", "NODE_OPTIONS", "PATH", "BASH_ENV", "npm_config_script_shell", "EDITOR",
+            "PAGER",            "GIT_CONFIG_COUNT", "PYTHONPATH", "HOME", "A B",
+        )
+    },
+    "variables as a list": {"command": "git push", "environment": ["A=b", "LD_PRELOAD=./evil"]},
+    "variables as objects": {"command": "git push", "env": [{"name": "LD_PRELOAD", "value": "./evil"}]},
+    "variables as a text": {"command": "git push", "env": "A=b LD_PRELOAD=./evil"},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def open_tool() -> AsyncIterator[App]:
+    """A tool of tier execute that says nothing of its arguments."""
+
+    async def any_command(**_arguments: Any) -> str:
+        return "done"
+
+    async def yes(_request: ApprovalRequest) -> Answer:
+        return Answer("approve")
+
+    definition_ = {"name": "run", "description": "Run.", "tier": "execute", "input_schema": {"type": "object"}}
+    entry = compile_entry(
+        definition(definition_), Implementation(function=any_command, mode="inline"), (), Rules(guards=plan)
+    )
+    async with memory_app(commands={"allow": [*ALLOWED, "cat"]}) as app:
+        app.register(entry)
+        app.add_approver(yes)
+        yield app
+
+
+@pytest.mark.parametrize("arguments", BESIDE.values(), ids=BESIDE)
+async def test_a_command_is_recognised_by_what_stands_beside_it(open_tool: App, arguments: dict[str, Any]) -> None:
+    outcome = await open_tool.invoke("run", arguments)
+    assert outcome.error is not None
+    assert outcome.error.code == "SECURITY_VIOLATION"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {
+            "command": "git push",
+            "args": ["origin", "main"],
+            "env": {"CI": "true", "NODE_ENV": "test", "GIT_AUTHOR_NAME": "Ada"},
+        },
+        {"command": {"program": "git", "args": ["push"]}},
+        {"executable": "git", "argv": ["git", "push", "origin"]},
+        {"commands": {"first": "git push", "description": "all of it"}},
+        {"command": "git push https://example.org/secrets/app.git", "cwd": "."},
+        {"command": "git push", "env": "production", "args": ""},
+        {"command": ["git", "commit", "-m", "feat: lines\n\n\tand more of them"]},
+        {"command": "git commit -m 'feat: lines\n\nand more of them'"},
+        {"command": "docker build -tfoo -qtoo ."},
+    ],
+    ids=str,
+)
+async def test_a_plain_command_passes_in_any_form(open_tool: App, arguments: dict[str, Any]) -> None:
+    outcome = await open_tool.invoke("run", arguments)
+    assert outcome.ok, outcome.error
+
+
+async def test_a_message_of_several_lines_is_committed(workplace: Workplace, app: App) -> None:
+    message = "feat: one\n\n\ttwo; three $(touch marker)"
+    for command in (f"git commit --allow-empty -q -m '{message}'", ["git", "commit", "--allow-empty", "-q", "-m", message]):
+        outcome = await app.invoke("run", {"command": command})
+        assert outcome.ok, outcome.error
+        logged = subprocess.run(
+            ["git", "log", "-1", "--format=%B"], cwd=workplace.folder, capture_output=True, text=True, check=True
+        )
+        assert logged.stdout.strip() == message
+        assert not workplace.made()
 
 
 PERMITTED: list[str | list[str]] = [

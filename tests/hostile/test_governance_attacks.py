@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolgate import Actor, Capability, Hook, InvokeContext, Outcome, tool
+from toolgate import Actor, App, Capability, Hook, InvokeContext, Outcome, tool
 from toolgate.errors import Denied, Failed
 from toolgate.store import log
 from toolgate.testing import memory_app
@@ -178,7 +178,14 @@ def _odd(name: str, value: Any) -> Failed:
 @pytest.mark.requirement("PIPE-5", "PIPE-6")
 @pytest.mark.parametrize(
     "raised",
-    [Unmade(), _odd("code", ["a"]), _odd("message", None), _odd("suggestion", 5), _odd("status", "weird"), _odd("details", 5)],
+    [
+        Unmade(),
+        _odd("code", ["a"]),
+        _odd("message", None),
+        _odd("suggestion", 5),
+        _odd("status", "weird"),
+        _odd("details", 5),
+    ],
     ids=["unmade", "code", "message", "suggestion", "status", "details"],
 )
 async def test_an_error_that_is_not_made_as_ours_is_an_outcome_and_gives_all_back(raised: Failed) -> None:
@@ -286,3 +293,40 @@ async def test_an_odd_door_or_session_is_nobody_elses_denial(odd: dict[str, Any]
     async with memory_app() as app:
         await app.invoke("echo", {"text": "a"}, actor=ADA, **odd)
         assert (await app.invoke("echo", {"text": "a"}, actor=ADA)).ok
+
+
+# -- what decides is out of reach
+
+
+@pytest.mark.requirement("TIER-1", "TIER-2")
+async def test_no_tool_replaces_the_policy_the_settings_or_the_tools(tmp_path: Path) -> None:
+    policy, settings, tools = tmp_path / "conf" / "policy.rego", tmp_path / "conf" / "tg.yaml", tmp_path / "mine"
+    (tmp_path / "conf").mkdir()
+    tools.mkdir()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    policy.write_text("package soma.policy\nimport rego.v1\ndefault allow := true\n")
+    settings.write_text(
+        f"home: {tmp_path / 'home'}\npolicy: {{file: {policy}}}\npython_tools: [{tools}]\n"
+        f"database_url: sqlite:///{tmp_path / 'link' / 'tg.db'}\n"
+    )
+
+    @tool(tier="write")
+    async def store(path: str, text: str) -> None:
+        """Write a file."""
+        Path(path).write_text(text)
+
+    @tool(tier="read_only")
+    async def fetch(path: str) -> int:
+        """Read a file."""
+        return len(Path(path).read_bytes())
+
+    async with App.open(settings) as app:
+        app.register_many([store, fetch])
+        before = policy.read_text(), settings.read_text()
+        for path in (policy, settings, tools / "evil.py", tmp_path / "conf" / ".." / "conf" / "policy.rego"):
+            assert code(await app.invoke("store", {"path": str(path), "text": "x"})) == "SECURITY_VIOLATION", path
+        assert (policy.read_text(), settings.read_text(), list(tools.iterdir())) == (*before, [])
+        for path in (tmp_path / "real" / "tg.db", tmp_path / "link" / "tg.db", tmp_path / "home" / "audit.head"):
+            assert code(await app.invoke("fetch", {"path": str(path)})) == "SECURITY_VIOLATION", path
+        assert (await app.invoke("store", {"path": str(tmp_path / "notes.txt"), "text": "fine"})).ok

@@ -7,8 +7,10 @@ follow); what counts is that no call ever gives out what a secret file holds.
 
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -16,8 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import App, tool
+from toolgate.approval.tiers import TierRules, plan
 from toolgate.errors import Denied
 from toolgate.hazards.paths import Sensitive
+from toolgate.model import Entry, Implementation, Outcome
+from toolgate.registry.compile import Rules, compile_entry, definition
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-1")
@@ -38,6 +43,9 @@ class World:
         ):  # fmt: skip
             self.write(name, SECRET)
         self.write("project/notes.txt", "nothing special")
+        self.write("project/mixed/server.key", SECRET)
+        self.write("project/mixed/readme.txt", "nothing special")
+        self.write("project/a/b/deep_id_rsa/id_rsa", SECRET)
         (self.work / "sub").mkdir()
         (self.work / "to-env.txt").symlink_to(".env")
         (self.work / "again.txt").symlink_to("to-env.txt")
@@ -123,6 +131,14 @@ REFUSED = {
     "accent": ".e\u0301nv", "other slash": "sub∕..∕.env", "one dot leader": "․env",
     "look-alike folder": "~/.ѕsh/id_rsa", "look-alike key": "id_rsа", "wildcard": ".en?", "wildcard set": ".[e]nv",
     "wildcard folder": "~/.ss*/id*", "backup": ".env.bak", "editor's backup": ".env~", "swap file": ".env.swp",
+    "below an address": "http://x/../../.env", "below an encoded address": "https://x/%2e%2e/%2e%2e/.env",
+    "below an address encoded twice": "https://x/%252e%252e/%252e%252e/.env",
+    "below an address by backslashes": "https://x/..\\..\\.env",
+    "below an address to the root": "http://x" + "/.." * 20 + "/etc/passwd",
+    "double quotes": '".env"', "single quotes": "'.env'", "angle brackets": "<.env>", "separator at the end": ".env;",
+    "braces": ".{{env,x}}", "braces in a folder": "{{sub,deploy}}/.env", "drive": "C:.env",
+    "query": ".env?x=1", "fragment": ".env#x",
+    "archive": "jar:file:{work}/.env!/", "wildcard with others": "mixed/*", "wildcard of any depth": "**/deep_id_rsa/id_rs?",
 }  # fmt: skip
 
 
@@ -168,7 +184,10 @@ INNOCENT = [
     "sshd_notes.txt", "awsome.json", "private_beach.jpg", "100%.txt", "50%25.txt", "a b.txt", "Größe.txt", "отчёт.txt",
     "日本.txt", "~backup.txt", "a[1].txt", "what?.txt", "back\\slash.txt", "$HOME.txt", "file.txt", "package.json",
     "README", ".gitignore", ".toolgate/tools/mine.yml", ".toolgate/sessions/s-1/notes.txt", "secret_garden/index.html",
-    "author.json", "turnkey.txt",
+    "author.json", "turnkey.txt", ".env.d.ts", "cacert.pem", "certs/ca.pem", "fullchain.pem", "public.pem", "server.crt",
+    "password.hbs", "password.mjml", "__snapshots__/password.snap", "components/password/index.json",
+    "components/password/theme.json", "docs/secrets/README", "locales/en/password.json", "src/secrets/logo.svg",
+    "secrets.yaml.tpl", "'quoted'.txt",
 ]  # fmt: skip
 
 
@@ -181,6 +200,24 @@ async def test_an_innocent_name_is_allowed_and_can_be_read(app: App, world: Worl
     for root in (None, world.work):
         with guard.open_read(name, world.work, root) as file:
             assert file.read().decode() == f"this is {name}"
+
+
+@pytest.mark.parametrize(
+    "folder", ["src/secrets", "go/token", "src/token", "assets/shadow", "lib/passwd", "src/credentials"]
+)
+async def test_a_folder_that_is_only_called_so_can_be_listed(app: App, world: World, folder: str) -> None:
+    world.write(f"project/{folder}/index.ts", "code")
+    assert (await app.invoke("peek", {"path": folder})).ok
+    assert (await app.invoke("peek", {"path": f"{folder}/index.ts"})).output == "code"
+    assert (await app.invoke("peek", {"path": f"{folder}/.env"})).status == "denied"
+    assert Sensitive(home=world.home).reason(folder, world.work, writing=True) is not None
+
+
+async def test_a_hidden_folder_and_a_file_of_that_name_stay_refused(app: App, world: World) -> None:
+    world.write("project/lib2/token", SECRET)
+    world.write("project/.secrets/notes.txt", SECRET)
+    for path in ("lib2/token", ".secrets", ".secrets/notes.txt"):
+        assert (await app.invoke("peek", {"path": path})).status == "denied", path
 
 
 async def test_an_innocent_hard_link_is_allowed(app: App, world: World) -> None:
@@ -268,8 +305,8 @@ class Turning(Sensitive):
         super().__init__(home=home)
         self.link, self.target = link, target
 
-    def reason(self, path: str, cwd: Path | None = None, *, writing: bool = False) -> str | None:
-        found = super().reason(path, cwd, writing=writing)
+    def reason(self, path: str, cwd: Path | None = None, **more: Any) -> str | None:
+        found = super().reason(path, cwd, **more)
         assert found is None
         self.link.unlink()
         self.link.symlink_to(self.target)
@@ -366,6 +403,28 @@ def test_a_folder_and_a_missing_file_are_errors_of_the_system(world: World) -> N
 
 # -- arguments, wherever they stand
 
+TEXT = {"type": "string"}
+
+
+def _closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+async def _nothing(**_arguments: Any) -> None:
+    """What a tool does of which only the arguments count."""
+
+
+def _entry(schema: dict[str, Any], tier: str, category: str) -> Entry:
+    tool = definition({"name": "any", "description": "Any.", "tier": tier, "category": category, "input_schema": schema})
+    return compile_entry(tool, Implementation(function=_nothing, mode="inline"), (), Rules(guards=plan))
+
+
+async def _call(
+    app: App, schema: dict[str, Any], arguments: dict[str, Any], *, tier: str = "read_only", category: str = "custom"
+) -> Outcome:
+    app.register(_entry(schema, tier, category))
+    return await app.invoke("any", arguments)
+
 
 @tool(tier="write")
 async def store(files: list[dict[str, str]], options: dict[str, object] | None = None) -> int:
@@ -412,6 +471,199 @@ async def test_a_flood_of_paths_is_refused_before_it_takes_long(app: App) -> Non
     assert outcome.error is not None
     assert "more than 500" in outcome.error.message
     assert (await app.invoke("store", {"files": [{"path": f"{number}.txt"} for number in range(500)]})).ok
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"$ref": "#opts", "more": {"$anchor": "opts"}}, {"path": ".env"}),
+        ({"$ref": "http://a/o", "more": {"$id": "http://a/o"}}, {"path": ".env"}),
+        ({"$dynamicRef": "#n", "more": {"$dynamicAnchor": "n"}}, {"path": ".env"}),
+        ({"$ref": "#/$defs/a%20b", "name": "a b"}, {"path": ".env"}),
+        ({"$ref": "#/$defs/l/anyOf/0", "list": True}, {"path": ".env"}),
+    ],
+    ids=["anchor", "id", "dynamic", "percent", "through a list"],
+)
+async def test_a_reference_does_not_hide_a_path(app: App, schema: dict[str, Any], arguments: dict[str, str]) -> None:
+    inner: dict[str, Any] = {"type": "object", "properties": {"path": TEXT}, "additionalProperties": False}
+    inner |= schema.get("more", {})
+    whole = _closed(opts={key: value for key, value in schema.items() if key.startswith("$")})
+    whole["$defs"] = {"l": {"anyOf": [inner]}} if "list" in schema else {schema.get("name", "o"): inner}
+    outcome = await _call(app, whole, {"opts": arguments})
+    assert outcome.status == "denied"
+    assert outcome.error is not None
+    assert outcome.error.details == {"argument": "opts.path"}
+
+
+MARKED = {"type": "string", "x-path": True}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+SCHEMAS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tuple of draft 7": ({"x": {"type": "array", "items": [MARKED]}, "": DRAFT_7}, {"x": [".env"]}),
+    "items after a tuple": (
+        {"x": {"type": "array", "items": [TEXT], "additionalItems": MARKED}, "": DRAFT_7}, {"x": ["a", ".env"]},
+    ),
+    "first items": ({"x": {"type": "array", "prefixItems": [MARKED], "items": False}}, {"x": [".env"]}),
+    "unevaluated": ({"x": {"type": "object", "unevaluatedProperties": MARKED}}, {"x": {"k": ".env"}}),
+    "dependent": (
+        {"m": TEXT, "y": TEXT, "": {"dependentSchemas": {"m": {"properties": {"y": {"x-path": True}}}}}},
+        {"m": "a", "y": ".env"},
+    ),
+    "condition": (
+        {"m": TEXT, "y": TEXT, "": {"if": {"required": ["m"]}, "then": {"properties": {"y": {"x-path": True}}}}},
+        {"m": "a", "y": ".env"},
+    ),
+    "names of properties": ({"tree": {"type": "object", "propertyNames": {"x-path": True}}}, {"tree": {".env": "x"}}),
+    "pattern of properties": (
+        {"x": {"type": "object", "patternProperties": {"^k": MARKED}, "additionalProperties": False}}, {"x": {"k": ".env"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("properties", "arguments"), SCHEMAS.values(), ids=SCHEMAS)
+async def test_a_mark_counts_wherever_a_schema_has_it(
+    app: App, properties: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    more = properties.get("", {})
+    schema = {**_closed(**{name: rule for name, rule in properties.items() if name}), **more}
+    assert (await _call(app, schema, arguments)).status == "denied"
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "object": {"path": {"value": ".env"}}, "object with a name": {"file": {"name": ".env"}},
+    "object with something else": {"file": {"which": "./.env"}}, "key": {"files": {"id_rsa": "x"}},
+    "cwd": {"cwd": "/proc/self", "path": "environ"}, "dir and file": {"dir": "~/.docker", "file": "config.json"},
+    "folder and name": {"folder": "~/.docker", "name": "config.json"},
+    "cwd of a list": {"cwd": "/proc/self", "files": ["environ"]},
+    "path and name": {"path": "~/.docker", "filename": "config.json"}, "pathname": {"pathname": ".env"},
+    "fname": {"fname": ".env"},
+    "file name in words": {"input_file_name": ".env"}, "source": {"source": "./.env"},
+    "source that is there": {"source": "server.pem"},
+    "destination": {"destination": "~/.ssh/authorized_keys"}, "target": {"target": "deploy/.env"},
+    "uri": {"uri": "file:{work}/.env"}, "file url": {"file_url": "file://{work}/.env"}, "url": {"url": "file://{work}/.env"},
+    "image source": {"imageSource": "deploy/.env"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+async def test_an_argument_is_recognised_by_how_it_is_used(app: App, world: World, arguments: dict[str, Any]) -> None:
+    filled = {
+        name: value.replace("{work}", str(world.work)) if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
+    outcome = await _call(app, {"type": "object"}, filled)
+    assert outcome.status == "denied"
+    assert outcome.error is not None
+    assert outcome.error.code == "SECURITY_VIOLATION"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "category"),
+    [
+        ({"source": "users.password", "target": "session.key"}, "custom"),
+        ({"source": "https://example.org/.env", "url": "/oauth/token"}, "custom"),
+        ({"file": {"name": "a.txt", "text": ".env", "content": "x" * 5000}}, "custom"),
+        ({"files": {"a.txt": "cat .env"}}, "custom"),
+        ({"cwd": "sub", "path": "../notes.txt"}, "custom"),
+        ({"path": "/oauth/token"}, "api"),
+        ({"path": "/users/password"}, "api"),
+        ({"path": "user.password"}, "database"),
+        ({"input": "a long text; it speaks of /etc and passwords"}, "custom"),
+    ],
+)
+async def test_what_only_might_be_a_path_is_left_alone(app: App, arguments: dict[str, Any], category: str) -> None:
+    outcome = await _call(app, {"type": "object"}, arguments, category=category)
+    assert outcome.ok, outcome.error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "category"),
+    [
+        ({"path": "lib3/token"}, "api"),
+        ({"path": ".env"}, "api"),
+        ({"path": "/etc/passwd"}, "api"),
+        ({"source": "secrets.yml"}, "filesystem"),
+        ({"path": "/oauth/token"}, "filesystem"),
+    ],
+)
+async def test_a_file_that_is_there_is_judged_for_any_category(
+    app: App, world: World, arguments: dict[str, Any], category: str
+) -> None:
+    world.write("project/lib3/token", SECRET)
+    assert (await _call(app, {"type": "object"}, arguments, category=category)).status == "denied"
+
+
+@pytest.mark.parametrize("tier", ["write", "external_api", "execute"])
+@pytest.mark.parametrize("path", ["~/.bashrc", ".git/hooks/pre-commit", "toolgate.yaml"])
+async def test_no_tier_but_read_only_touches_what_runs_later(app: App, tier: str, path: str) -> None:
+    outcome = await _call(app, {"type": "object"}, {"output_path": path}, tier=tier)
+    assert outcome.error is not None
+    assert outcome.error.code == "SECURITY_VIOLATION"
+
+
+async def test_patterns_and_links_do_not_take_long(app: App, world: World) -> None:
+    for number in range(300):
+        world.write(f"project/many/{number}.txt", "x")
+    patterns = [{"path": f"many/*{number}.md"} for number in range(500)]
+    app.register(store)
+    started = time.perf_counter()
+    outcome = await app.invoke("store", {"files": patterns})
+    assert time.perf_counter() - started < 1
+    assert outcome.error is not None
+    assert "takes too long" in outcome.error.message
+    assert (await app.invoke("store", {"files": patterns[:20]})).ok
+    os.link(world.work / "many/1.txt", world.work / "many/other.txt")
+    assert (await app.invoke("store", {"files": [{"path": "many/other.txt"}] * 500})).ok
+
+
+def test_what_toolgate_is_set_up_by_is_not_written(world: World) -> None:
+    policy = world.write("project/conf/policy.rego", "allow")
+    tools = world.write("project/mytools/a.py", "x").parent
+    (world.work / "conf-link").symlink_to("conf")
+    os.link(policy, world.work / "innocent.rego")
+    guard = Sensitive(home=world.home, unwritable=[world.work / "conf-link/policy.rego", tools])
+    for path in (
+        "conf/policy.rego",
+        "conf-link/policy.rego",
+        "mytools",
+        "mytools/new.py",
+        "conf",
+        "innocent.rego",
+        "CONF/Policy.rego",
+    ):
+        assert guard.reason(path, world.work, writing=True) is not None, path
+        assert guard.reason(path, world.work) is None, path
+    for path in (".", "conf/other.rego", "conf2", "mytools2/a.py", str(world.home)):
+        assert guard.reason(path, world.work, writing=True) is None, path
+    assert guard.reason("conf", world.work, writing=True, holder=True) is None
+
+
+def test_own_files_are_not_opened_at_all(world: World) -> None:
+    database = world.write("project/real/rows.db", "rows")
+    (world.work / "to-real").symlink_to("real")
+    os.link(database, world.work / "copy.db")
+    guard = Sensitive(["nothing"], ["*.db"], home=world.home, own=[world.work / "to-real/rows.db"])
+    for path in ("real/rows.db", "to-real/rows.db", "real/rows.db-wal", "sub/../real/rows.db", "copy.db"):
+        assert guard.reason(path, world.work) is not None, path
+        assert guard.reason(path, world.work, writing=True) is not None, path
+    assert guard.reason("real", world.work, writing=True) is not None
+    assert guard.reason("real", world.work) is None
+    assert guard.reason("real/rows.dbx", world.work) is None
+
+
+async def test_the_gate_knows_own_and_unwritable_files(world: World) -> None:
+    rules = TierRules(
+        own=[world.write("project/kept/rows.db", "x")], unwritable=[world.write("project/kept/policy.rego", "x")]
+    )
+    reading, writing = (_entry({"type": "object"}, tier, "custom") for tier in ("read_only", "write"))
+    rules.check(reading, {"path": "kept/policy.rego"})
+    rules.check(writing, {"dir": "kept", "file": "other.txt"})
+    refused: list[tuple[Entry, dict[str, str]]] = [
+        (reading, {"path": "kept/rows.db"}), (writing, {"path": "kept/policy.rego"}), (writing, {"path": "kept", "to": "x"}),
+        (writing, {"dir": "kept", "file": "policy.rego"}),
+    ]  # fmt: skip
+    for entry, arguments in refused:
+        with pytest.raises(Denied):
+            rules.check(entry, arguments)
 
 
 async def test_settings_add_and_except(world: World) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from toolgate.errors import Denied
 from toolgate.hazards.commands import CommandRules, clean_environment, parse
+from toolgate.hazards.environment import leads_astray
 from toolgate.hazards.programs import DENIED, family, gives
 
 
@@ -121,6 +122,28 @@ def test_what_is_denied_is_denied_whatever_is_allowed(rule: str) -> None:
         (["npm run"], "npm run build --prefix x", False),
         (["npm install"], "npm install --save-dev @types/node typescript@5", True),
         (["npm install"], "npm install -g x", False),
+        (["npm install"], "npm install --@a:registry=http://x/", False),
+        (["npm install"], "npm install --//x/:_authToken=x", False),
+        (["npm install"], "npm install --no-no-prefix=x", False),
+        (["npm install"], "npm install --no-audit --workspace=@a/b", True),
+        (["ls"], "ls ---color", False),
+        (["git diff"], "git diff --no-ext-diff", True),
+        (["git diff"], "git diff --ext-diff", False),
+        (["docker build"], "docker build -tfoo .", True),
+        (["docker build"], "docker build -qo x .", False),
+        (["docker build"], "docker build -otfoo .", False),
+        (["docker run"], "docker run -itv /:/x y", False),
+        (["docker run"], "docker run -it y", True),
+        (["git push"], "git push --repo=ext::sh", False),
+        (["git commit"], "git commit -m 'speak of ext::sh'", True),
+        (["diff3"], "diff3 --diff-program=x a b c", False),
+        (["cmake"], "cmake -DCMAKE_BUILD_TYPE=Debug -B build", True),
+        (["cmake"], "cmake -P x.cmake", False),
+        (["*"], "apt-get -o x=y update", False),
+        (["uv run"], "uv run pytest", True),
+        (["*"], "uv run pytest", False),
+        (["*"], "which sh", False),
+        (["*", "which"], "which sh", True),
         (["git push"], "git push -u origin main --follow-tags", True),
         (["git push"], "git push ext::sh", False),
         (["git clone"], "git clone --depth 1 https://example.org/x.git", True),
@@ -165,6 +188,12 @@ def test_settings_deny_more() -> None:
         ("gawk", "awk"),
         ("7z", "7z"),
         ("podman", "docker"),
+        ("perl5.36-x86_64-linux-gnu", "perl"),
+        ("x86_64-linux-gnu-gcc-12", "gcc"),
+        ("aarch64-linux-gnu-g++", "gcc"),
+        ("vim.basic", "vim"),
+        ("vim.nox", "vim"),
+        ("clang++-15", "gcc"),
     ],
 )
 def test_family(program: str, name: str) -> None:
@@ -190,6 +219,30 @@ def test_family(program: str, name: str) -> None:
 )
 def test_gives(argument: str, option: str, given: bool) -> None:
     assert gives(argument, option) is given
+
+
+@pytest.mark.parametrize(
+    ("name", "astray"),
+    [
+        ("LD_PRELOAD", True),
+        ("ld_library_path", True),
+        ("GIT_SSH", True),
+        ("GIT_AUTHOR_NAME", False),
+        ("GIT_COMMITTER_DATE", False),
+        ("NODE_ENV", False),
+        ("NODE_OPTIONS", True),
+        ("PATH", True),
+        ("MY_PATH", False),
+        ("CI", False),
+        ("DEBUG", False),
+        ("A=b", True),
+        ("", True),
+        ("BASH_FUNC_x%%", True),
+        ("HTTPS_PROXY", True),
+    ],
+)
+def test_variables(name: str, astray: bool) -> None:
+    assert leads_astray(name) is astray
 
 
 def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 # ruff: noqa: RUF001 - look-alike letters are what some of this is about
 """Names of files, patterns of settings, and which arguments are paths: the parts of the path guard by themselves."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from toolgate.approval.tiers import plan
 from toolgate.errors import Denied
 from toolgate.hazards.filenames import holds, runs
 from toolgate.hazards.lookalikes import fold, unseen
-from toolgate.hazards.paths import MOST_READINGS, Sensitive
+from toolgate.hazards.paths import Sensitive
+from toolgate.hazards.spellings import MOST_READINGS
 
 SECRET_NAMES = [
     ".env", ".env.local", ".env.production", ".env-old", ".env_prod", ".envrc", "prod.env", ".env.example.local",
@@ -23,7 +25,12 @@ SECRET_NAMES = [
     "db-password.ini", "passwd", "shadow", "shadow-", "gshadow", "sudoers", ".netrc", "_netrc", ".pgpass", ".npmrc",
     ".pypirc", ".git-credentials", ".htpasswd", ".bash_history", ".psql_history", "token.json", "service-account.json",
     "serviceAccountKey.json", "x-firebase-adminsdk-1.json", "terraform.tfstate", "prod.tfvars", "secrets.toml",
-    "secrets.sh", "apikeys.csv", ".env.bak", "server.key~", "id_rsa.bak.1", "kubeconfig",
+    "fish_history", ".zsh_history", ".Xauthority", ".vault_pass", ".vault_pass.txt", "wallet.dat", "docker.sock",
+    ".databrickscfg",
+    "kaggle.json", ".flaskenv", ".dev.vars", "deploy_key", "github_deploy_key", "ssh_key", "rclone.conf", ".env1",
+    ".envprod",
+    "talk.key", "secrets.tf", "Login Data", "secrets.sh", "apikeys.csv", ".env.bak", "server.key~", "id_rsa.bak.1",
+    "kubeconfig",
 ]  # fmt: skip
 
 
@@ -39,7 +46,10 @@ PLAIN_NAMES = [
     "secret_santa.html", "credentials.ts", "credentials.example.json", "secrets.schema.json", "password_reset.html",
     "passwordless.txt", "keyboard.py", "monkey.jpg", "key.txt", "keys.json", "tokenizer.json", "tokens.json",
     "id_rsa.pub", "ssh_host_rsa_key.pub", "public_key.txt", "private.txt", "privateer_keyboard.txt", "shadow.css",
-    "shadows", "sudoku.txt", "history.txt", "compass", "ca.crt", "authors.json",
+    "shadows", "sudoku.txt", "history.txt", "compass", "ca.crt", "authors.json", "cacert.pem", "ca.pem",
+    "ca-bundle.pem", "fullchain.pem", "chain1.pem", "public.pem",
+    "jwt-public.pem", "public_key.pem", ".env.d.ts", "password.hbs", "password.mjml", "password.snap", "ssh_keys.py",
+    "deploy_key.pub", "history", "wallet.py",
 ]  # fmt: skip
 
 
@@ -70,6 +80,24 @@ def test_a_file_of_this_name_is_innocent(name: str) -> None:
         ("/proc/1/environ", False),
         ("/proc/12/task/13/mem", False),
         ("/proc/cpuinfo", True),
+        ("/proc/1/cmdline", False),
+        ("/proc/self/cmdline", False),
+        ("/dev/stdin", False),
+        ("/etc/wireguard/wg0.conf", False),
+        ("/etc/kubernetes/admin.conf", False),
+        ("/home/ada/.config/google-chrome/Default/Cookies", False),
+        ("/home/ada/.oci/config", False),
+        ("/home/ada/.dbt/profiles.yml", False),
+        ("/home/ada/.local/share/fish/fish_history", False),
+        ("/var/run/docker.sock", False),
+        ("/srv/app/components/password/index.json", True),
+        ("/srv/app/components/password/theme.json", True),
+        ("/srv/app/.password/theme.json", False),
+        ("/srv/app/credentials/index.json", True),
+        ("/srv/app/credentials/prod.json", False),
+        ("/srv/app/secrets/logo.svg", True),
+        ("/srv/app/locales/en/password.json", True),
+        ("/srv/app/docs/secrets/README", True),
         ("/dev/mem", False),
         ("/dev/nvme0n1", False),
         ("/dev/null", True),
@@ -126,6 +154,28 @@ def test_what_does_not_run_later_may_be_written() -> None:
 def test_a_pattern_names_files_and_folders(pattern: str, path: str, fits: bool) -> None:
     assert (Sensitive([pattern], home=Path("/home/ada")).reason(path) is not None) is fits
     assert (Sensitive(["*"], [pattern], home=Path("/home/ada")).reason(path) is None) is fits
+
+
+@pytest.mark.parametrize(
+    ("path", "sure"),
+    [
+        ("/srv/.env", True),
+        ("/etc/passwd", True),
+        ("/srv/token", False),
+        ("/users/password", False),
+        ("/srv/secrets/a.txt", False),
+    ],
+)
+def test_some_names_only_suggest_secrets(path: str, sure: bool) -> None:
+    assert holds(path) is not None
+    assert (holds(path, surely=True) is not None) is sure
+
+
+@pytest.mark.parametrize("text", ["{" + "," * 4000, "{" * 4000, "*" * 2000 + "b", "[" * 4000, "{a,b}" * 800, "[[:x:]]*"])
+def test_no_text_takes_long_to_judge(text: str) -> None:
+    started = time.perf_counter()
+    Sensitive().reason(text)
+    assert time.perf_counter() - started < 0.5
 
 
 def test_own_data_is_guarded_wherever_it_is(tmp_path: Path) -> None:
@@ -220,7 +270,7 @@ TEXT = {"type": "string"}
     [
         _schema(),
         _schema(a={"type": "integer"}, text=TEXT),
-        _schema(profile=TEXT, pathos=TEXT, filed=TEXT, source=TEXT),
+        _schema(profile=TEXT, pathos=TEXT, filed=TEXT, sourced=TEXT),
         _schema(path={"type": "string", "x-path": False}),
         _schema(rows={"type": "array", "items": {"type": "number"}}),
         _schema(counts={"type": "object", "additionalProperties": {"type": "integer"}}),
@@ -290,6 +340,27 @@ def test_commands_are_found_by_schema_and_by_name(
     made = plan(schema, "execute")
     assert made is not None
     assert [guarded.value for guarded in made.find(arguments) if guarded.kind == "command"] == found
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _schema(x={"$ref": "#nowhere"}),
+        _schema(x={"$ref": "https://example.org/elsewhere"}),
+        _schema(x={"type": "array", "items": [TEXT]}),
+        _schema(x={"type": "array", "prefixItems": [TEXT]}),
+        _schema(x={"type": "array", "prefixItems": [{"x-path": True}], "items": False}),
+        _schema(x={"not": {"type": "integer"}}),
+        _schema(source=TEXT),
+        _schema(x={"type": "object", "unevaluatedProperties": TEXT}),
+    ],
+)
+def test_what_may_be_anything_has_a_plan(schema: dict[str, Any]) -> None:
+    assert plan(schema, "read_only") is not None
+
+
+def test_names_that_may_mean_a_path_don_t_if_the_value_can_t() -> None:
+    assert plan(_schema(to={"type": "integer"}, source={"enum": ["a", "b"]}, target={"const": "x"}), "read_only") is None
 
 
 def test_a_command_can_be_opted_out() -> None:

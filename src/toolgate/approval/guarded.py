@@ -2,34 +2,55 @@
 
 By `format: path` or `x-path: true`, by `format: command` or `x-command: true`, else by the argument's name; `x-path: false`
 and `x-command: false` say that it is something else. Where a schema leaves open what an object holds, names in it decide.
+Some names (source, target, url) may or may not mean a file: for those it counts what the value looks like.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from toolgate.approval.schemas import Document, Schemas, everything, takes_free_text
 from toolgate.model import WORD, Tier
 
-Kind = Literal["path", "command", "neither"]
+Kind = Literal["path", "maybe", "inside", "command", "variable", "neither"]
+"""A path; perhaps one; a name in a folder that stands beside it; a command; a variable for one."""
 PATH_WORDS = {
     "path", "paths", "file", "files", "filename", "filenames", "filepath", "filepaths", "dir", "dirs", "directory",
-    "directories", "folder", "folders", "cwd", "workdir",
+    "directories", "folder", "folders", "cwd", "workdir", "pathname", "pathnames",
 }  # fmt: skip
-"""The last word of a name that means a path: file_path, outputFile, workingDirectory."""
-PATH_NAMES = {"src", "dst", "dest"}
-COMMAND_NAMES = {"command", "commands", "cmd", "cmds", "commandline", "shellcommand", "argv"}
-ARGUMENT_NAMES = ("args", "arguments")
+"""The last word of a name that means a path: file_path, outputFile, workingDirectory. Also before `name` or `url`."""
+PATH_NAMES = {"src", "dst", "dest", "fname", "dirname", "basename", "basedir", "rootdir", "outdir"}
+OF_A_PATH = {"name", "names", "uri", "uris", "url", "urls", "location", "value"}
+MAYBE_WORDS = {"uri", "uris", "url", "urls", "source", "sources", "destination", "destinations", "target", "targets"}
+MAYBE_NAMES = {
+    "from", "to", "location", "locations", "href", "root", "base", "workspace", "config", "glob", "globs", "attachment",
+    "attachments", "document", "documents", "notebook", "archive", "output", "input", "image", "images", "oldname",
+    "newname", "database", "db", "repo", "repository",
+}  # fmt: skip
+COMMAND_WORDS = {"command", "commands", "cmd", "cmds", "cmdline"}
+COMMAND_NAMES = {"commandline", "shellcommand", "argv", "program", "executable", "binary"}
+PROGRAM_NAMES = {"program", "executable", "binary"}
+BASES = {
+    "cwd", "dir", "directory", "folder", "root", "base", "basedir", "basepath", "basedirectory", "workdir", "workingdir",
+    "workingdirectory", "rootdir", "rootpath", "workspace", "path", "location",
+}  # fmt: skip
+"""What the other paths beside it may be relative to."""
+HOLDERS = BASES - {"path", "location"}
+"""Those of them that only hold what a tool works on, if a file or a command stands beside them."""
+HELD = {"file", "files", "filename", "filenames", "fname", "path", "paths", "name", "names", *COMMAND_WORDS, *COMMAND_NAMES}
+MOST_BASES = 4
+INSIDE = {"name", "names", "key", "keys", "entry", "entries"}
+"""What names a file if a folder stands beside it."""
+NAMING = {*OF_A_PATH, *INSIDE, "id", "full", "raw", "absolute", "relative"}
+"""What holds the path where the path is an object: {"path": {"value": "a.txt"}}."""
+CONTENT = {"text", "content", "contents", "data", "body", "description", "title", "comment", "message", "line", "lines"}
+ARGUMENT_NAMES = {"args", "arguments", "params", "parameters", "flags", "extraargs"}
 """Beside a command: the rest of its words."""
+VARIABLE_NAMES = {"env", "envs", "environ", "environment", "envvars", "environmentvariables"}
 FORMATS: dict[str, Kind] = {"path": "path", "file-path": "path", "directory-path": "path", "command": "command"}
 MARKS: dict[str, Kind] = {"x-path": "path", "x-command": "command"}
 WEIGHT: tuple[Kind, ...] = ("command", "path", "neither")
-NO_TEXT = {"integer", "number", "boolean", "null"}
-SEVERAL, ONE, REFERENCES = ("allOf", "anyOf", "oneOf"), ("if", "then", "else"), ("$ref", "$dynamicRef", "$recursiveRef")
-"""Where a schema speaks of the same value by other schemas."""
-SPEAKS = {*SEVERAL, *ONE, *REFERENCES, "enum", "const"}
-
-Schemas = tuple[Mapping[str, Any], ...]
 
 
 class Guarded(NamedTuple):
@@ -38,6 +59,20 @@ class Guarded(NamedTuple):
     kind: Kind
     value: Any
     where: tuple[str | int, ...]
+    bases: tuple[str, ...] = ()
+    """Folders that it may be relative to."""
+    holder: bool = False
+    """Whether it is itself such a folder, for others beside it."""
+    said: bool = False
+    """Whether the schema says what it is, and not just its name."""
+
+
+class Around(NamedTuple):
+    """What is known of a value from where it stands."""
+
+    kind: Kind | None = None
+    bases: tuple[str, ...] = ()
+    holder: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,129 +81,82 @@ class Plan:
 
     schema: Mapping[str, Any]
     tier: Tier
-    known: dict[int, Schemas] = field(default_factory=dict, compare=False, repr=False)
-    """Each part of the schema with all that it refers to and chooses from, found once."""
+    document: Document = field(compare=False, repr=False)
 
     def find(self, arguments: Mapping[str, Any]) -> Iterator[Guarded]:
-        return self._visit(arguments, self._whole(self.schema), None, ())
+        return self._visit(arguments, self.document.whole(self.schema), Around(), ())
 
-    def _visit(self, value: Any, schemas: Schemas, kind: Kind | None, where: tuple[str | int, ...]) -> Iterator[Guarded]:
-        kind = _said(schemas) or kind
-        if isinstance(value, str):
-            if kind in ("path", "command"):
-                yield Guarded(kind, value, where)
+    def _visit(self, value: Any, schemas: Schemas, around: Around, where: tuple[str | int, ...]) -> Iterator[Guarded]:
+        said = _said(schemas)
+        around = around._replace(kind=said or around.kind)
+        if around.kind == "variable":
+            yield from _variables(value, where)
+        elif isinstance(value, str):
+            if around.kind not in (None, "neither"):
+                yield Guarded(around.kind, value, where, around.bases, around.holder, said is not None)
         elif isinstance(value, Mapping):
-            yield from self._object(value, schemas, kind, where)
+            yield from self._object(value, schemas, around, where)
         elif isinstance(value, list | tuple):
-            if kind == "command" and not _plural(where):
-                yield Guarded("command", list(value), where)
+            if around.kind == "command" and not _plural(where):
+                yield Guarded("command", list(value), where, around.bases)
                 return
-            inner = tuple(self._parts(schemas, ("items", "contains"), ("prefixItems",)))
+            inner = tuple(self.document.of_items(schemas))
             for index, item in enumerate(value):
-                yield from self._visit(item, inner, kind, (*where, index))
+                yield from self._visit(item, inner, around, (*where, index))
 
     def _object(
-        self, value: Mapping[str, Any], schemas: Schemas, kind: Kind | None, where: tuple[str | int, ...]
+        self, value: Mapping[str, Any], schemas: Schemas, around: Around, where: tuple[str | int, ...]
     ) -> Iterator[Guarded]:
+        inner = {name: tuple(self.document.of_property(schemas, name)) for name in value}
+        means = {name: _said(inner[name]) or _by_name(name, self.tier) for name in value}
+        beside = {name: part for name, part in value.items() if isinstance(part, str) and part and _plain(name) in BASES}
+        runs = "command" in means.values()
+        names_said = _said(tuple(self.document.of_names(schemas))) == "path"
         for name, part in value.items():
             at = (*where, name)
-            if kind == "path" and ("." in name or "/" in name):  # files: {"a/b.txt": "its text"}
-                yield Guarded("path", name, at)
-            inner = tuple(self._property(schemas, name))
-            means = _said(inner) or _by_name(name, self.tier)
-            if means == "command" and isinstance(part, str):
-                rest = next((value[other] for other in ARGUMENT_NAMES if value.get(other) is not None), None)
-                yield Guarded("command", part if rest is None else (part, rest), at)
+            if names_said or (around.kind == "path" and self._is_key(name, schemas, where)):
+                yield Guarded("path", name, at, around.bases)
+            kind = means[name] or _inherited(name, around.kind, runs, bool(beside))
+            bases = (*around.bases, *(base for other, base in beside.items() if other != name))[-MOST_BASES:]
+            if (
+                kind == "command"
+                and isinstance(part, str | list | tuple)
+                and not (_plural(at) and not isinstance(part, str))
+            ):
+                yield from _commands(value, name, at, bases)
             else:
-                yield from self._visit(part, inner, means, at)
+                if runs and _plain(name) in VARIABLE_NAMES:
+                    kind = "variable"
+                holder = _plain(name) in HOLDERS and any(_plain(other) in HELD for other in value)
+                yield from self._visit(part, inner[name], Around(kind, bases, holder), at)
 
-    def _property(self, schemas: Schemas, name: str) -> Iterator[Mapping[str, Any]]:
-        for schema in schemas:
-            properties = schema.get("properties")
-            if isinstance(properties, Mapping) and name in properties:
-                yield from self._whole(properties[name])
-                continue
-            patterns = schema.get("patternProperties")
-            for part in (*(patterns.values() if isinstance(patterns, Mapping) else ()), schema.get("additionalProperties")):
-                yield from self._whole(part)
-
-    def _parts(self, schemas: Schemas, single: Sequence[str], several: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        for schema in schemas:
-            for key in single:
-                yield from self._whole(schema.get(key))
-            for key in several:
-                for part in schema.get(key) or ():
-                    yield from self._whole(part)
-
-    def _whole(self, schema: Any) -> Schemas:
-        """A schema with everything that it refers to and chooses from."""
-        if not isinstance(schema, Mapping):
-            return ()
-        known = self.known.get(id(schema))
-        if known is None:
-            found: dict[int, Mapping[str, Any]] = {}
-            self._collect(schema, found)
-            known = self.known[id(schema)] = tuple(found.values())
-        return known
-
-    def _collect(self, schema: Any, found: dict[int, Mapping[str, Any]]) -> None:
-        if not isinstance(schema, Mapping) or id(schema) in found:
-            return
-        found[id(schema)] = schema
-        for key in REFERENCES:
-            if isinstance(schema.get(key), str):
-                self._collect(_referred(self.schema, schema[key]), found)
-        for key in SEVERAL:
-            for part in schema.get(key) or ():
-                self._collect(part, found)
-        for key in ONE:
-            self._collect(schema.get(key), found)
+    def _is_key(self, name: str, schemas: Schemas, where: tuple[str | int, ...]) -> bool:
+        """Whether a key is itself a path, as in files: {"a/b.txt": "its text"}."""
+        if "." in name or "/" in name:
+            return True
+        many = bool(where) and isinstance(where[-1], str) and where[-1].endswith("s")
+        word = _by_name(name, self.tier) is not None or _plain(name) in NAMING | CONTENT
+        return many and not word and not self.document.declares(schemas, name)
 
 
 def plan(schema: Mapping[str, Any], tier: Tier) -> Plan | None:
     """How to find the paths and commands among a tool's arguments; None if the schema has no room for any."""
-    made = Plan(schema, tier)
-    return made if _has_room(made, schema, set()) else None
+    document = Document(schema)
+    has_room = any(_names_some(document, part, tier) for part in everything(schema)) or document.is_open(schema)
+    return Plan(schema, tier, document) if has_room else None
 
 
-def _has_room(made: Plan, schema: Any, seen: set[int]) -> bool:
-    """Whether what a schema describes can be, or hold, a path or a command."""
-    if not isinstance(schema, Mapping):
-        return schema is not False
-    if id(schema) in seen:
-        return False
-    seen.add(id(schema))
-    parts = made._whole(schema)
-    if _said(parts) in ("path", "command"):
+def _names_some(document: Document, schema: Mapping[str, Any], tier: Tier) -> bool:
+    """Whether a part of a schema names a path or a command, outright or by a property's name."""
+    if _said((schema,)) in ("path", "command"):
         return True
-    if any(not _types(part) and SPEAKS.isdisjoint(part) for part in parts):  # it may be anything
-        return True
-    types = {kind for part in parts for kind in _types(part)}
-    if "object" in types and any(_object_has_room(made, part, seen) for part in parts):
-        return True
-    items = [part["items"] for part in parts if "items" in part] or [True]
-    return "array" in types and any(
-        _has_room(made, part, seen) for part in (*items, *made._parts(parts, (), ("prefixItems",)))
-    )
-
-
-def _object_has_room(made: Plan, schema: Mapping[str, Any], seen: set[int]) -> bool:
     properties = schema.get("properties")
     for name, rule in properties.items() if isinstance(properties, Mapping) else ():
-        said = _said(made._whole(rule))
-        if (_by_name(name, made.tier) is not None and said != "neither") or _has_room(made, rule, seen):
+        parts = document.whole(rule)
+        means = _by_name(str(name), tier)
+        if means is not None and _said(parts) != "neither" and (means != "maybe" or takes_free_text(parts)):
             return True
-    if "object" not in _types(schema):
-        return False
-    rest = schema.get("additionalProperties", True)
-    closed = rest is False or (isinstance(rest, Mapping) and bool(_types(rest)) and _types(rest) <= NO_TEXT)
-    return not closed or bool(schema.get("patternProperties"))
-
-
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    given = schema.get("type")
-    types = set(given) if isinstance(given, list) else {given} if isinstance(given, str) else set()
-    return types or ({"object"} if "properties" in schema else {"array"} if "items" in schema else set())
+    return False
 
 
 def _said(schemas: Schemas) -> Kind | None:
@@ -178,29 +166,73 @@ def _said(schemas: Schemas) -> Kind | None:
         for key, kind in MARKS.items():
             if key in schema:
                 said.add(kind if schema[key] is not False else "neither")
-        if schema.get("format") in FORMATS and "neither" not in said:
-            said.add(FORMATS[schema["format"]])
+        form = schema.get("format")
+        if isinstance(form, str) and form in FORMATS and "neither" not in said:
+            said.add(FORMATS[form])
     return next((kind for kind in WEIGHT if kind in said), None)
 
 
 def _by_name(name: str, tier: Tier) -> Kind | None:
-    plain = re.sub(r"[-_ .]", "", name).lower()
-    if tier == "execute" and plain in COMMAND_NAMES:
+    plain = _plain(name)
+    words = [word.lower() for word in WORD.findall(name)] or [plain]
+    if tier == "execute":
+        if plain in COMMAND_NAMES or plain in COMMAND_WORDS or words[-1] in COMMAND_WORDS:
+            return "command"
+        if plain in VARIABLE_NAMES:
+            return "variable"
+    if plain in PATH_WORDS or plain in PATH_NAMES or words[-1] in PATH_WORDS:
+        return "path"
+    if words[-1] in OF_A_PATH and len(words) > 1 and words[-2] in PATH_WORDS:
+        return "path"
+    return "maybe" if plain in MAYBE_NAMES or words[-1] in MAYBE_WORDS else None
+
+
+def _inherited(name: str, kind: Kind | None, runs: bool, has_folder: bool) -> Kind | None:
+    """What a value is whose own name does not say, by what it stands in and beside."""
+    plain = _plain(name)
+    if plain in CONTENT:
+        return None
+    if kind in ("path", "maybe"):
+        return kind if plain in NAMING else "maybe"
+    if kind == "command" and not runs and plain not in ARGUMENT_NAMES:
         return "command"
-    words = [word.lower() for word in WORD.findall(name)]
-    return "path" if plain in PATH_WORDS or plain in PATH_NAMES or (words and words[-1] in PATH_WORDS) else None
+    return "inside" if has_folder and plain in INSIDE else None
+
+
+def _commands(
+    beside: Mapping[str, Any], name: str, where: tuple[str | int, ...], bases: tuple[str, ...]
+) -> Iterator[Guarded]:
+    """A command with each of the lists of words that stand beside it, and with all of them: a tool may use any."""
+    command = beside[name] if isinstance(beside[name], str) else list(beside[name])
+    rests = [part for other, part in beside.items() if _plain(other) in ARGUMENT_NAMES and part is not None]
+    words = beside.get("argv")
+    if _plain(name) in PROGRAM_NAMES and isinstance(words, list) and words[:1] == [command]:
+        return  # judged as what stands in argv
+    if not rests:
+        yield Guarded("command", command, where, bases)
+        return
+    for rest in rests:
+        yield Guarded("command", (command, rest), where, bases)
+    if len(rests) > 1:
+        yield Guarded("command", (command, *rests), where, bases)
+
+
+def _variables(value: Any, where: tuple[str | int, ...]) -> Iterator[Guarded]:
+    """The names of variables: {"A": "b"}, ["A=b"], [{"name": "A", "value": "b"}] or "A=b C=d"."""
+    if isinstance(value, Mapping):
+        names = [value[key] for key in ("name", "key") if isinstance(value.get(key), str)] or list(value)
+        yield from (Guarded("variable", name, (*where, name)) for name in names)
+    elif isinstance(value, str):
+        yield from (Guarded("variable", part.partition("=")[0], where) for part in value.split() if "=" in part)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _variables(item, (*where, index))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ .]", "", name).lower()
 
 
 def _plural(where: tuple[str | int, ...]) -> bool:
     """Whether a list at this place holds several commands, not the words of one."""
     return bool(where) and str(where[-1]).lower() in ("commands", "cmds")
-
-
-def _referred(root: Mapping[str, Any], reference: str) -> Any:
-    part: Any = root
-    for key in reference.removeprefix("#").strip("/").split("/") if reference.startswith("#") else ():
-        if not key:
-            continue
-        key = key.replace("~1", "/").replace("~0", "~")
-        part = part.get(key) if isinstance(part, Mapping) else None
-    return part

@@ -1,4 +1,4 @@
 """Files that hold secrets and commands that do harm, recognised by what they are and not by how they are spelled.
 
-`paths` and `commands` are what others use; `filenames`, `lookalikes`, `opening` and `programs` are what those know.
+`paths`, `commands` and `environment` are what others use; the other modules are what those know, each of one thing.
 """

@@ -16,6 +16,8 @@ MOST_LOOKS = 20_000
 """Entries of folders that are looked at for one call; comparing one with a pattern counts again."""
 MOST_ENTRIES = 2000
 """Entries that are looked at for one pattern, and in one folder."""
+LONGEST_PART = 255
+"""Of a pattern between two slashes: to read a longer one takes long by itself."""
 MAGIC = re.compile(r"[*?\[]")
 
 
@@ -64,6 +66,8 @@ class Looks:
         return (path for path in found if os.path.lexists(path))
 
     def _matching(self, folders: list[str], part: str, left: int) -> tuple[list[str], int]:
+        if len(part) > LONGEST_PART:
+            raise TooMuch
         fits = re.compile(translate(part)).match
         hidden = part.startswith((".", "["))
         found: list[str] = []
@@ -78,6 +82,8 @@ class Looks:
         """The folders and all that is in them, those nearest first."""
         found = list(folders)
         for folder in found:
+            if left <= 0:
+                break
             inside = self._entries(folder)[:left]
             left -= len(inside)
             found += [entry.path for entry in inside if not entry.name.startswith(".")]

@@ -23,8 +23,8 @@ from toolgate.hazards.filenames import holds, runs
 from toolgate.hazards.lookalikes import fold, fold_lower
 from toolgate.hazards.looking import MAGIC, Looks, TooMuch, slashed
 from toolgate.hazards.opening import Escapes, name_of, open_beneath, open_plainly
+from toolgate.hazards.spellings import MOST_READINGS, alternatives, bared, from_windows, odd, of_url
 
-MOST_READINGS = 64
 LONGEST = 4096
 WELL_KNOWN = (
     "", ".ssh", ".aws", ".aws/sso/cache", ".gnupg", ".gnupg/private-keys-v1.d", ".azure", ".kube", ".docker",
@@ -32,11 +32,6 @@ WELL_KNOWN = (
 )  # fmt: skip
 """Folders of a home in which another name of a file is looked for."""
 SYSTEM = ("/etc", "/etc/ssh", "/etc/ssl/private", "/run/secrets")
-FILE_URL = re.compile(r"(?:[a-z-]{1,20}:)?file:(?://(?:localhost|127\.0\.0\.1)?(?=/|\\|$)|(?!//))", re.IGNORECASE)
-DRIVE = re.compile(r"[A-Za-z]:(?=[^/])")
-BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-AROUND = " \t'\"`<>;,"
-"""What is taken off both ends of a path by those who mean it well."""
 VARIABLE = re.compile(r"\$(?:\{HOME\}|HOME\b)|%(?:USERPROFILE|HOME)%", re.IGNORECASE)
 ADVICE = "Name another file. If this one is harmless, its owner can add it to the setting paths.allowed."
 
@@ -85,19 +80,19 @@ class Sensitive:
         """
         if len(path) > LONGEST:
             return f"it is longer than {LONGEST} characters"
-        odd = _odd(path, path)
-        if odd is not None:
-            return odd
+        strange = odd(path, path)
+        if strange is not None:
+            return strange
         try:
             readings = self._readings(path)
             if len(readings) > MOST_READINGS:
                 return "it can be read in too many ways"
             judge = _Judgement(self, cwd or Path.cwd(), looks or Looks(), writing, holder, doubtful)
-            judged = (_odd(reading, path) or judge.reading(reading) for reading in readings)
+            judged = (odd(reading, path) or judge.reading(reading) for reading in readings)
             return next(filter(None, judged), None)
         except TooMuch:
             return "it takes too long to find out what all the patterns and links of this call lead to"
-        except (ValueError, OSError):
+        except (ValueError, OSError, re.error):
             return "what it leads to can't be found out"
 
     def open_read(self, path: str, cwd: Path | None = None, root: Path | None = None) -> BinaryIO:
@@ -130,12 +125,12 @@ class Sensitive:
     def _readings(self, path: str) -> dict[str, None]:
         """Every way in which a tool might read a path, or a few more than MOST_READINGS."""
         ways: tuple[Callable[[str], str], ...] = (
-            _bared, unquote, fold, fold_lower, _of_url, _from_windows, self._at_home,
+            bared, unquote, fold, fold_lower, of_url, from_windows, self._at_home,
         )  # fmt: skip
         found, new = {path: None}, [path]
         while new and len(found) <= MOST_READINGS:
             reading = new.pop()
-            others = [other for other in (*(way(reading) for way in ways), *_alternatives(reading)) if other not in found]
+            others = [other for other in (*(way(reading) for way in ways), *alternatives(reading)) if other not in found]
             found.update(dict.fromkeys(others))
             new.extend(others)
         return found
@@ -282,37 +277,6 @@ def _inside(path: str, folder: str) -> bool:
 def _around(folder: str) -> bool:
     """Whether we work in a folder or below it: it is named all the time, and not in order to move it."""
     return _inside(slashed(str(Path.cwd())).lower(), folder)
-
-
-def _odd(reading: str, given: str) -> str | None:
-    """What makes a text no path at all."""
-    if reading.isascii() and reading.isprintable():
-        return None
-    if any(char < " " or "\x7f" <= char <= "\x9f" for char in reading):
-        return "it holds a control character"
-    if any("\ud800" <= char <= "\udfff" for char in reading) or ("\ufffd" in reading and "\ufffd" not in given):
-        return "it is not valid Unicode"
-    return None
-
-
-def _of_url(path: str) -> str:
-    start = FILE_URL.match(path)
-    return re.split(r"[?#]", path[start.end() :])[0] if start else path
-
-
-def _from_windows(path: str) -> str:
-    return DRIVE.sub("", path.replace("\\", "/"), count=1) if DRIVE.match(path) else path.replace("\\", "/")
-
-
-def _bared(path: str) -> str:
-    return path.strip().strip(AROUND)
-
-
-def _alternatives(path: str) -> Iterator[str]:
-    """What a text with {a,b} in it stands for, for who expands that."""
-    found = BRACES.search(path)
-    if found is not None:
-        yield from (path[: found.start()] + middle + path[found.end() :] for middle in found[1].split(",")[:MOST_READINGS])
 
 
 def _joined(base: Path, path: str) -> str:

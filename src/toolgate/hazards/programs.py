@@ -29,8 +29,8 @@ LAUNCHERS = {
     "rename", "tclsh", "wish", "prlimit", "linux32", "linux64", "uname26", "x86_64", "i386", "i486", "i586", "i686", "choom",
     "uclampset", "ld.so", "ssh-agent", "gpg-agent", "dpkg-architecture", "debconf", "debugfs", "systemd-cat",
     "systemd-inhibit", "runcon", "run-parts", "bashbug", "rpcgen", "dbus-launch", "xinit", "startx", "xterm", "entr",
-    "coproc", "catchsegv", "gdbserver", "cscript", "wscript", "mshta", "rundll32", "osascript", "xdg-open", "instmodsh", "nmap",
-    "editor", "pager", "visudo", "vipw", "deb-systemd-invoke", "ssh-copy-id", "trap",
+    "coproc", "catchsegv", "gdbserver", "cscript", "wscript", "mshta", "rundll32", "osascript", "xdg-open", "instmodsh",
+    "nmap", "editor", "pager", "visudo", "vipw", "deb-systemd-invoke", "ssh-copy-id", "trap",
 }  # fmt: skip
 LAUNCHER_NAMES = ("fakeroot*", "faked*", "ld-linux*", "ld-*.so*", "ld.so*", "qemu-*", "sensible-*", "setarch*", "pinentry*")
 """Programs that run others in ways which their arguments don't show: allowed only as whole commands, word for word."""
@@ -88,7 +88,7 @@ OPTIONS = {
     "git grep": "-O",
     "git archive": "-o",
     "npm": (
-        "-C -c -g --script-shell --shell --node-options --prefix --userconfig --globalconfig --git --editor --viewer "
+        "-C -L -c -g --script-shell --shell --node-options --prefix --userconfig --globalconfig --git --editor --viewer "
         "--browser --registry --global --location --init-module --onload-script --call --proxy --https-proxy --http-proxy "
         "--strict-ssl --cafile"
     ),
@@ -142,14 +142,14 @@ OPTIONS = {
 TEXTS = {
     "git": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:ext|fd)::|\A\S*?\w://-"),
     "npm": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:git\+)?ext::|\Agit\+ext|\A-[^=\s]*[:/@]"),
-    "curl": re.compile(r"\Afile:|\A(?:.*=|-\w+)?@|=file:", re.IGNORECASE | re.DOTALL),
+    "curl": re.compile(r"\A\s*file:|\A\s*(?:.*=|-\w+)?@|=file:", re.IGNORECASE | re.DOTALL),
     "zip": re.compile(r"\A-\w*T\w*T"),
     "awk": re.compile(r"\bsystem\b|[|>]|\bgetline\b|@"),
     "make": re.compile(r"\A[\w.]+\s*[:+?!]{0,3}="),
 }
 """Arguments, options or not, that do the same. An address counts wherever it begins, but not in a sentence."""
 
-VALUED = {"docker": "tfmcuaehlpwv", "cmake": "DGBSTAU"}
+VALUED = {"docker build": "tfmc", "cmake": "DGBSTAU"}
 """Letters of options that take the rest of their word as a value: what follows them is no option."""
 
 NEGATES = {"npm", "npx"}
@@ -185,7 +185,8 @@ FLAVOUR = re.compile(r"\.(?:basic|tiny|nox|gtk\d*|athena|gnome|motif|mini|full)\
 FAMILIES = {
     "gawk": "awk", "mawk": "awk", "nawk": "awk", "original-awk": "awk", "gsed": "sed", "gfind": "find", "gtar": "tar",
     "bsdtar": "tar", "gsort": "sort", "gmake": "make", "pnpm": "npm", "yarn": "npm", "podman": "docker", "nodejs": "node",
-    "pypy": "python", "ipython": "python", "luajit": "lua", "bunx": "npx", "cc": "gcc", "clang": "gcc", "gxargs": "xargs",
+    "pypy": "python", "ipython": "python", "pythonw": "python", "sh.distrib": "sh",
+    "luajit": "lua", "bunx": "npx", "cc": "gcc", "clang": "gcc", "gxargs": "xargs",
     "g++": "gcc", "c++": "gcc", "cpp": "gcc", "gfortran": "gcc", "clang++": "gcc", "apt-get": "apt", "apt-cache": "apt",
     "aptitude": "apt", "ipdb": "pdb", "genv": "env", "gtimeout": "timeout", "gnice": "nice", "gstdbuf": "stdbuf",
     "fdfind": "fd",
@@ -231,29 +232,29 @@ def letters(arguments: Sequence[str]) -> set[str]:
     return {SAME_LETTER.get(letter, letter) for cluster in short for letter in cluster}
 
 
-def gives(argument: str, option: str, program: str = "", *, clusters: bool = True) -> bool:
+def gives(argument: str, option: str, *, clusters: bool = True, valued: str = "", negates: bool = False) -> bool:
     """Whether an argument gives an option, also shortened, with a value, together with others, or spelled otherwise."""
     given = argument.partition("=")[0]
     if option.startswith("--"):
-        name = _plain(given, program)
+        name = _plain(given, negates)
         return argument.startswith("-") and len(given) > 2 and len(name) > 0 and option[2:].startswith(name)
     if len(option) == 2 and option.startswith("-") and clusters:
-        return argument.startswith("-") and not argument.startswith("--") and option[1] in _cluster(argument, program)
+        return argument.startswith("-") and not argument.startswith("--") and option[1] in _cluster(argument, valued)
     return given == option or (len(option) == 2 and argument.startswith(option) and not argument.startswith("--"))
 
 
-def _plain(option: str, program: str) -> str:
+def _plain(option: str, negates: bool) -> str:
     """The name of an option as its program looks it up: some read -name and --Some_Name as --some-name."""
     name = option.lstrip("-").lower().replace("_", "-")
-    while program in NEGATES and name.startswith("no-"):
-        name = name[3:]
+    while negates and name.startswith("no-"):
+        name = name[3:].lstrip("-")
     return name
 
 
-def _cluster(argument: str, program: str) -> str:
+def _cluster(argument: str, valued: str) -> str:
     """The letters of a word that are options."""
     letters = argument[1:]
-    first = min((letters.index(letter) for letter in VALUED.get(program, "") if letter in letters), default=len(letters))
+    first = min((letters.index(letter) for letter in valued if letter in letters), default=len(letters))
     return letters[: first + 1]
 
 
@@ -299,7 +300,8 @@ def danger(argv: Sequence[str], start: int) -> str | None:
     if program == "npm" and "--" in given:
         given = given[: given.index("--")]
     options = f"{OPTIONS.get(program, '')} {OPTIONS.get(f'{program} {command}', '')}".split()
-    return _option(options, given, program) or _text(program, given)
+    valued = VALUED.get(program) or VALUED.get(f"{program} {command}", "")
+    return _option(options, given, valued, program in NEGATES) or _text(program, given)
 
 
 def _split_at_command(arguments: Sequence[str]) -> tuple[Sequence[str], str | None]:
@@ -315,14 +317,14 @@ def _brings_code(program: str, arguments: Sequence[str], start: int) -> str | No
     if start > len(before):
         return None
     given = [*before[start:], *([operand] if operand is not None else ())]
-    return _option(INTERPRETERS[program].split(), given, program)
+    return _option(INTERPRETERS[program].split(), given, negates=program in NEGATES)
 
 
-def _option(options: Sequence[str], given: Sequence[str], program: str) -> str | None:
+def _option(options: Sequence[str], given: Sequence[str], valued: str = "", negates: bool = False) -> str | None:
     clusters = not any(len(option) > 2 and option[0] == "-" != option[1] for option in options)
     for argument in given:
         for option in options:
-            if gives(argument, option, program, clusters=clusters):
+            if gives(argument, option, clusters=clusters, valued=valued, negates=negates):
                 return f"the option {option}" if option.startswith("-") else option
     return None
 
