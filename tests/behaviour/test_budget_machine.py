@@ -40,6 +40,7 @@ class Money(RuleBasedStateMachine):
         self.run(self.till.set(new_budget("day", CAP), new_budget("month", 3 * CAP, tenant="*")))
         self.reserved: dict[str, tuple[Actor, int, str]] = {}
         self.spent: list[tuple[Actor, int, str]] = []
+        self.begun: set[str] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -88,8 +89,10 @@ class Money(RuleBasedStateMachine):
     def die(self, one: tuple[Call, Entry], began: bool) -> tuple[Call, Entry, int]:
         """Its process is taken for dead, and others settle for it."""
         call, buy = one
-        if began:
+        if began and call.id not in self.begun:
             self.run(_begin(self.till, call.id))
+            self.begun.add(call.id)
+        began = call.id in self.begun  # what is on record stays so
         assert self.run(self.till.store.transact(reap(call.id, alive_since(-86_400))))
         actor, amount, day = self.reserved.pop(call.id)
         self.spent.append((actor, amount if began else 0, day))
