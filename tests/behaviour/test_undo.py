@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.undoing import ANN, a_call, tree
@@ -533,6 +533,7 @@ def act(path: Path, action: str) -> None:
 
 @settings(max_examples=60)
 @given(changes, changes)
+@example([("d/b", "make folder", False), ("d/e", "link", False)], [("d/e", "chmod", False)])
 def test_whatever_a_call_does_is_undone(
     tmp_path_factory: pytest.TempPathFactory,
     earlier: list[tuple[str, str, bool]],

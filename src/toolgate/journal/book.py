@@ -264,7 +264,8 @@ def _affected(place: Path) -> Iterator[Path]:
     yield from nodes.below(place)
     yield place
     target = nodes.real(place)
-    if target != place and nodes.look(target).kind in (ABSENT, "file") and nodes.look(target.parent).kind == DIRECTORY:
+    kept = (ABSENT, "file", DIRECTORY)  # of a folder that a link leads to, its rights: not what is in it
+    if target != place and target.name and nodes.look(target).kind in kept and nodes.look(target.parent).kind == DIRECTORY:
         yield target
 
 
