@@ -163,18 +163,19 @@ def startup(bench: Bench) -> None:
     commands = {
         "toolgate tools list": [str(script), "tools", "list"],
         "import toolgate": [python, "-c", "import toolgate"],
+        "from toolgate import App": [python, "-c", "from toolgate import App"],
         "python -c pass": [python, "-c", "pass"],
     }
     seen: dict[str, list[float]] = {name: [] for name in commands}
     with tempfile.TemporaryDirectory() as home:
-        for name in ("toolgate tools list", "import toolgate"):
+        for name in ("toolgate tools list", "import toolgate", "from toolgate import App"):
             _wall(commands[name], home)
         for number in range(7):
             bench.said(f"round {number + 1} of 7: start-up")
             for name, command in commands.items():
                 seen[name].append(_wall(command, home))
     least = median(seen["python -c pass"])
-    for name, goal in (("toolgate tools list", 0.5), ("import toolgate", 0.3)):
+    for name, goal in (("toolgate tools list", 0.5), ("import toolgate", 0.3), ("from toolgate import App", 0.3)):
         best, middle = min(seen[name]), median(seen[name])
         bench.figures[name] = {"best s": best, "median s": middle, "python -c pass": least}
         measured = f"{middle:.3f} s (best {best:.3f}; {middle / least:.1f} times python -c pass)"

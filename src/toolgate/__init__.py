@@ -1,27 +1,32 @@
 """Toolgate: one registry and one governed pipeline for everything an AI agent can do.
 
-These are the names for people outside; inside, everything is imported from the module that defines it.
+These are the names for people outside; inside, everything is imported from the module that defines it. Each is loaded when
+it is first asked for: a module with tools needs `tool`, and not the whole of an App.
 """
 
-from toolgate.app import App
-from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
-from toolgate.context import InvokeContext
-from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
-from toolgate.hooks import Hook
-from toolgate.model import (
-    Actor,
-    Auth,
-    CacheRule,
-    Capability,
-    Cost,
-    Outcome,
-    RateLimit,
-    Retry,
-    Tool,
-    UnitCost,
-)
-from toolgate.registry.declare import tool
-from toolgate.settings import Settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolgate.app import App
+    from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
+    from toolgate.context import InvokeContext
+    from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
+    from toolgate.hooks import Hook
+    from toolgate.model import (
+        Actor,
+        Auth,
+        CacheRule,
+        Capability,
+        Cost,
+        Outcome,
+        RateLimit,
+        Retry,
+        Tool,
+        UnitCost,
+    )
+    from toolgate.registry.declare import tool
+    from toolgate.settings import Settings
 
 __all__ = [
     "Actor",
@@ -52,3 +57,31 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "toolgate.app": ("App",),
+    "toolgate.approval.request": ("Answer", "ApprovalRequest", "GrantTerms"),
+    "toolgate.context": ("InvokeContext",),
+    "toolgate.errors": (
+        "CallError", "DefinitionError", "InvalidInput", "SettingsError", "StoreError", "ToolError", "ToolgateError",
+    ),
+    "toolgate.hooks": ("Hook",),
+    "toolgate.model": (
+        "Actor", "Auth", "CacheRule", "Capability", "Cost", "Outcome", "RateLimit", "Retry", "Tool", "UnitCost",
+    ),
+    "toolgate.registry.declare": ("tool",),
+    "toolgate.settings": ("Settings",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'toolgate' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

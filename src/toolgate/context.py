@@ -4,9 +4,10 @@ to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothi
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn
+
+import msgspec
 
 from toolgate.errors import CallError, Failed, described
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
@@ -68,19 +69,17 @@ class Providers:
         return found
 
 
-@dataclass(slots=True)
-class Scratch:
+class Scratch(msgspec.Struct):
     """What few calls have: made when first needed."""
 
-    input_history: list[Any] = field(default_factory=list)
-    output_history: list[Any] = field(default_factory=list)
-    data: dict[Any, Any] = field(default_factory=dict)
-    request: dict[Any, Any] = field(default_factory=dict)
-    hook_errors: list[dict[str, str]] = field(default_factory=list)
+    input_history: list[Any] = msgspec.field(default_factory=list)
+    output_history: list[Any] = msgspec.field(default_factory=list)
+    data: dict[Any, Any] = msgspec.field(default_factory=dict)
+    request: dict[Any, Any] = msgspec.field(default_factory=dict)
+    hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """What a tool says its call took."""
 
     tokens_used: int | None = None

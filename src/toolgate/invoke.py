@@ -13,11 +13,11 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, time_ns
 from typing import Any, TypeVar
 
+import msgspec
 import orjson
 
 from toolgate.approval.consent import Consent
@@ -53,8 +53,7 @@ LONG_TO_MASK = 100_000
 logger = logging.getLogger("toolgate")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True, eq=False, repr=False)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 
     running: Running
@@ -246,7 +245,7 @@ class Pipeline:
                 error.reason = self.redactor.text(said(error.reason), ctx.injected)
             on_disk = self.ledger.end(ctx, outcome, self.ending.hook_errors(ctx) if ctx.hooked else ())
             if on_disk is not None:
-                outcome = ctx.outcome = await self._to_the_end(ctx, on_disk)
+                outcome = ctx.outcome = await on_disk
             if on.did_audit:
                 await on.did_audit(ctx)
             if on.on_metrics:

@@ -7,7 +7,6 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Annotated, Any, Literal, Protocol
 
@@ -377,8 +376,7 @@ Mode = Literal["inline", "task", "thread"]
 """How a Python function is run: awaited in place (it can't suspend), as a task, or in a thread (it is not async)."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Implementation:
+class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The Python code behind a local tool."""
 
     function: Callable[..., Any]
@@ -392,8 +390,7 @@ class Implementation:
     """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True, eq=False, repr=False)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A tool in the catalog, with all that can be computed before the first call.
 
     What a call reads of the definition stands here again: an attribute of a pydantic model costs ten times as much.

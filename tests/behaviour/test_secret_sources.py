@@ -4,7 +4,6 @@ import base64
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from toolgate import Actor, App, Auth, InvokeContext, tool
 from toolgate.errors import Denied, StoreError

@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolgate import Actor, InvokeContext, Outcome, Retry, tool
+from toolgate import Actor, App, InvokeContext, Outcome, Retry, tool
 from toolgate.store import log
 from toolgate.testing import memory_app
 
@@ -127,3 +128,32 @@ async def test_an_act_is_done_and_recorded_as_a_whole_though_whoever_asked_goes_
             recorded = [row for row in await app.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
             assert len(recorded) == steps
             assert (await app.policy_documents())["global_tool_deny"] == (["echo"] if steps % 2 else [])
+
+
+@pytest.mark.requirement("AUD-3")
+async def test_an_end_is_recorded_though_its_caller_went_away_and_the_store_failed_just_then(tmp_path: Path) -> None:
+    async with App.open(home=tmp_path, entry_points=False) as app:
+        store: Any = app.store
+        ran = asyncio.Event()
+
+        @tool(tier="write")
+        async def act() -> None:
+            """Act, and then the disk fails."""
+            store._connection.execute("PRAGMA query_only = ON")
+            ran.set()
+
+        app.register(act)
+        await app.flush()
+        calling = asyncio.ensure_future(app.invoke("act"))
+        await ran.wait()
+        await asyncio.sleep(0)  # the end record is with the writer now
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        store._connection.execute("PRAGMA query_only = OFF")
+        for _ in range(100):
+            rows = [row for row in await app.store.read(log.latest(10)) if row[2] in ("start", "end")]
+            if len(rows) == 2:
+                break
+            await asyncio.sleep(0.05)
+        assert [row[2] for row in rows] == ["start", "end"]

@@ -1,6 +1,8 @@
 """The names that people outside rely on (DESIGN section 4)."""
 
 import inspect
+import subprocess
+import sys
 from typing import get_overloads
 
 import pytest
@@ -21,7 +23,21 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
-    assert (vars(toolgate)[name].__doc__ or "").strip()
+    assert (getattr(toolgate, name).__doc__ or "").strip()
+    assert name in dir(toolgate)
+
+
+def test_a_name_that_is_not_there_is_missing_as_usual() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        toolgate.nothing  # noqa: B018 - to ask is all
+    with pytest.raises(ImportError):
+        exec("from toolgate import nothing")
+
+
+def test_to_declare_a_tool_the_whole_of_an_app_need_not_be_loaded() -> None:
+    code = "import sys; from toolgate import Actor, tool; print('toolgate.app' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_invoke_takes_what_the_design_says() -> None:

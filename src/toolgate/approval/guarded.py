@@ -7,8 +7,9 @@ Some names (source, target, url) may or may not mean a file: for those it counts
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from toolgate.approval.schemas import Document, Schemas, everything, takes_free_text
 from toolgate.model import WORD, Tier
@@ -75,13 +76,12 @@ class Around(NamedTuple):
     holder: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """How to find a tool's paths and commands."""
 
     schema: Mapping[str, Any]
     tier: Tier
-    document: Document = field(compare=False, repr=False)
+    document: Document
 
     def find(self, arguments: Mapping[str, Any]) -> Iterator[Guarded]:
         return self._visit(arguments, self.document.whole(self.schema), Around(), ())

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import orjson
 
 from toolgate.bus.redis import PREFIX, BusError, Redis, key
@@ -63,8 +63,7 @@ return 0
 """
 
 
-@dataclass(slots=True)
-class Circuit:
+class Circuit(msgspec.Struct):
     """The state of one target."""
 
     failures: int = 0

@@ -16,9 +16,10 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+
+import msgspec
 
 from toolgate.errors import Denied, Failed, described
 from toolgate.journal import nodes, steps
@@ -45,13 +46,12 @@ PRUNE_SECONDS = 3_600.0
 AnyPath = str | os.PathLike[str]
 
 
-@dataclass(slots=True)
-class Change:
+class Change(msgspec.Struct):
     """One change that is under way: what it began with."""
 
     call: Call
     place: Path
-    rows: list[BackupRow] = field(default_factory=list)
+    rows: list[BackupRow] = msgspec.field(default_factory=list)
 
     def add(self, path: Path, node: Node, kept: str | None = None) -> None:
         actor = self.call.actor

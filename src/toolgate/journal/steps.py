@@ -6,10 +6,11 @@ undo that was cut short is simply run once more.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.journal import nodes
@@ -35,8 +36,7 @@ class Undone(NamedTuple):
     done: Literal["restored", "removed", "unchanged", "left"]
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """From what a call left at a path to what was there before."""
 
     path: Path

@@ -5,10 +5,11 @@ over what it already has. From tier write on, a call waits until its record is o
 outcome before the end.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import orjson
@@ -57,6 +58,9 @@ class Start(msgspec.Struct, gc=False):
 
 class End(msgspec.Struct, gc=False):
     """A call has ended."""
+
+    insists: ClassVar[bool] = True
+    """It is written when it can be, though nobody waits for it any more."""
 
     at: int
     call: Call
@@ -201,15 +205,17 @@ class Ledger:
             try:
                 self._store.append(record)
             except StoreError as error:
-                return _given(_unrecorded(outcome, error, ran=ctx.attempts > 0))
+                return _given(_unrecorded(outcome, error, ran=ctx.ran))
             return None
-        return self._end_durably(outcome, record, ran=ctx.attempts > 0)
+        return self._end_durably(ctx, outcome, record)
 
-    async def _end_durably(self, outcome: Outcome, record: End, *, ran: bool) -> Outcome:
+    async def _end_durably(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Outcome:
         try:
             await self._store.append_durably(record)
+        except asyncio.CancelledError:  # it is with the writer, which needs nobody to wait and will not lose it
+            ctx.went_away = True
         except StoreError as error:
-            record.outcome = outcome = _unrecorded(outcome, error, ran=ran)
+            record.outcome = outcome = _unrecorded(outcome, error, ran=ctx.ran)
             with contextlib.suppress(StoreError):
                 self._store.append(record)  # for when the store can be written again
         return outcome

@@ -7,10 +7,10 @@ less than what is owed. Nothing here is negative or too large for a database, wh
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from toolgate.context import Report
@@ -29,8 +29,7 @@ _AMOUNT = re.compile(r"\$?([0-9]{1,40})(?:\.([0-9]{1,40}))?\Z")
 Confidence = Literal["exact", "estimate", "unknown"]
 
 
-@dataclass(slots=True, frozen=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """What a call may cost. `unknown`: nobody said, so nothing is counted until the tool reports something."""
 
     nano: int

@@ -9,8 +9,9 @@ and can't be asked, the call is refused: a limit that nobody counts is none.
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from toolgate.bus.redis import Argument, BusError, Redis, key
 from toolgate.errors import Denied, Failed
@@ -69,8 +70,7 @@ class Window(NamedTuple):
     seconds: int
 
 
-@dataclass(slots=True, frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A rule, made ready to be asked often."""
 
     id: str

@@ -1,9 +1,10 @@
 """How budgets stand, and what calls have cost: for people who look, taking nothing."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple
+
+import msgspec
 
 from toolgate.model import NANO
 from toolgate.quota.accounts import EACH, Counted, described, is_in_force, period_after, period_of, scope_of
@@ -23,8 +24,7 @@ class Look(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True, frozen=True)
-class BudgetStatus:
+class BudgetStatus(msgspec.Struct, frozen=True):
     """How a budget stands, for one of those whom it counts separately."""
 
     budget: BudgetRow

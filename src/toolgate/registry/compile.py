@@ -6,12 +6,12 @@ A bad definition is refused here with the path of each fault, whatever source it
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import orjson
 from pydantic import ValidationError
 
@@ -34,11 +34,10 @@ DRAFTS = (
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What settings say about all definitions."""
 
-    tiers: Mapping[str, str] = field(default_factory=dict)
+    tiers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Tools whose tier is raised, and to what."""
     timeout: float = 60.0
     """Seconds for tools that name none."""

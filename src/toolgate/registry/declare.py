@@ -7,11 +7,11 @@ can't be read is refused here, with its path, before anything runs. Made into a 
 import dis
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, overload
 
+import msgspec
 from pydantic import Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
@@ -30,8 +30,7 @@ NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefined
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
-@dataclass(slots=True, frozen=True)
-class Declared:
+class Declared(msgspec.Struct, frozen=True):
     """What `@tool` leaves on a function or class: the fields of its definition and the code behind it."""
 
     fields: dict[str, Any]

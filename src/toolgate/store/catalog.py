@@ -1,8 +1,9 @@
 """The catalog of tools and the flags on it: tool_catalog, tenant_tool_flags, persona_tool_restrictions, dynamic_tools."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from toolgate.store.database import Transaction, now
 
@@ -40,20 +41,19 @@ class DynamicRow(NamedTuple):
     enabled: bool
 
 
-@dataclass(slots=True)
-class Flags:
+class Flags(msgspec.Struct):
     """Everything that says who has which tool, as it is in the store."""
 
     epoch: int = 0
-    operator: dict[str, bool] = field(default_factory=dict)
+    operator: dict[str, bool] = msgspec.field(default_factory=dict)
     """Tools that an operator switched on or off for everybody."""
-    tenants: dict[str, dict[str, bool]] = field(default_factory=dict)
-    personas: dict[str, dict[str, str]] = field(default_factory=dict)
+    tenants: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
+    personas: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """By persona, the tools denied to it and why."""
-    can_add_tools: dict[str, bool] = field(default_factory=dict)
-    global_deny: dict[str, str] = field(default_factory=dict)
+    can_add_tools: dict[str, bool] = msgspec.field(default_factory=dict)
+    global_deny: dict[str, str] = msgspec.field(default_factory=dict)
     """Tools denied to everybody, and why."""
-    restricted_tenants: dict[str, str] = field(default_factory=dict)
+    restricted_tenants: dict[str, str] = msgspec.field(default_factory=dict)
     """Tenants that may not execute code, and why."""
 
 

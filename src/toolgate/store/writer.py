@@ -181,14 +181,28 @@ class Writer:
             if self.trouble is None:
                 logger.error("the store can't write: %s", error)
             self.trouble = str(error)
-            answers = [(item.done, None, error) for item in batch if isinstance(item, Waiting)]
+            self._soon(self._tell_of, [item for item in batch if isinstance(item, Waiting)], error)
             queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
-        self._answer(answers)
+        else:
+            self._answer(answers)
 
     def _answer(self, answers: Answers) -> None:
-        if answers and self._loop is not None:
+        if answers:
+            self._soon(_tell, answers)
+
+    def _soon(self, told: Callable[..., None], *of: Any) -> None:
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(_tell, answers)
+                self._loop.call_soon_threadsafe(told, *of)
+
+    def _tell_of(self, waiting: list[Waiting], error: BaseException) -> None:
+        """Tell those who wait that it failed. What insists is tried again though nobody waits for it any more."""
+        for item in waiting:
+            if not item.done.done():
+                item.done.set_exception(error)
+            elif getattr(item.record, "insists", False):
+                with contextlib.suppress(StoreError):
+                    self.put(item.record)
 
 
 class LogWriting(ABC):
