@@ -15,6 +15,7 @@ from tests.opa_server import Opa, running
 from toolgate import Actor
 from toolgate.policy.documents import Given, validate
 from toolgate.policy.guard import Guard
+from toolgate.policy.native import lets_request
 from toolgate.policy.question import ACTIONS, EVERYTHING, Question
 from toolgate.policy.rego import EmbeddedRego, default_policy
 from toolgate.testing import ManualClock
@@ -185,6 +186,25 @@ def test_the_list_made_without_rego_is_the_list_that_rego_makes(
             decided.append(tool)
     assert asyncio.run(guard.permitted(actor, TOOLS)) == decided
     assert not set(guard.hidden_from(actor)) & set(decided)
+
+
+@settings(max_examples=150)
+@given(
+    data=sound,
+    tenant=st.sampled_from(TENANTS),
+    persona=st.sampled_from([None, *PERSONAS]),
+    scopes=st.lists(st.sampled_from(SCOPES), max_size=2).map(tuple),
+    enforced=st.sets(st.sampled_from(TOOLS)),
+)
+def test_the_yes_given_without_rego_is_the_yes_that_rego_gives(
+    data: dict[str, Any], tenant: str, persona: str | None, scopes: tuple[str, ...], enforced: set[str]
+) -> None:
+    given_data = policy_data(data, enforced=enforced)
+    for tool in TOOLS:
+        question = Question(tenant.replace("\t", " "), persona, "tool.request", tool, "user", scopes)
+        rego = SHIPPED.decide(question, given_data, 0).decision
+        without = lets_request(given_data, question)
+        assert (without == rego) if rego.allow else without is None
 
 
 # -- what is not malformed is not refused, and the other way round

@@ -133,7 +133,8 @@ class Guard:
         if engine.remote is True:
             verdict, seconds = await self._ask(engine, question, key)
         else:
-            verdict = engine.decide(question, self.data, epoch)
+            yes = native.lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
+            verdict = engine.decide(question, self.data, epoch) if yes is None else Verdict(yes)
             seconds = self._seconds if verdict.sure else UNSURE_SECONDS
         decision = verdict.decision if verdict.sure else Decision(False, verdict.decision.reason, sure=False)
         if epoch == self.epoch:
