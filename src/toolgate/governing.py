@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.approval.request import Answer, Approval, Approver, Grant, GrantTerms, State
 from toolgate.errors import Denied, NotOpen
-from toolgate.journal import Undone
 from toolgate.model import LOCAL, Actor, Call, Outcome, new_id
-from toolgate.quota.standing import BudgetStatus
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.budgets import BudgetRow, By, CostLine
 from toolgate.store.database import now
-from toolgate.store.idempotency import KeyRow
 from toolgate.wiring import Listener, Wired, to_the_end
 
 if TYPE_CHECKING:
     from toolgate.explain import Explanation
+    from toolgate.journal import Undone
     from toolgate.policy.replay import Replay
+    from toolgate.quota.standing import BudgetStatus
+    from toolgate.store.idempotency import KeyRow
 
 
 class Governing(Wired):
@@ -195,7 +195,7 @@ class Governing(Wired):
             await self._note("budget.removed", actor or LOCAL, "", {"budget": id})
         return removed
 
-    async def budget_status(self, tenant: str | None = None) -> list[BudgetStatus]:
+    async def budget_status(self, tenant: str | None = None) -> "list[BudgetStatus]":
         """How every budget stands."""
         return await self.budgets.status(tenant)
 
@@ -205,12 +205,12 @@ class Governing(Wired):
 
     # -- keys, backups, listeners
 
-    async def unsettled_keys(self, tenant: str | None = None) -> list[KeyRow]:
+    async def unsettled_keys(self, tenant: str | None = None) -> "list[KeyRow]":
         """Idempotency keys whose call began and of which nobody knows how it ended: of a tenant, or of all."""
         return await self.idempotency.unsettled(tenant)
 
     @to_the_end
-    async def settle_key(self, key: str, *, happened: bool, output: Any = None, actor: Actor | None = None) -> KeyRow:
+    async def settle_key(self, key: str, *, happened: bool, output: Any = None, actor: Actor | None = None) -> "KeyRow":
         """Say whether the call with this key had its effect. If it had, callers are given `output`; if not, the key is
         free again."""
         actor = actor or LOCAL
@@ -220,7 +220,7 @@ class Governing(Wired):
         return found
 
     @to_the_end
-    async def undo(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> list[Undone]:
+    async def undo(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
         """Put back the files that a call changed."""
         undone = await self.journal.undo(call_id, actor or LOCAL, force)
         details = {"call": call_id, "force": force, "count": len(undone), "paths": [one.path for one in undone[:100]]}

@@ -14,48 +14,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
 
-from toolgate.approval.consent import Consent
-from toolgate.approval.tiers import TierRules, plan
 from toolgate.bus.notices import DATA
-from toolgate.bus.open import open_notices
-from toolgate.bus.redis import Redis
-from toolgate.cache import ResultCache
 from toolgate.context import InvokeContext, Providers
-from toolgate.ending import Ending
-from toolgate.execute.breaker import Breakers
-from toolgate.execute.local import LocalRunner
-from toolgate.execute.run import Execution, Runner
-from toolgate.hooks import HookSet
-from toolgate.idempotency import Idempotency
-from toolgate.inputs import Inputs
-from toolgate.invoke import Pipeline
-from toolgate.journal import Journal
-from toolgate.ledger.artifacts import Artifacts
-from toolgate.ledger.audit import Act, Ledger
 from toolgate.model import LOCAL, Actor, Call, Invoke, new_id
-from toolgate.outputs import Outputs
-from toolgate.policy.documents import PolicyData, PolicyError
-from toolgate.policy.guard import Guard
-from toolgate.policy.open import open_engine, policy_text
-from toolgate.policy.shared import SharedDecisions
-from toolgate.quota.budget import Budgets
-from toolgate.quota.concurrency import Concurrency, Running
-from toolgate.quota.rate import Rates
-from toolgate.redact import Redactor
-from toolgate.registry.catalog import Catalog
-from toolgate.registry.compile import Rules
-from toolgate.registry.keeper import Keeper
-from toolgate.secrets import Secrets, open_sources
 from toolgate.settings import Settings
-from toolgate.store.budgets import BudgetRow
 from toolgate.store.catalog import Flags
-from toolgate.store.chain import HeadFile
-from toolgate.store.database import Store
-from toolgate.store.open import open_store
-from toolgate.store.presence import Presence
 
 if TYPE_CHECKING:
     from toolgate.ledger import telemetry
+    from toolgate.store.budgets import BudgetRow
+    from toolgate.store.database import Store
 
 logger = logging.getLogger("toolgate")
 Listener = Callable[[str, dict[str, Any]], None]
@@ -91,6 +59,39 @@ class Wired:
         self._wire()
 
     def _wire(self) -> None:
+        """Make all parts. They are imported here: whoever only names an App in a program should not wait for them."""
+        from toolgate.approval.consent import Consent
+        from toolgate.approval.tiers import TierRules, plan
+        from toolgate.bus.open import open_notices
+        from toolgate.bus.redis import Redis
+        from toolgate.cache import ResultCache
+        from toolgate.ending import Ending
+        from toolgate.execute.breaker import Breakers
+        from toolgate.execute.local import LocalRunner
+        from toolgate.execute.run import Execution, Runner
+        from toolgate.hooks import HookSet
+        from toolgate.idempotency import Idempotency
+        from toolgate.inputs import Inputs
+        from toolgate.invoke import Pipeline
+        from toolgate.journal import Journal
+        from toolgate.ledger.artifacts import Artifacts
+        from toolgate.ledger.audit import Ledger
+        from toolgate.outputs import Outputs
+        from toolgate.policy.guard import Guard
+        from toolgate.policy.open import open_engine
+        from toolgate.policy.shared import SharedDecisions
+        from toolgate.quota.budget import Budgets
+        from toolgate.quota.concurrency import Concurrency, Running
+        from toolgate.quota.rate import Rates
+        from toolgate.redact import Redactor
+        from toolgate.registry.catalog import Catalog
+        from toolgate.registry.compile import Rules
+        from toolgate.registry.keeper import Keeper
+        from toolgate.secrets import Secrets, open_sources
+        from toolgate.store.chain import HeadFile
+        from toolgate.store.open import open_store
+        from toolgate.store.presence import Presence
+
         settings, limits = self.settings, self.settings.limits
         head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
         self._head_file = HeadFile(head) if head else None
@@ -216,7 +217,7 @@ class Wired:
 
     # -- what changes while it runs
 
-    async def _use(self, found: Flags, limits: list[BudgetRow]) -> None:
+    async def _use(self, found: Flags, limits: "list[BudgetRow]") -> None:
         """Take what the store says now."""
         self._flags = found
         self._use_policy_data()
@@ -224,6 +225,8 @@ class Wired:
         await self._push_policy()
 
     def _use_policy_data(self) -> None:
+        from toolgate.policy.documents import PolicyData
+
         found = self._flags
         self.policy_data = PolicyData(
             catalog=self.catalog.policy_entry,
@@ -241,6 +244,9 @@ class Wired:
 
     async def _push_policy(self) -> None:
         """Give an OPA server what it is to decide by. If it does not take it, it denies everything until it does."""
+        from toolgate.policy.documents import PolicyError
+        from toolgate.policy.open import policy_text
+
         engine = self.guard.engine
         if not (self.settings.policy.push and engine.remote is True):
             return
@@ -255,6 +261,8 @@ class Wired:
 
     async def reload_policy(self) -> None:
         """Read the policy's file again. One that is wrong is refused, and the policy in force stays."""
+        from toolgate.policy.open import open_engine
+
         if self.guard.engine.remote is False:
             self.guard.set_engine(await asyncio.to_thread(open_engine, self.settings.policy, None))
         await self._push_policy()
@@ -298,6 +306,8 @@ class Wired:
 
     def _tell(self, event: str, fields: dict[str, Any]) -> None:
         """Put something that happened on record, and tell who listens."""
+        from toolgate.ledger.audit import Act
+
         self.store.append(Act(time.time_ns(), new_id(), event, LOCAL, "", fields))
         for listener in self._listeners:
             try:
