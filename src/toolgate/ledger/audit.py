@@ -211,9 +211,13 @@ class Ledger:
 
     async def _end_durably(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Outcome:
         try:
-            await self._store.append_durably(record)
-        except asyncio.CancelledError:  # it is with the writer, which needs nobody to wait and will not lose it
-            ctx.went_away = True
+            writing = asyncio.ensure_future(self._store.append_durably(record))
+            try:
+                await writing
+            except asyncio.CancelledError:  # it is with the writer, which needs nobody to wait and will not lose it
+                ctx.went_away = True
+                if writing.done() and not writing.cancelled():
+                    writing.result()  # unless it had failed already
         except StoreError as error:
             record.outcome = outcome = _unrecorded(outcome, error, ran=ctx.ran)
             with contextlib.suppress(StoreError):
