@@ -1,4 +1,4 @@
-"""How fast Toolgate is beside its peers: `python benchmarks/run.py [--quick] [invoke crowd durable list startup]`.
+"""How fast Toolgate is beside its peers: `python benchmarks/run.py [--quick] [invoke crowd durable list startup sandbox]`.
 
 Prints what was measured beside its goal. A run of everything is kept in `results/`. Speed is not a test: a missed goal is
 reported, and only a worker that crashes makes the exit code 1. docs/explanation/speed.md says what is measured and why.
@@ -11,10 +11,11 @@ from contextlib import ExitStack
 import peers
 import report
 import rows
+import sandbox
 from contest import WorkerCrashed
 from rich.console import Console
 
-NAMES = ("invoke", "crowd", "durable", "list", "startup")
+NAMES = ("invoke", "crowd", "durable", "list", "startup", "sandbox")
 
 
 def main() -> int:
@@ -56,6 +57,8 @@ def measure(bench: rows.Bench, wanted: set[str]) -> None:
         rows.durable(bench)
     if "startup" in wanted:
         rows.startup(bench)
+    if "sandbox" in wanted:
+        sandbox.sandbox(bench)
     bench.findings.sort(key=lambda finding: finding.row)
 
 

@@ -10,8 +10,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from toolgate.errors import DefinitionError, Denied, Fault, NotOpen
 from toolgate.execute.run import Runner
@@ -22,12 +23,10 @@ from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
+from toolgate.registry.typed import Language, typed
 from toolgate.settings import Settings, load_settings
 from toolgate.store import log
 from toolgate.store.chain import START, Head, Verdict, Verifier
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("toolgate")
 
@@ -53,6 +52,8 @@ class App(Governing):
             await self.notices.start()
             for source in self._sources():
                 self.load(source)
+            if self.custom is not None:
+                self.custom.start()
             await self._keeper.start()
             self._policy_watch = asyncio.create_task(self._watch_policy())
         except BaseException:
@@ -118,9 +119,7 @@ class App(Governing):
     def register(self, code: Any, *, source: Source = "python") -> Tool:
         """Put a tool into the catalog: something declared with `@tool`, or an `Entry` that a source made."""
         entry = code if isinstance(code, Entry) else entry_of(code, source, self._rules)
-        self.catalog.add(entry)
-        self.guard.forget()
-        self._keeper.remember(entry)
+        self._register(entry)
         return entry.tool
 
     def register_many(self, codes: Iterable[Any]) -> None:
@@ -141,7 +140,7 @@ class App(Governing):
     @property
     def problems(self) -> list[Problem]:
         """The tools that could not be loaded, and why."""
-        return self.catalog.problems
+        return [*self.catalog.problems, *(self.custom.problems if self.custom is not None else ())]
 
     async def tools(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """The tools that an actor may see, by name."""
@@ -162,6 +161,10 @@ class App(Governing):
         actor = actor or LOCAL
         permitted = await self._permitted(actor)
         return export((self.catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
+
+    async def typed(self, language: Language, actor: Actor | None = None) -> str:
+        """The permitted tools as declarations of functions, for whoever writes a program that calls them (`run_program`)."""
+        return typed(await self._permitted(actor or LOCAL), language)
 
     async def register_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:
         """Register a tool at run time, for the actor's tenant. Needs the permission tool.enable; survives a restart."""
@@ -184,6 +187,10 @@ class App(Governing):
     def add_runner(self, kind: str, runner: Runner) -> None:
         """Say how tools of a kind are run."""
         self.execution.runners[kind] = runner
+
+    def work_in(self, session: str, folder: str | os.PathLike[str], *, tenant: str = LOCAL.tenant) -> Path:
+        """Have the calls of a session work in this folder: files are read and written in it, and commands run in it."""
+        return self.places.set(tenant, session, Path(folder))
 
     # -- what is on record
 

@@ -9,11 +9,15 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from toolgate.errors import CallError, Failed, described
+from toolgate.errors import CallError, Failed, described, said
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
 
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
+LogLevel = Literal["debug", "info", "warn", "error"]
+MOST_LOGS = 100
+"""Lines that a tool may write into its call's record."""
+LONGEST_LOG = 2_000
 DEEPEST = 16
 """Tools may call tools, this far."""
 
@@ -77,6 +81,7 @@ class Scratch(msgspec.Struct):
     data: dict[Any, Any] = msgspec.field(default_factory=dict)
     request: dict[Any, Any] = msgspec.field(default_factory=dict)
     hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
+    logs: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
 class Report(msgspec.Struct):
@@ -302,6 +307,19 @@ class InvokeContext:
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """Call another tool as the same actor, through the same pipeline; the log links the two calls."""
+        return await self.call_inside(name, {**(arguments or {}), **more})
+
+    async def call_inside(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        allow: tuple[str, ...] | None = None,
+        most_nano: int | None = None,
+        whole: bool = False,
+    ) -> Outcome:
+        """`call_tool` for code that runs in the sandbox. `allow`: the commands that its definition lets it run, to which
+        whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut."""
         call = self.call
         if call.depth >= DEEPEST:
             raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
@@ -309,12 +327,16 @@ class InvokeContext:
             Call(
                 id=new_id(),
                 tool=name,
-                arguments={**(arguments or {}), **more},
+                arguments=dict(arguments),
                 actor=call.actor,
                 session=call.session,
                 parent=call.id,
                 depth=call.depth + 1,
                 door=call.door,
+                allow=allow,
+                covered=self.asked and bool(allow),
+                most_nano=most_nano,
+                whole=whole,
             )
         )
 
@@ -339,6 +361,25 @@ class InvokeContext:
     @property
     def hook_errors(self) -> tuple[dict[str, str], ...]:
         return tuple(self._scratch.hook_errors) if self._scratch else ()
+
+    @property
+    def logs(self) -> tuple[dict[str, str], ...]:
+        return tuple(self._scratch.logs) if self._scratch else ()
+
+    def log(self, message: str, level: LogLevel = "info") -> None:
+        """Write a line into the call's record, masked as everything in it. Beyond some, lines are counted only."""
+        logs = self.scratch.logs
+        if len(logs) < MOST_LOGS:
+            logs.append({"level": level, "message": said(message)[:LONGEST_LOG]})
+        elif logs[-1]["level"] == "more":
+            logs[-1]["message"] = str(int(logs[-1]["message"]) + 1)
+        else:
+            logs.append({"level": "more", "message": "1"})
+
+    @property
+    def has_remarks(self) -> bool:
+        """Whether there is something for the end record besides how the call ended."""
+        return self._scratch is not None
 
     def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
         """Note what a hook did wrong after the call was decided; the end record and the program's log show it, masked."""

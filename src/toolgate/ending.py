@@ -85,6 +85,15 @@ class Ending:
             {**trouble, "error": self._redactor.text(trouble["error"], ctx.injected)} for trouble in ctx.hook_errors
         )
 
+    def remarks(self, ctx: InvokeContext) -> dict[str, Any]:
+        """What the end record holds besides how the call ended: lines that the tool logged, and what hooks did wrong."""
+        found: dict[str, Any] = {}
+        if ctx.hook_errors:
+            found["hook_errors"] = self.hook_errors(ctx)
+        if ctx.logs:
+            found["logs"] = [{**line, "message": self._redactor.text(line["message"], ctx.injected)} for line in ctx.logs]
+        return found
+
     def log_hook_errors(self, ctx: InvokeContext) -> None:
         for trouble in self.hook_errors(ctx):
             logger.warning("hook %(hook)s failed at %(stage)s: %(error)s", trouble)

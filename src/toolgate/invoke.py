@@ -34,7 +34,7 @@ from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
 from toolgate.ledger.audit import Ledger
-from toolgate.model import TIERS, Call, Decision, Entry, Outcome
+from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
 from toolgate.quota.budget import Budgets
@@ -43,6 +43,7 @@ from toolgate.quota.money import UNPRICED, estimate
 from toolgate.quota.rate import Rates
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import Catalog, not_found
+from toolgate.sandbox.places import Places
 from toolgate.secrets import Secrets
 
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
@@ -65,6 +66,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     guard: Guard
     inputs: Inputs
     tiers: TierRules
+    places: Places
     consent: Consent
     rates: Rates
     budgets: Budgets
@@ -163,6 +165,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ctx.estimate = estimate(entry, ctx.arguments)
         if entry.asks is not None:
             await self._ask(ctx, entry)
+        if call.most_nano is not None:
+            self._check_price(ctx, entry)
         ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
@@ -223,7 +227,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self._mask_result(ctx, entry, size)
         if on.will_transform_output:
             await on.will_transform_output(ctx)
-        whole = self.outputs.too_long(ctx)
+        whole = None if ctx.call.whole else self.outputs.too_long(ctx)
         if whole is not None:
             ctx.output, cuts = self.outputs.cut(ctx.result)
             ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)
@@ -243,7 +247,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 await on.will_audit(ctx)
             if error is not None and error.reason is not None:
                 error.reason = self.redactor.text(said(error.reason), ctx.injected)
-            on_disk = self.ledger.end(ctx, outcome, self.ending.hook_errors(ctx) if ctx.hooked else ())
+            on_disk = self.ledger.end(ctx, outcome, self.ending.remarks(ctx) if ctx.has_remarks else None)
             if on_disk is not None:
                 outcome = ctx.outcome = await on_disk
             if on.did_audit:
@@ -290,7 +294,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Keep what is given out, unless it was masked or cut: the next caller may be owed more."""
         if on.will_write_cache:
             await on.will_write_cache(ctx)
-        if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact):
+        if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact or ctx.call.whole):
             key, shared = self.cache.key(entry, ctx.call.actor, ctx.canonical), self.cache.shared
             if shared is None:
                 self.cache.write(key, ctx.result, entry.cache.ttl)
@@ -324,7 +328,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if not decision.allow:
                 raise await self._refusal(ctx, decision.reason)
         if entry.guards is not None:
-            self.tiers.check(entry, ctx.arguments)
+            self._check_files(ctx, entry)
+
+    def _check_files(self, ctx: InvokeContext, entry: Entry) -> None:
+        """The files and commands among the arguments, seen from the folder that the call works in."""
+        call = ctx.call
+        self.tiers.check(entry, ctx.arguments, self.places.known(call.actor.tenant, call.session), call.allow)
 
     async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""
@@ -341,6 +350,9 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _ask(self, ctx: InvokeContext, entry: Entry) -> None:
         """Have a person's approval, or end here. What a person edits is checked like what a caller sends."""
+        if ctx.call.covered and not entry.destructive:
+            ctx.consent = f"agreed to with call {ctx.call.parent}"
+            return
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask_arguments(ctx, entry)
         check_shown(entry, ctx.arguments, orjson.loads(ctx.recorded))
@@ -375,7 +387,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if off is not None:
             raise not_found(call.tool, off)
         if entry.guards is not None:
-            self.tiers.check(entry, ctx.arguments)  # what a path leads to may have changed as well
+            self._check_files(ctx, entry)  # what a path leads to may have changed as well
 
     def _inner(
         self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages
@@ -388,6 +400,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return await self.execution.run(ctx, entry, arguments, on)
 
         return run
+
+    def _check_price(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Whether the call may cost as much as it may: what is left to the program that makes it."""
+        most, cost = ctx.call.most_nano or 0, (ctx.estimate or estimate(entry, ctx.arguments)).nano
+        if cost > most:
+            raise Denied("BUDGET_EXCEEDED", f"{entry.name} may cost ${cost / NANO:g}, and ${most / NANO:g} is left to it.")
 
     async def _reserve(self, ctx: InvokeContext, entry: Entry) -> None:
         ctx.reserved = ctx.owes = True

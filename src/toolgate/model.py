@@ -42,6 +42,8 @@ EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
 """For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
 MASK = "[REDACTED]"
 """What stands for a secret wherever one was."""
+PROPOSES = "its author proposes to let it run without asking from now on"
+"""What a person is told of a tool whose definition says auto_accept: they may grant it, nobody does it for them."""
 NO_SUCH_TOOL = "no such tool"
 """What the log says of a name that nothing has, and of no other."""
 DESTRUCTIVE = ("delete", "destroy", "erase", "purge", "uninstall")
@@ -137,6 +139,34 @@ class RateLimit(Definition):
     per_day: int | None = Field(default=None, ge=1)
 
 
+Runtime = Literal["typescript", "node", "python"]
+Risk = Literal["low", "medium", "high", "critical"]
+
+
+class Example(Definition):
+    """A call that shows what a custom tool does, and what must come of it."""
+
+    name: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    output: Any = None
+    """What the call must give. Compared only if it is said (`"output" in example.model_fields_set`)."""
+    error: str | None = None
+    """The code of the error that the call must end with, in place of an output."""
+
+
+class Program(Definition):
+    """The code of a tool that runs in the sandbox, and what it may ask the host for (document E)."""
+
+    runtime: Runtime = "typescript"
+    code: str = Field(min_length=1)
+    allowlist: tuple[str, ...] | None = None
+    """Commands that it may have run: beginnings, word by word; a word may end in *. None: those of `commands.allow`."""
+    auto_accept: bool | None = None
+    """True: whoever is asked about it is offered to grant it once and for all. False: asks each time."""
+    risk_level: Risk | None = None
+    examples: tuple[Example, ...] = ()
+
+
 class Tool(Definition):
     """One definition for tools of all sources. What runs it is kept apart, in `Entry`."""
 
@@ -170,6 +200,8 @@ class Tool(Definition):
     tenant: str | None = None
     """Set on dynamic tools: the only tenant that sees them."""
     declared_tokens: int | None = None
+    program: Program | None = None
+    """The code of a tool of kind sandbox."""
 
     @field_validator("name")
     @classmethod
@@ -263,6 +295,15 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """The call from inside which this one is made."""
     depth: int = 0
     door: str = "python"
+    allow: tuple[str, ...] | None = None
+    """Commands that the definition of the tool which makes this call lets it run, in place of those of the settings. Said by
+    no door."""
+    covered: bool = False
+    """Whether a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
+    most_nano: int | None = None
+    """What the call may cost at most, in nano-dollars, whatever budgets say: what is left to the program that makes it."""
+    whole: bool = False
+    """Whether the output goes to a program: then it is not cut to what a model can read."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):

@@ -164,7 +164,7 @@ class Commands(Section):
     allow: tuple[str, ...] = (
         "npm install", "npm run", "git commit", "git push", "npx prisma", "docker build",
     )  # fmt: skip
-    """Beginnings of commands, word by word. What is not here is refused."""
+    """Beginnings of commands, word by word; a word may end in `*`. What is not here is refused."""
     deny: tuple[str, ...] = ()
     """More that is refused, besides what always is (sudo, rm -rf, shells …)."""
 
@@ -178,6 +178,45 @@ class SecretSettings(Section):
     """The encrypted file; None: `secrets.enc` in `home`."""
     keyring: bool = False
     """Whether the system's keyring is asked as well."""
+
+
+class SandboxSettings(Section):
+    """Where code that nobody vouches for is run, and what it may use."""
+
+    backend: Literal["auto", "bubblewrap", "namespaces", "landlock", "docker"] = "auto"
+    """What holds it. auto: the first of bubblewrap, namespaces and landlock that passes a trial on this machine."""
+    seconds: float = Field(default=30, gt=0, le=3_600)
+    """How long one run may take, unless its tool has a timeout of its own."""
+    memory_mb: int = Field(default=256, ge=96, le=65_536)
+    """Memory of all processes of one run together."""
+    disk_mb: int = Field(default=64, ge=1, le=65_536)
+    """What one run may write."""
+    processes: int = Field(default=64, ge=4, le=4_096)
+    """Processes and threads of one run."""
+    output_bytes: int = Field(default=1_048_576, ge=1_024, le=100_000_000)
+    """The most that one run may write to each of stdout and stderr, and give as its result."""
+    at_once: int = Field(default=8, ge=1, le=1_000)
+    """Runs at the same time; more wait."""
+    warm: int = Field(default=3, ge=0, le=100)
+    """Workers of each kind that are kept ready once the first was needed."""
+    warm_memory_mb: int = Field(default=512, ge=0, le=65_536)
+    """What all workers that wait may take together."""
+    idle_seconds: float = Field(default=300, gt=0, le=86_400)
+    """Workers that nobody needed for this long are let go."""
+    monty: bool = True
+    """Whether small Python programs are run by Monty, which needs no process of their own."""
+    python: Path | None = None
+    """The interpreter in the sandbox; None: the one that runs Toolgate."""
+    deno: Path | None = None
+    """Deno; None: the one that is installed with `toolgate[sandbox]`."""
+    packages: tuple[Path, ...] = ()
+    """Folders of Python packages that sandboxed Python may import."""
+    programs: tuple[Path, ...] = ()
+    """Folders of programs, besides the system's, that sandboxed commands may run."""
+    docker_command: str = "docker"
+    """The command line of the container engine."""
+    docker_image: str | None = None
+    """The image that runs code if the backend is docker: it needs Python and, for TypeScript, Deno."""
 
 
 class Settings(Section):
@@ -230,6 +269,7 @@ class Settings(Section):
     paths: Paths = Paths()
     commands: Commands = Commands()
     secrets: SecretSettings = SecretSettings()
+    sandbox: SandboxSettings = SandboxSettings()
 
     _read_from: Path | None = None
     """The file that was read."""
@@ -274,7 +314,8 @@ class Settings(Section):
     @property
     def deciding_files(self) -> list[Path]:
         """What decides what tools may do, and what tools there are: no tool may change it."""
-        return [file for file in (self.policy.file, self._read_from, *self.python_folders) if file is not None]
+        files = (self.policy.file, self._read_from, self.home / "tools", *self.python_folders)
+        return [file for file in files if file is not None]
 
     @property
     def python_folders(self) -> tuple[Path, ...]:
@@ -284,7 +325,7 @@ class Settings(Section):
 SECTIONS: dict[str, type[Section]] = {
     "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
     "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
-    "secrets": SecretSettings,
+    "secrets": SecretSettings, "sandbox": SandboxSettings,
 }  # fmt: skip
 
 

@@ -16,7 +16,8 @@ import orjson
 
 from toolgate.bus.notices import DATA
 from toolgate.context import InvokeContext, Providers
-from toolgate.model import LOCAL, Actor, Call, Invoke, new_id
+from toolgate.errors import CallError
+from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, new_id
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
 
@@ -69,6 +70,7 @@ class Wired:
         from toolgate.execute.breaker import Breakers
         from toolgate.execute.local import LocalRunner
         from toolgate.execute.run import Execution, Runner
+        from toolgate.execute.sandbox import SandboxRunner
         from toolgate.hooks import HookSet
         from toolgate.idempotency import Idempotency
         from toolgate.inputs import Inputs
@@ -87,6 +89,11 @@ class Wired:
         from toolgate.registry.catalog import Catalog
         from toolgate.registry.compile import Rules
         from toolgate.registry.keeper import Keeper
+        from toolgate.registry.sources.custom import CustomFolder
+        from toolgate.registry.sources.custom_check import compiled
+        from toolgate.registry.sources.custom_taking import CustomTools
+        from toolgate.sandbox.engine import Sandbox
+        from toolgate.sandbox.places import Places
         from toolgate.secrets import Secrets, open_sources
         from toolgate.store.chain import HeadFile
         from toolgate.store.open import open_store
@@ -109,6 +116,7 @@ class Wired:
             deny=settings.commands.deny,
         )
         self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan)
+        self.custom: CustomTools | None = None
         self.providers = Providers()
         self.hooks = HookSet()
         self.guard = Guard(
@@ -129,8 +137,23 @@ class Wired:
         )  # fmt: skip
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self._monotonic, self.redis)
-        runners: dict[str, Runner] = {"local": self.local}
+        self.sandbox = self.providers.everywhere[Sandbox] = Sandbox(settings.sandbox)
+        self.places = self.providers.everywhere[Places] = Places(settings.home, rules=lambda: self.tiers.paths)
+        runners: dict[str, Runner] = {
+            "local": self.local,
+            "sandbox": SandboxRunner(
+                self.sandbox, self.places, self._may_run, docker=settings.sandbox.docker_image is not None
+            ),
+        }
         self.execution = Execution(runners, self.breakers)
+        if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
+            self.custom = CustomTools(
+                CustomFolder(settings.home / "tools", self._rules),
+                self.catalog,
+                self._register,
+                self.guard.forget,
+                lambda tool: compiled(tool, self.sandbox),
+            )
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)
         sources = open_sources(
@@ -167,6 +190,7 @@ class Wired:
             guard=self.guard,
             inputs=Inputs(limits.input_bytes),
             tiers=self.tiers,
+            places=self.places,
             consent=self.consent,
             rates=Rates(self._monotonic, settings.rate_limits, self.redis),
             budgets=self.budgets,
@@ -212,8 +236,16 @@ class Wired:
             closing.push_async_callback(self.consent.close)
             closing.push_async_callback(self.budgets.close)
             closing.push_async_callback(self._keeper.stop)
+            if self.custom is not None:
+                closing.push_async_callback(self.custom.stop)
             if self._policy_watch is not None:
                 self._policy_watch.cancel()
+
+    def _register(self, entry: Entry) -> None:
+        """Put a tool into the catalog and, soon, on record."""
+        self.catalog.add(entry)
+        self.guard.forget()
+        self._keeper.remember(entry)
 
     # -- what changes while it runs
 
@@ -293,6 +325,20 @@ class Wired:
         if entry.guards is not None:
             self.tiers.check(entry, ctx.arguments)
         return ctx.canonical
+
+    async def _may_run(self, ctx: InvokeContext, command: str, allow: tuple[str, ...] | None) -> bool:
+        """Whether a command would be let through for the actor of a call; asking a person is not part of it."""
+        actor, call = ctx.call.actor, ctx.call
+        try:
+            entry = self.catalog.resolve("execute_command", actor.tenant)
+            decision = await self.guard.decide(
+                actor, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
+            )
+            if entry.guards is not None:
+                self.tiers.check(entry, {"command": command}, allow=allow)
+        except CallError:
+            return False
+        return decision.allow and self.catalog.why_off(entry, actor.tenant) is None
 
     async def _masked(self, tool: str, tenant: str, canonical: bytes) -> bytes:
         """Arguments as records may hold them."""

@@ -53,6 +53,7 @@ def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
         "grants list", "grants add", "grants revoke", "idempotency list", "idempotency settle",
         "secrets set", "secrets list", "secrets remove", "secrets test",
         "tools list", "tools info", "tools enable", "tools disable", "tools tokens", "tools search", "tools export",
+        "tools add", "tools new", "tools test",
         "audit tail", "audit show", "audit verify", "audit export",
     }  # fmt: skip
     for words, command in commands():

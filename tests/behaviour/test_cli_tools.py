@@ -35,6 +35,12 @@ def equipped(terminal: Terminal) -> Terminal:
     return terminal
 
 
+BUILTIN = {
+    "bash_execution", "calculator", "code_execute", "create_directory", "datetime", "docker_run", "echo", "execute_command",
+    "file_read", "list_directory", "read_file", "run_program", "timestamp", "write_file",
+}  # fmt: skip
+
+
 def marks(lines: list[str]) -> dict[str, str]:
     """The mark in front of each tool of a list."""
     return {line.split()[1]: line[0] for line in lines if line[:2] in ("✓ ", "✗ ")}
@@ -48,7 +54,8 @@ def test_the_list_looks_as_document_e_draws_it(equipped: Terminal) -> None:
     done = equipped("tools", "list")
     assert (done.code, done.err) == (0, "")
     assert done.lines[:2] == ["Available Tools:", ""]
-    assert re.fullmatch(r"✓ calculator {15} \[Built-in\]   ~\d+ tokens +read_only", done.lines[2])
+    assert re.fullmatch(r"✓ bash_execution {11} \[Built-in\]   ~\d+ tokens +execute", done.lines[2])
+    assert re.fullmatch(r"✓ calculator {15} \[Built-in\]   ~\d+ tokens +read_only", done.lines[3])
     assert any(
         re.fullmatch(r"✓ weather {18} \[Python\]     ~\d+ tokens \(declared 320\) +write", line) for line in done.lines
     )
@@ -78,22 +85,20 @@ def test_a_disabled_tool_is_marked_and_does_not_count(terminal: Terminal) -> Non
     after = terminal("tools", "list", "--json").json
     cost = next(tool["token_cost"] for tool in before["tools"] if tool["name"] == "echo")
     assert after["total_tokens"] == before["total_tokens"] - cost
-    assert marks(terminal("tools").lines) == {"calculator": "✓", "datetime": "✓", "echo": "✗", "timestamp": "✓"}
+    assert marks(terminal("tools").lines) == dict.fromkeys(BUILTIN, "✓") | {"echo": "✗"}
 
 
 @pytest.mark.requirement("REG-4")
 def test_for_an_actor_the_list_shows_what_that_actor_has(terminal: Terminal) -> None:
     terminal("tools", "disable", "echo", "--tenant", "acme")
     terminal("tools", "disable", "timestamp", "--persona", "intern", "--reason", "no clocks")
-    assert set(marks(terminal("tools", "list", "--tenant", "acme", "--persona", "intern").lines)) == {
-        "calculator",
-        "datetime",
-    }
+    seen = set(marks(terminal("tools", "list", "--tenant", "acme", "--persona", "intern").lines))
+    assert seen == BUILTIN - {"echo", "timestamp"}
     everything = terminal("tools", "list", "--tenant", "acme", "--persona", "intern", "--all")
-    assert marks(everything.lines) == {"calculator": "✓", "datetime": "✓", "echo": "✗", "timestamp": "✗"}
+    assert marks(everything.lines) == dict.fromkeys(BUILTIN, "✓") | {"echo": "✗", "timestamp": "✗"}
     assert "echo is disabled for tenant acme" in everything.out
     assert "persona intern: no clocks" in everything.out
-    assert set(marks(terminal("tools", "list", "--user", "u-1").lines)) == {"calculator", "datetime", "echo", "timestamp"}
+    assert set(marks(terminal("tools", "list", "--user", "u-1").lines)) == BUILTIN
 
 
 @pytest.mark.requirement("REG-1")
@@ -101,7 +106,7 @@ def test_the_list_can_be_limited_to_a_source(equipped: Terminal) -> None:
     assert set(marks(equipped("tools", "list", "--source", "python").lines)) == {"weather"}
     assert [tool["source"] for tool in equipped("tools", "list", "--source", "builtin", "--json").json["tools"]] == [
         "builtin"
-    ] * 4
+    ] * len(BUILTIN)
     assert equipped("tools", "list", "--source", "mcp").lines[0] == "No tools."
     assert equipped("tools", "list", "--source", "elsewhere").code == 2
 
@@ -180,9 +185,9 @@ def test_tokens_are_drawn_as_bars_by_cost(equipped: Terminal) -> None:
     assert done.lines[:2] == ["Token Cost Breakdown:", ""]
     rows = [re.fullmatch(r"(\S+) +([█░]{40}) (\d+)( \(declared 320\))?", line) for line in done.lines[2:-2]]
     found = [(row[1], len(row[2].rstrip("░")), int(row[3])) for row in rows if row]
-    assert len(found) == len(rows) == 4
+    assert len(found) == len(rows) == len(BUILTIN)
     assert [tokens for _, _, tokens in found] == sorted((tokens for _, _, tokens in found), reverse=True)
-    assert {name for name, _, _ in found} == {"calculator", "datetime", "echo", "weather"}
+    assert {name for name, _, _ in found} == BUILTIN - {"timestamp"} | {"weather"}
     assert all(filled == round(tokens / 1000 * 40) for _, filled, tokens in found)
     total = sum(tokens for _, _, tokens in found)
     assert done.lines[-1] == f"Total: {total} tokens (~${total / 1_000_000:.4f})"
@@ -326,7 +331,8 @@ def test_definitions_are_exported_in_the_shape_asked_for(equipped: Terminal, sha
     equipped("tools", "disable", "echo")
     found = equipped("tools", "export", "--format", shape, "--json").json
     tools = [tool.get("function", tool) for tool in found]
-    assert [tool["name"] for tool in tools] == ["calculator", "datetime", "timestamp", "weather"]
-    assert tools[3][schema]["properties"]["city"]["type"] == "string"
+    assert [tool["name"] for tool in tools] == sorted(BUILTIN - {"echo"} | {"weather"})
+    assert tools[-2]["name"] == "weather"
+    assert tools[-2][schema]["properties"]["city"]["type"] == "string"
     assert json.loads(equipped("tools", "export", "--format", shape).out) == found
     assert equipped("tools", "export").code == 2

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import ToolgateError
-from toolgate.model import EXACT, MOST_DOLLARS, NANO, Actor, Tier
+from toolgate.model import EXACT, MOST_DOLLARS, NANO, PROPOSES, Actor, Tier
 
 Verdict = Literal["approve", "reject", "edit"]
 GrantScope = Literal["session", "user", "persona", "tenant"]
@@ -116,6 +116,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     expected_ms: int | None
     created_at: datetime
     expires_at: datetime
+
+    @property
+    def proposes_grant(self) -> bool:
+        """Whether the tool's definition proposes that it be granted once and for all."""
+        return PROPOSES in self.reason and not self.destructive
 
     def text(self, most: int = MOST_SHOWN) -> str:
         """All that a person should know before saying yes. Nothing that a caller or a tool's author wrote looks like ours: a

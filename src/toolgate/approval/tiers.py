@@ -69,8 +69,15 @@ class TierRules:
         allow, deny = self._command_rules
         return CommandRules(deny=deny) if allow is None else CommandRules(allow, deny)
 
-    def check(self, entry: Entry, arguments: Mapping[str, Any], cwd: Path | None = None) -> None:
-        """Look at every path and command among the arguments of a tool that has any. It asks the file system."""
+    def check(
+        self,
+        entry: Entry,
+        arguments: Mapping[str, Any],
+        cwd: Path | None = None,
+        allow: tuple[str, ...] | None = None,
+    ) -> None:
+        """Look at every path and command among the arguments of a tool that has any. It asks the file system. `allow`: the
+        commands that may run, if others than those of the settings."""
         guards = entry.guards
         if not isinstance(guards, Plan):
             return
@@ -80,7 +87,7 @@ class TierRules:
                 raise _denied(entry, found, f"is one of more than {MOST} files or commands", "Make several calls of it.")
             looks = looks or _look()
             if found.kind == "command":
-                self._check_command(entry, found, cwd, looks)
+                self._check_command(entry, found, cwd, looks, allow)
             elif found.kind == "variable":
                 _check_variable(entry, found)
             else:
@@ -103,9 +110,12 @@ class TierRules:
             if reason is not None:
                 raise _denied(entry, found, f"names a file that no tool may open: {reason}", self.paths.advice)
 
-    def _check_command(self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks") -> None:
+    def _check_command(
+        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", allow: tuple[str, ...] | None
+    ) -> None:
+        rules = self.commands if allow is None else self.commands.allowing(allow)
         try:
-            words = self.commands.check(_words(found.value))
+            words = rules.check(_words(found.value))
         except Denied as refused:
             raise _denied(entry, found, f"is a command that may not run: {refused.reason}", refused.suggestion) from None
         for word in words[1:]:

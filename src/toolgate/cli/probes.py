@@ -24,6 +24,7 @@ from toolgate.bus.redis import BusError
 from toolgate.cli.checks import Check
 from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
+from toolgate.cli.sandboxes import sandboxes
 from toolgate.errors import SettingsError, ToolgateError
 from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
@@ -74,6 +75,8 @@ async def _opened(app: App) -> AsyncIterator[Check]:
     async for check in _health_checks(app):
         yield check
     async for check in governance(app):
+        yield check
+    async for check in sandboxes(app):
         yield check
     yield _tokenizer()
     yield _scanner(app)

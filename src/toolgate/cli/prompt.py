@@ -25,6 +25,7 @@ from toolgate.errors import CallError
 from toolgate.model import MASK
 
 HOUR = 3_600
+YEAR = 365 * 24 * HOUR
 SESSION_SECONDS = 12 * HOUR
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
@@ -82,7 +83,7 @@ class Prompt:
             return self._no(await _line("Why not? (may be left empty) > ", interrupted))
         if chosen == "e":
             return await self._edit(request, interrupted)
-        if chosen in choices and chosen in "ysh":
+        if chosen in choices and chosen in "ysha":
             return Answer("approve", grant=_terms(chosen), by=self._user, through=TERMINAL)
         return self._no(None if typed is None else "the answer at the terminal was not clear")
 
@@ -119,11 +120,15 @@ def _choices(request: ApprovalRequest) -> dict[str, str]:
         if request.session is not None:
             choices["s"] = "yes, for this session"
         choices["h"] = "yes, for one hour"
+        if request.proposes_grant:
+            choices["a"] = "yes, and for a year"
     return choices
 
 
 def _terms(chosen: str) -> GrantTerms | None:
-    return {"s": GrantTerms("session", SESSION_SECONDS), "h": GrantTerms("user", HOUR)}.get(chosen)
+    if chosen == "s":
+        return GrantTerms("session", SESSION_SECONDS)
+    return {"h": GrantTerms("user", HOUR), "a": GrantTerms("user", YEAR)}.get(chosen)
 
 
 # -- the terminal

@@ -2,7 +2,7 @@
 
 import asyncio
 from textwrap import shorten
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,9 +12,10 @@ from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of,
 from toolgate.cli.ranking import rank
 from toolgate.cli.screen import emit, note, say, show
 from toolgate.cli.switching import switch
+from toolgate.cli.tool_examples import run_examples
+from toolgate.cli.tool_files import add_tool, new_tool
 from toolgate.model import SOURCES, Source
 from toolgate.registry.catalog import Problem
-from toolgate.registry.export import Shape
 from toolgate.registry.tokens import is_exact
 
 USAGE = """
@@ -25,6 +26,8 @@ Usage:
   toolgate tools tokens          - Show token breakdown"""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)]
+
+Format = Literal["openai", "anthropic", "gemini", "mcp", "typescript", "python"]
 
 group = typer.Typer(help="What tools there are, and who has them.", invoke_without_command=True)
 
@@ -207,21 +210,26 @@ def search(
 @group.command("export")
 def export_tools(
     ctx: typer.Context,
-    shape: Annotated[Shape, typer.Option("--format", help="Whose shape.", show_default=False)],
+    shape: Annotated[Format, typer.Option("--format", help="Whose shape.", show_default=False)],
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Print definitions as models and MCP clients take them."""
+    """Print definitions as models and MCP clients take them, or as functions for a program that calls them."""
 
-    async def gather() -> list[dict[str, Any]]:
+    async def gather() -> list[dict[str, Any]] | str:
         async with opened(ctx) as app:
-            return await app.export(shape, actor_of(tenant, persona, user))
+            actor = actor_of(tenant, persona, user)
+            if shape == "typescript" or shape == "python":
+                return await app.typed(shape, actor)
+            return await app.export(shape, actor)
 
     found = asyncio.run(gather())
     if as_json:
         emit(found)
+    elif isinstance(found, str):
+        say(found, lines=True)
     else:
         show(found)
     return 0
@@ -259,3 +267,10 @@ def disable(
 ) -> int:
     """Disable a tool for everybody, a tenant or a persona."""
     return switch(ctx, name, False, tenant, persona, reason, as_json)
+
+
+# -- custom tools: files of their own
+
+group.command("add")(add_tool)
+group.command("new")(new_tool)
+group.command("test")(run_examples)

@@ -95,13 +95,23 @@ def _why_not(line: str, at: int) -> str:
     return f"it holds the character U+{ord(char):04X}, which is no space that separates words"
 
 
+ANYTHING = ("*",)
+
+
 class CommandRules:
-    """Which commands may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree". The entry
-    "*" allows any program but those that bring code of their own. What is denied stays so, whatever is allowed."""
+    """Which commands may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
+    "git commit*" is. The entry "*" allows any program but those that bring code of their own. What is denied stays so,
+    whatever is allowed."""
 
     def __init__(self, allow: Sequence[str] = ALLOWED, deny: Sequence[str] = ()) -> None:
         self.allow = [tuple(entry.split()) for entry in allow]
         self.deny = [tuple(entry.split()) for entry in (*DENIED, *deny)]
+
+    def allowing(self, allow: Sequence[str]) -> "CommandRules":
+        """The same rules with another list of what is allowed."""
+        rules = CommandRules(allow)
+        rules.deny = self.deny
+        return rules
 
     def check(self, command: str | Sequence[str]) -> list[str]:
         """The argument list to run, without a shell; Denied (SECURITY_VIOLATION) if it is not allowed."""
@@ -148,11 +158,11 @@ class CommandRules:
         return program
 
     def _allowed(self, words: list[str]) -> int:
-        """How many words the longest matching entry has; 0 if it is the wildcard."""
-        fits = [len(entry) for entry in self.allow if entry and tuple(words[: len(entry)]) == entry]
+        """How many words the longest matching entry has; 0 if it does not name the program itself."""
+        fits = [0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANYTHING and _begins(words, entry)]
         if fits:
             return max(fits)
-        if ("*",) in self.allow:
+        if ANYTHING in self.allow:
             return 0
         raise self._unknown(words[0], "is not on the list of allowed commands, at least not with these words after it")
 
@@ -166,6 +176,15 @@ class CommandRules:
     def _unknown(self, program: str, words: str) -> Denied:
         listed = ", ".join(" ".join(entry) for entry in self.allow) or "nothing"
         return _refuse(f"{program} {words}", f"Allowed is: {listed}. The setting commands.allow says so.")
+
+
+def _begins(words: Sequence[str], entry: Sequence[str]) -> bool:
+    """Whether a command begins as an entry says. A word of an entry may end in *, which stands for the rest of that word."""
+    if not entry or len(words) < len(entry):
+        return False
+    return all(
+        word.startswith(said[:-1]) if said.endswith("*") else word == said for word, said in zip(words, entry, strict=False)
+    )
 
 
 def _refuse(reason: str, suggestion: str | None = None) -> Denied:

@@ -1,11 +1,14 @@
-"""Opening a file for reading without being led astray, and telling what was opened.
+"""Opening a file without being led astray, and telling what was opened.
 
-Below a root, the kernel itself is asked not to leave it (`openat2` with RESOLVE_BENEATH); where it can't, the folders are
-walked one by one, following no link. Nothing here knows which files are sensitive.
+To read below a root, the kernel itself is asked not to leave it (`openat2` with RESOLVE_BENEATH); where it can't, the
+folders are walked one by one, following no link. To write, they always are: a link is never written through. Nothing here
+knows which files are sensitive.
 """
 
+import contextlib
 import errno
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -40,6 +43,67 @@ def open_beneath(root: Path, base: Path, path: str) -> int:
         return opened if opened is not None else _walk(folder, top, inside)
     finally:
         os.close(folder)
+
+
+def folder_beneath(root: Path, base: Path, path: str, *, make: bool = False) -> tuple[int, str]:
+    """The folder of what is to be written, opened, and its name in there. No part of the way may be a link. `make`: folders
+    that are missing are made; raises FileNotFoundError otherwise, and Escapes for a path that is no name below the root."""
+    if not hasattr(os, "O_DIRECTORY"):
+        raise OSError(errno.ENOTSUP, "folders can't be opened on this system")
+    top = os.path.realpath(root)
+    inside = os.path.normpath(_relative(top, root, os.path.join(base, path)))  # noqa: PTH118
+    parts = Path(inside).parts
+    if ".." in parts:
+        raise Escapes("it leads out of the folder that the tool works in")
+    here = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            below = _enter(here, part, make)
+            os.close(here)
+            here = below
+    except BaseException:
+        os.close(here)
+        raise
+    return here, parts[-1] if parts else "."
+
+
+def _enter(folder: int, name: str, make: bool) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(name, flags, dir_fd=folder)
+        except FileNotFoundError:
+            if not make:
+                raise
+            make_folder(name, folder)
+            return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(name, folder)):
+            raise Escapes("a link stands in its way, and nothing is written through a link") from None
+        raise
+
+
+def make_folder(name: str, folder: int) -> None:
+    """Make a folder in an open one, for whoever owns that: it matters where Toolgate is root and the folder is not its own.
+    One that appears meanwhile will do."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=folder)
+        own_like(name, folder)
+
+
+def own_like(name: str, folder: int) -> None:
+    """Give something that was just made in a folder to whoever owns the folder, where we are not the owner."""
+    owner = os.fstat(folder)
+    if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+        with contextlib.suppress(PermissionError):
+            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def name_of(opened: int) -> str | None:

@@ -71,7 +71,8 @@ class End(msgspec.Struct, gc=False):
     canonical: bytes = b""
     recorded: bytes = b""
     reason: str | None = None
-    hook_errors: tuple[dict[str, str], ...] = ()
+    remarks: dict[str, Any] | None = None
+    """More that it holds: what the tool logged, what hooks did wrong."""
 
     def row(self) -> Row:
         call, outcome, start = self.call, self.outcome, self.start
@@ -104,8 +105,8 @@ class End(msgspec.Struct, gc=False):
             body["tokens_used"] = metrics.tokens_used
         if outcome.artifact is not None:
             body["artifact"] = outcome.artifact.id
-        if self.hook_errors:
-            body["hook_errors"] = self.hook_errors
+        if self.remarks:
+            body |= self.remarks
         at = self.at // 1000 + int(metrics.duration_ms * 1000)
         return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, _json(body)
 
@@ -188,18 +189,16 @@ class Ledger:
             return store.append_durably(record)
         return store.room() if store.append(record) else None
 
-    def end(
-        self, ctx: InvokeContext, outcome: Outcome, hook_errors: tuple[dict[str, str], ...] = ()
-    ) -> Awaitable[Outcome] | None:
+    def end(self, ctx: InvokeContext, outcome: Outcome, remarks: dict[str, Any] | None = None) -> Awaitable[Outcome] | None:
         """Record the outcome; gives what to await before it may be returned, if it has to wait. That gives the outcome,
         or OUTCOME_UNKNOWN if a record that must be there could not be written."""
         start: Start | None = ctx.start
-        if start is not None and ctx.error is None and not ctx.hooked:
+        if start is not None and ctx.error is None and remarks is None and not ctx.hooked:
             record = End(ctx.at, ctx.call, outcome, ctx.decision, start)
         else:
             record = End(
                 ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
-                ctx.error.reason if ctx.error is not None else None, hook_errors,
+                ctx.error.reason if ctx.error is not None else None, remarks,
             )  # fmt: skip
         if ctx.entry is None or ctx.entry.tier == "read_only":
             try:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
 from toolgate.hooks import Hook, instance
-from toolgate.model import NAME, TIERS, Entry, Source, Tier, Tool, Validator, must_ask, nano
+from toolgate.model import NAME, PROPOSES, TIERS, Entry, Source, Tier, Tool, Validator, must_ask, nano
 from toolgate.registry.declare import declared
 
 MAX_NAME = 64
@@ -96,6 +96,8 @@ def compile_entry(
         raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
     if override is not None and override not in TIERS:
         raise DefinitionError(tool.name, [Fault("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")])
+    if (tool.kind == "sandbox") != (tool.program is not None):
+        raise DefinitionError(tool.name, [Fault("program", "a tool of kind sandbox has a program, and no other has one")])
     tier = effective_tier(tool, override)
     if tool.cache is not None and tier in ("write", "execute"):
         raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
@@ -104,7 +106,7 @@ def compile_entry(
     fixed_nano = nano(tool.cost.fixed)
     estimates = [nano(capability.estimated_cost) for capability in tool.capabilities if capability.estimated_cost]
     capability_nano = 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
-    asks = must_ask(tier, destructive=destructive, confirms=confirms)
+    asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
     takes_text = _takes_text(tool.input_schema)
     waits = asks or capability_nano or fixed_nano or tool.cost.per_unit or tool.cache or tool.rate_limit or tool.concurrency
     return Entry(
@@ -141,6 +143,15 @@ def compile_entry(
     )
 
 
+def _asking(tool: Tool, why: str | None) -> str | None:
+    """Why a person is asked, and what they should know of a program's definition when they answer."""
+    if why is None or tool.program is None:
+        return why
+    if tool.program.allowlist:
+        why += f"; it may run {', '.join(tool.program.allowlist)}"
+    return f"{why}; {PROPOSES}" if tool.program.auto_accept else why
+
+
 def effective_tier(tool: Tool, override: str | None = None) -> Tier:
     """The declared tier, raised by what annotations and capabilities admit and by an override; never lowered."""
     hints = tool.annotations
@@ -149,6 +160,8 @@ def effective_tier(tool: Tool, override: str | None = None) -> Tier:
         raised.append("write")
     if hints.get("openWorldHint") is True:
         raised.append("external_api")
+    if tool.source == "dynamic" and tool.program is not None:
+        raised.append("execute")  # code that was sent in while running, not put into a file by whoever answers for it
     if override is not None:
         raised.extend(tier for tier in TIERS if tier == override)
     return max(raised, key=TIERS.index)

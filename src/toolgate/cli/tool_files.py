@@ -1,0 +1,188 @@
+"""`toolgate tools add` and `new`: custom tools as files. They are put in place whole, or not at all."""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import AsJson, NotFound, Usage, entry_named, opened
+from toolgate.cli.screen import Unwritable, emit, note, plural, say
+from toolgate.cli.templates import template
+from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
+from toolgate.model import LOCAL, NAME, Runtime
+from toolgate.registry.sources.custom import CustomFolder
+from toolgate.registry.sources.custom_check import compiled
+from toolgate.registry.sources.custom_file import Refused, ToolFile, parse_tool_file, read_tool_file
+
+FromFile = Annotated[
+    Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
+]
+Force = Annotated[bool, typer.Option("--force", help="Put it in place of the custom tool that has its name.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)]
+OfRuntime = Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")]
+
+
+class Added(NamedTuple):
+    """A tool that was put in place."""
+
+    tool: ToolFile
+    file: Path
+    replaced: bool
+    loads: bool
+    """Whether custom tools are loaded by themselves here."""
+    unchecked: str | None
+    """Why its code could not be compiled beforehand."""
+
+
+def add_tool(ctx: typer.Context, from_file: FromFile, force: Force = False, as_json: AsJson = False) -> int:
+    """Check a custom tool's file wholly, its code too, and put it where Toolgate loads it from."""
+    content = _given(from_file)
+
+    async def add() -> Added:
+        async with opened(ctx) as app:
+            return await _add(app, content, from_file, force=force, instead="Replace it with --force.")
+
+    added = asyncio.run(add())
+    if as_json:
+        emit(_plain(added))
+    else:
+        _say_added(added)
+    return 0
+
+
+def new_tool(ctx: typer.Context, name: NewName, runtime: OfRuntime = "typescript", as_json: AsJson = False) -> int:
+    """Write a custom tool that works as it stands, to be changed into the one that is wanted."""
+    if not NAME.match(name):
+        raise Usage(
+            f"{name!r:.80} is no name of a tool.",
+            suggestion="A name is a letter, then letters, digits, _ and -, at most 64 characters in all.",
+        )
+    content = template(name, runtime)
+
+    async def add() -> Added:
+        async with opened(ctx) as app:
+            return await _add(
+                app, content, _folder(app) / f"{name}.yml", instead="Edit it, or give the new one another name."
+            )
+
+    added = asyncio.run(add())
+    if as_json:
+        emit(_plain(added))
+        return 0
+    say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
+    _note_troubles(added)
+    note(
+        "Edit that file: it is loaded again whenever it changes. Then:\n"
+        f"  toolgate tools test {name}   - Run its examples\n"
+        f"  toolgate call {name} name=Ada",
+        lines=True,
+    )
+    return 0
+
+
+# -- putting it in place
+
+
+def _given(file: Path) -> bytes:
+    if not file.exists():
+        raise NotFound(f"There is no file {file}.")
+    return read_tool_file(file)
+
+
+async def _add(app: App, content: bytes, file: Path, *, instead: str, force: bool = False) -> Added:
+    """Check everything, then write. `instead`: what to do if there is such a tool already."""
+    settings = app.settings
+    if settings.enforcement.disable_local_tools:
+        raise SettingsError(
+            "Nobody adds tools of their own here: the setting enforcement.disable_local_tools says so.",
+            suggestion="Ask whoever runs this installation.",
+        )
+    tool = parse_tool_file(content, file, app._rules)
+    name = tool.entry.name
+    target, taken = _target(app, name)
+    if taken and not force:
+        raise DefinitionError(name, [Fault("name", f"{target} is there already")], suggestion=instead)
+    unchecked = await _compile(app, tool)
+    _write(target, content)
+    details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
+    await app._note("tool.added", LOCAL, name, details)
+    return Added(tool, target, taken, settings.auto_load_custom_tools, unchecked)
+
+
+def _folder(app: App) -> Path:
+    return app.settings.home / "tools"
+
+
+def _target(app: App, name: str) -> tuple[Path, bool]:
+    """The file for a tool of this name, and whether a custom tool is in it; raises if another kind of tool has the name."""
+    entry = entry_named(app, name, LOCAL)
+    if entry is not None and entry.tool.source != "custom":
+        fault = Fault("name", f"the name is taken by a tool of source {entry.tool.source}")
+        raise DefinitionError(name, [fault], suggestion="Give it another name.")
+    folder = CustomFolder(_folder(app), app._rules)
+    folder.changes()
+    file = folder.file_of(name) or _folder(app) / f"{name}.yml"
+    return file, os.path.lexists(file)
+
+
+async def _compile(app: App, tool: ToolFile) -> str | None:
+    """Refuse code that does not compile; why that can't be told, if there is no sandbox."""
+    try:
+        problem = await compiled(tool, app.sandbox)
+    except CallError as error:
+        return error.message
+    if problem is not None:
+        raise Refused(problem)
+    return None
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Put a file in place, whole or not at all."""
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise Unwritable(target, error) from None
+
+
+# -- words
+
+
+def _plain(added: Added) -> dict[str, Any]:
+    entry, program = added.tool.entry, added.tool.program
+    return {
+        "tool": entry.name, "file": str(added.file), "replaced": added.replaced, "tier": entry.tier,
+        "runtime": program.runtime, "asks": entry.asks, "examples": len(program.examples), "loads": added.loads,
+        "unchecked": added.unchecked, "fingerprint": entry.fingerprint,
+    }  # fmt: skip
+
+
+def _say_added(added: Added) -> None:
+    entry, examples = added.tool.entry, added.tool.program.examples
+    say(
+        ("✓ Replaced tool" if added.replaced else "✓ Added tool", "green"),
+        f": {entry.name} ({added.tool.program.runtime}, tier {entry.tier}) in {added.file}",
+    )
+    if entry.asks:
+        note(f"A person is asked before it runs: {entry.asks}.")
+    _note_troubles(added)
+    if examples:
+        note(f"Run its {plural(len(examples), 'example')}: toolgate tools test {entry.name}")
+
+
+def _note_troubles(added: Added) -> None:
+    if added.unchecked:
+        note((f"Its code could not be compiled beforehand. {added.unchecked}", "yellow"))
+    if not added.loads:
+        note(("It is not loaded by itself: the setting auto_load_custom_tools is false.", "yellow"))

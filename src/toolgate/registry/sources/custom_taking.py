@@ -1,0 +1,112 @@
+"""Takes what changes in a folder of custom tools into the catalog, while calls go on.
+
+At the start nothing is compiled in the sandbox: that would start it for whoever only lists tools. Code that does not compile
+is then found by its first call. A file that changes later is compiled first, and if it can't be, its tool stays as it was.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from toolgate.errors import CallError, DefinitionError
+from toolgate.model import Entry
+from toolgate.registry.catalog import Catalog, Problem
+from toolgate.registry.sources.custom import CustomFolder, Loaded, Removed
+from toolgate.registry.sources.custom_file import ToolFile
+
+POLL_SECONDS = 1.0
+"""How often the folder is looked at."""
+
+Check = Callable[[ToolFile], Awaitable[Problem | None]]
+logger = logging.getLogger("toolgate")
+
+
+class CustomTools:
+    """One for each App. `register` puts an entry into the catalog and on record; `forget` drops what was decided before."""
+
+    def __init__(
+        self,
+        folder: CustomFolder,
+        catalog: Catalog,
+        register: Callable[[Entry], object],
+        forget: Callable[[], object],
+        check: Check,
+    ) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._register = register
+        self._forget = forget
+        self._check = check
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the files now."""
+        return self._folder.problems
+
+    def start(self) -> None:
+        """Take all that is there, and from now on what changes."""
+        for change in self._folder.changes():
+            if isinstance(change, Loaded):
+                self._take(change)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def look(self) -> None:
+        """Take what has changed."""
+        for change in self._folder.changes():
+            if isinstance(change, Removed):
+                if self._held(change.name) is not None:
+                    self._catalog.remove(change.name)
+                    self._forget()
+            elif isinstance(change, Loaded):
+                wrong = await self._wrong(change)
+                if wrong is None:
+                    self._take(change)
+                else:
+                    self._refuse(change, wrong)
+            else:
+                logger.warning("%s: %s", *change)
+
+    async def _wrong(self, change: Loaded) -> Problem | None:
+        try:
+            return await self._check(change.tool)
+        except CallError:  # without a sandbox it does not run either, and says why
+            return None
+
+    def _take(self, change: Loaded) -> None:
+        """Put a tool in the place of what its file held before. Nothing is awaited in between: no call finds neither."""
+        before = None if change.replaces is None else self._held(change.replaces)
+        if before is not None:
+            self._catalog.remove(before.name)
+        try:
+            self._register(change.entry)
+        except DefinitionError as error:
+            if before is not None:
+                self._register(before)
+            words = "; ".join(str(fault) for fault in error.faults)
+            self._refuse(change, Problem(str(change.tool.file), words))
+
+    def _held(self, name: str) -> Entry | None:
+        """The custom tool of a name; None if a source that comes before has taken the name over meanwhile."""
+        try:
+            entry = self._catalog.resolve(name, "")
+        except CallError:
+            return None
+        return entry if entry.tool.source == "custom" else None
+
+    def _refuse(self, change: Loaded, problem: Problem) -> None:
+        self._folder.refuse(change, problem)
+        logger.warning("%s: %s", *problem)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
+                logger.warning("custom tools could not be looked at: %s", error)

@@ -1,0 +1,402 @@
+"""The engine: runs Python, TypeScript and commands of which nobody knows what they will do.
+
+A jail is chosen when something is first to be run, by trying it out. Code goes to the lane that fits it: small pure Python
+to Monty, other Python to a worker, TypeScript to Deno, commands to the shell lane. What the code may ask of the host is
+what the caller's `serve` answers, nothing else.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from toolgate.errors import Failed, NotReached
+from toolgate.sandbox.lanes import shell
+from toolgate.sandbox.port import MB, Feature, Jail, Limits, Spec, Stopped, Unavailable
+from toolgate.sandbox.talk import Failure, Heard, Log, Serve, stopped_words
+from toolgate.settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from toolgate.sandbox.jails.choose import Found
+    from toolgate.sandbox.jails.docker import Docker
+    from toolgate.sandbox.lanes.monty import MontyLane
+    from toolgate.sandbox.pool import Pool
+
+Language = Literal["python", "typescript", "javascript"]
+Mode = Literal["tool", "script", "program", "check"]
+MOST_COMPILED = 512
+"""Programs that are kept in their compiled form."""
+
+logger = logging.getLogger("toolgate.sandbox")
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What came of code."""
+
+    value: Any
+    failure: Failure | None
+    stdout: str
+    stderr: str
+    logs: tuple[Log, ...]
+    stopped: Stopped | None
+    """The limit that it ran into, if it did."""
+    lane: str
+    jail: str
+    enforced: Mapping[Feature, str]
+    """What was held, and by what means."""
+    seconds: float
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What came of a command."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    stopped: Stopped | None
+    reason: str | None
+    """In words, why it was stopped."""
+    jail: str
+    enforced: Mapping[Feature, str]
+    seconds: float
+
+
+class Sandbox:
+    """One for each App. Nothing is started, and nothing of it imported, before it is first used."""
+
+    def __init__(self, settings: SandboxSettings | None = None) -> None:
+        self.settings = settings or SandboxSettings()
+        given = self.settings
+        self.limits = Limits(
+            seconds=given.seconds,
+            memory=given.memory_mb * MB,
+            disk=given.disk_mb * MB,
+            processes=given.processes,
+            output=given.output_bytes,
+        )
+        self._rooms: dict[int, asyncio.Semaphore] = {}
+        self._choosing: asyncio.Task[Jail] | None = None
+        self._pool: Pool | None = None
+        self._monty: MontyLane | None = None
+        self._docker: Docker | None = None
+        self._compiled: OrderedDict[bytes, str | Failure] = OrderedDict()
+        """By content: the compiled form of a program (empty if it is run as it stands), or why there is none."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # -- running
+
+    async def run_code(
+        self,
+        language: Language,
+        code: str,
+        *,
+        mode: Mode = "script",
+        name: str = "code",
+        arguments: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+        tools: Sequence[str] | None = None,
+        serve: Serve | None = None,
+        workspace: Path | None = None,
+        fixed: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...] = (),
+        seconds: float | None = None,
+        depth: int = 0,
+    ) -> Ran:
+        """Run code to its end, or to the limit that it meets first. Raises NotReached (SANDBOX_UNAVAILABLE) if nothing
+        here can hold it. `depth`: inside of how many other runs it was asked for."""
+        limits = self._within(seconds)
+        job: dict[str, Any] = {
+            "mode": mode,
+            "code": code,
+            "name": name,
+            "language": language,
+            "arguments": dict(arguments or {}),
+            "context": dict(context or {}),
+            "tools": None if tools is None else list(tools),
+            "output": limits.output,
+        }
+        async with self._room(depth):
+            if language == "python" and workspace is None and mode in ("script", "program"):
+                ran = await self._try_monty(job, serve, limits)
+                if ran is not None:
+                    return ran
+            if language == "python":
+                spec = self._python(workspace, fixed, hidden)
+            else:
+                spec = self._deno()
+                if mode == "tool" and (compiled := self._compiled.get(_key(language, code))):
+                    job["compiled"] = compiled
+            return await self._in_worker(spec, job, serve, limits)
+
+    async def check(self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0) -> Failure | None:
+        """Whether code can be compiled, found out in the sandbox, once for each text; the compiled form is kept for it.
+        Only a process that does nothing else compiles: what a run left behind must not be what the next one runs."""
+        key = _key(language, code)
+        known = self._compiled.get(key)
+        if known is not None:
+            self._compiled.move_to_end(key)
+            return known if isinstance(known, Failure) else None
+        job: dict[str, Any] = {
+            "mode": "check", "code": code, "name": "code", "language": language, "arguments": {}, "context": {},
+            "tools": None, "wants_execute": wants_execute, "output": self.limits.output,
+        }  # fmt: skip
+        async with self._room(depth):
+            spec = self._python(None, (), ()) if language == "python" else self._deno()
+            heard, stopped, _ = await self._converse(spec, job, None, self.limits)
+        if stopped is None and (heard.failure is None or heard.failure.kind in ("syntax", "missing")):
+            self._compiled[key] = heard.failure or heard.compiled or ""
+            if len(self._compiled) > MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        return heard.failure
+
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        workspace: Path | None = None,
+        cwd: Path | None = None,
+        fixed: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...] = (),
+        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        depth: int = 0,
+    ) -> Ended:
+        """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace."""
+        limits = self._within(seconds)
+        spec = shell.spec(
+            argv, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
+            programs=self.settings.programs, environment=environment,
+        )  # fmt: skip
+        async with self._room(depth):
+            jail = await self.jail()
+            begun = perf_counter()
+            box = await self._start(jail, spec)
+            timer = asyncio.get_running_loop().call_later(limits.seconds, box.kill, "time")
+            try:
+                code, out, errors = await shell.converse(box, stdin, limits)
+            finally:
+                timer.cancel()
+                await self._let_go(box.close())
+        if box.stopped is None and errors.startswith("toolgate-starter:"):
+            raise unavailable(errors[:500])
+        reason = None if box.stopped is None else stopped_words(box.stopped, limits)
+        return Ended(code, out, errors, box.stopped, reason, jail.name, jail.enforces(), perf_counter() - begun)
+
+    async def run_container(
+        self,
+        image: str,
+        command: Sequence[str],
+        *,
+        workspace: Path | None = None,
+        cwd: Path | None = None,
+        fixed: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        depth: int = 0,
+    ) -> Ended:
+        """Run a command in a container of an image, under the same limits, whatever holds other code."""
+        from toolgate.sandbox.jails.docker import Docker, run_container
+
+        limits = self._within(seconds)
+        async with self._room(depth):
+            begun = perf_counter()
+            docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
+            try:
+                ended = await run_container(
+                    docker, image, command, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
+                    environment=environment,
+                )  # fmt: skip
+            except Unavailable as error:
+                raise unavailable(error.message) from error
+        reason = None if ended.stopped is None else stopped_words(ended.stopped, limits)
+        took = perf_counter() - begun
+        return Ended(
+            ended.exit_code, ended.stdout, ended.stderr, ended.stopped, reason, docker.name, docker.enforces(), took
+        )  # fmt: skip
+
+    # -- what holds it
+
+    async def jail(self) -> Jail:
+        """What holds code on this machine, found out once."""
+        if self._closed:
+            raise unavailable("it is closed")
+        if self._choosing is None:
+            self._choosing = asyncio.ensure_future(self._choose())
+        try:
+            return await asyncio.shield(self._choosing)
+        except Unavailable as error:
+            raise unavailable(error.message) from error
+
+    async def _has_jail(self) -> bool:
+        try:
+            await self.jail()
+        except NotReached:
+            return False
+        return True
+
+    async def _choose(self) -> Jail:
+        from toolgate.sandbox.jails.choose import choose
+
+        return await choose(self.settings)
+
+    async def survey(self) -> "list[Found]":
+        """What could hold code here, and why the rest can't: each tried."""
+        from toolgate.sandbox.jails.choose import survey
+
+        return await survey(self.settings)
+
+    # -- lanes
+
+    def _python(self, workspace: Path | None, fixed: tuple[Path, ...], hidden: tuple[Path, ...]) -> Spec:
+        from toolgate.sandbox.lanes import python
+
+        with _as_unavailable():
+            interpreter = python.find_python(self.settings.python)
+        return python.spec(
+            interpreter, self.limits, workspace=workspace, fixed=fixed, hidden=hidden, packages=self.settings.packages
+        )
+
+    def _deno(self) -> Spec:
+        from toolgate.sandbox.lanes import deno
+
+        with _as_unavailable():
+            return deno.spec(deno.find_deno(self.settings.deno), self.limits)
+
+    async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: Limits) -> Ran | None:
+        """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
+        if not self.settings.monty:
+            return None
+        from toolgate.sandbox.lanes import monty
+
+        if self._monty is None:
+            self._monty = monty.MontyLane(self.limits)
+        if not self._monty.takes(job):
+            return None
+        begun = perf_counter()
+        heard, stopped = await self._monty.run(job, serve, limits)
+        if heard.doubtful and await self._has_jail():
+            return None
+        return _ran(heard, stopped, "monty", "monty", self._monty.enforces(), begun)
+
+    async def _in_worker(self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits) -> Ran:
+        jail = await self.jail()
+        begun = perf_counter()
+        heard, stopped, lane = await self._converse(spec, job, serve, limits)
+        return _ran(heard, stopped, lane, jail.name, jail.enforces(), begun)
+
+    async def _converse(
+        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits
+    ) -> tuple[Heard, Stopped | None, str]:
+        jail = await self.jail()
+        pool = self._pool
+        if pool is None:
+            pool = self._pool = self._make_pool(jail)
+        try:
+            worker = await pool.take(spec)
+        except Unavailable as error:
+            raise unavailable(error.message) from error
+        timer = asyncio.get_running_loop().call_later(limits.seconds, worker.box.kill, "time")
+        try:
+            heard = await worker.run(job, serve, limits)
+        finally:
+            timer.cancel()
+            self._in_background(worker.close())
+        return heard, worker.box.stopped, "python" if spec.profile == "python" else "deno"
+
+    def _make_pool(self, jail: Jail) -> "Pool":
+        from toolgate.sandbox.pool import Pool
+
+        given = self.settings
+        return Pool(jail, warm=given.warm, memory=given.warm_memory_mb * MB, idle_seconds=given.idle_seconds)
+
+    async def _start(self, jail: Jail, spec: Spec) -> Any:
+        try:
+            return await jail.start(spec)
+        except Unavailable as error:
+            raise unavailable(error.message) from error
+
+    # -- limits and endings
+
+    def _room(self, depth: int) -> asyncio.Semaphore:
+        """Places for runs. Those inside of others have places of their own, or all could wait for a place that one of them
+        holds."""
+        return self._rooms.setdefault(depth, asyncio.Semaphore(self.settings.at_once))
+
+    def _within(self, seconds: float | None) -> Limits:
+        return self.limits if seconds is None else msgspec.structs.replace(self.limits, seconds=seconds)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def _let_go(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Wait until a process is gone, also if whoever waits for it goes away."""
+        await asyncio.shield(self._in_background(closing))
+
+    async def close(self) -> None:
+        """End everything that still runs."""
+        self._closed = True
+        if self._pool is not None:
+            await self._pool.close()
+        if self._monty is not None:
+            await self._monty.close()
+        while self._closing:
+            await asyncio.wait(list(self._closing))
+        if self._docker is not None:
+            await self._docker.close()
+        if self._choosing is not None:
+            if not self._choosing.done():
+                self._choosing.cancel()
+            elif not self._choosing.cancelled() and self._choosing.exception() is None:
+                await self._choosing.result().close()
+
+
+def _ran(heard: Heard, stopped: Stopped | None, lane: str, jail: str, enforced: Mapping[Feature, str], begun: float) -> Ran:
+    return Ran(
+        heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, lane, jail, enforced,
+        perf_counter() - begun,
+    )  # fmt: skip
+
+
+def unavailable(why: str) -> NotReached:
+    """What is said where nothing can hold code: it is not run."""
+    return NotReached(
+        "SANDBOX_UNAVAILABLE",
+        f"No sandbox can be had: {why}",
+        suggestion="`toolgate doctor` shows what was tried. On Debian: apt-get install bubblewrap.",
+    )
+
+
+def as_error(failure: Failure, ran: Ran | None = None) -> Failed:
+    """The error of code that failed: what it did wrong, and where."""
+    details: dict[str, Any] = {"kind": failure.kind}
+    for field in ("name", "line", "column", "stack"):
+        if getattr(failure, field) is not None:
+            details[field] = getattr(failure, field)
+    if ran is not None:
+        details["lane"] = ran.lane
+        details |= {name: text[-2_000:] for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text}
+    return Failed("SANDBOX_ERROR", f"The code failed: {failure}", details=details)
+
+
+def _key(language: str, code: str) -> bytes:
+    return sha256(f"{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
+
+
+class _as_unavailable:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Unavailable):
+            raise unavailable(error.message) from error

@@ -1,0 +1,268 @@
+"""Tries, from inside a jail, what a jail must not let it do. `self_check` runs it, on the host, and reads what it prints.
+
+One line for each attempt: its name, then `held` or `escaped` and what it got; for a control, `ok`. Standard library only.
+"""
+
+# As all that runs inside, it does without pathlib; and printing is how it speaks.
+# ruff: noqa: T201, PTH118, PTH123, PTH208, PTH211
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SENT = b"from inside"
+CLONE_NEWUSER = 0x10000000
+MB = 1024 * 1024
+PAUSE = 1.0
+
+
+def read_a_file(bait: dict[str, Any]) -> str:
+    """A file of the host, by its name and by ways round it."""
+    with open(bait["secret"]) as file:
+        return file.read()
+
+
+def read_by_another_root(bait: dict[str, Any]) -> str:
+    """The same through the roots of other processes."""
+    for process in ("1", "self", str(os.getppid()), str(bait["host"])):
+        try:
+            with open(f"/proc/{process}/root{bait['secret']}") as file:
+                return file.read()
+        except OSError:
+            continue
+    raise PermissionError("none of them")
+
+
+def read_by_a_link(bait: dict[str, Any]) -> str:
+    """The same through a link of one's own."""
+    os.symlink(bait["secret"], "link")
+    with open("link") as file:
+        return file.read()
+
+
+def write_a_file(bait: dict[str, Any]) -> str:
+    """A folder of the host."""
+    with open(os.path.join(bait["outside"], "written"), "w") as file:
+        file.write("x")
+    return "written"
+
+
+def own_file(_bait: dict[str, Any]) -> str:
+    """Control: it has a place of its own."""
+    with open("own", "w") as file:
+        file.write("mine")
+    with open("own") as file:
+        return file.read()
+
+
+def own_environment(bait: dict[str, Any]) -> str:
+    """What it was given."""
+    return require(bait["variable"] in os.environ, "it was inherited")
+
+
+def environment_of_others(bait: dict[str, Any]) -> str:
+    """What others were given."""
+    for process in ("1", str(os.getppid()), str(bait["host"])):
+        try:
+            with open(f"/proc/{process}/environ") as file:
+                if bait["variable"] in file.read():
+                    return f"that of {process}"
+        except OSError:
+            continue
+    raise PermissionError("none of them")
+
+
+def home(_bait: dict[str, Any]) -> str:
+    """Control: it has what it needs."""
+    os.listdir(os.environ["HOME"])
+    return os.environ["PATH"]
+
+
+def connect(bait: dict[str, Any]) -> str:
+    """A port of the host."""
+    with socket.create_connection(("127.0.0.1", bait["port"]), timeout=2) as made:
+        made.sendall(SENT)
+    return "connected"
+
+
+def connect_by_path(bait: dict[str, Any]) -> str:
+    """A socket of the host that is a file."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.connect(bait["socket"])
+        made.sendall(SENT)
+    return "connected"
+
+
+def talk_to_itself(_bait: dict[str, Any]) -> str:
+    """Control: sockets as such are not what is missing."""
+    one, other = socket.socketpair()
+    one.sendall(b"x")
+    received = other.recv(1)
+    one.close()
+    other.close()
+    return received.decode()
+
+
+def start_a_program(_bait: dict[str, Any]) -> str:
+    """Another program."""
+    return str(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 0"], {}))
+
+
+def make_a_namespace(_bait: dict[str, Any]) -> str:
+    """A world in which it has rights."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(ctypes.c_int(CLONE_NEWUSER)) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    return "a user namespace"
+
+
+def become_root(_bait: dict[str, Any]) -> str:
+    """Another user."""
+    if os.geteuid() != 0:
+        os.setuid(0)
+    return "root"
+
+
+def start_a_thread(_bait: dict[str, Any]) -> str:
+    """Control: it is one process, but not one thread."""
+    seen: list[str] = []
+    thread = threading.Thread(target=seen.append, args=("x",))
+    thread.start()
+    thread.join()
+    return seen[0]
+
+
+def take_all_processors(_bait: dict[str, Any]) -> str:
+    """More than its share."""
+    os.sched_setaffinity(0, range(1024))
+    return require(len(os.sched_getaffinity(0)) > 1, "all of them")
+
+
+def go_first(_bait: dict[str, Any]) -> str:
+    """A priority above others."""
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
+    return "a higher priority"
+
+
+def compute(_bait: dict[str, Any]) -> str:
+    """Control: it has a processor."""
+    return str(sum(range(1000)))
+
+
+def signal_another(bait: dict[str, Any]) -> str:
+    """Not to be seen, not to be ended."""
+    os.kill(bait["victim"], 9)
+    return "a process of the host was killed"
+
+
+def signal_itself(_bait: dict[str, Any]) -> str:
+    """Control: signals as such are not what is missing."""
+    os.kill(os.getpid(), 0)
+    return "x"
+
+
+def take_memory(bait: dict[str, Any]) -> str:
+    """More than the limit, touched."""
+    kept = [b"x" * MB + b"%d" % number for number in range(bait["megabytes"])]
+    return f"{len(kept)} MB"
+
+
+def take_shared_memory(bait: dict[str, Any]) -> str:
+    """The same, shared."""
+    import mmap
+
+    kept = []
+    for _ in range(bait["megabytes"]):
+        kept.append(mmap.mmap(-1, MB))
+        kept[-1].write(b"x" * MB)
+    return f"{len(kept)} MB"
+
+
+def some_memory(_bait: dict[str, Any]) -> str:
+    """Control: it has a share."""
+    return str(len(b"x" * (24 * MB)))
+
+
+def fill_the_disk(bait: dict[str, Any]) -> str:
+    """More than the limit, in several files; then time for whoever looks only now and then."""
+    written = 0
+    for number in range(8):
+        with open(f"big{number}", "wb") as file:
+            for _ in range(bait["megabytes_of_disk"] // 8):
+                written += file.write(b"x" * MB)
+                file.flush()
+    time.sleep(PAUSE)
+    return f"{written // MB} MB"
+
+
+def make_many_files(bait: dict[str, Any]) -> str:
+    """More than the limit."""
+    for number in range(bait["files"]):
+        with open(f"small{number}", "wb"):
+            pass
+    time.sleep(PAUSE)
+    return f"{bait['files']} files"
+
+
+def some_disk(_bait: dict[str, Any]) -> str:
+    """Control: it has a share."""
+    with open("some", "wb") as file:
+        return str(file.write(b"x" * MB))
+
+
+def flood(_bait: dict[str, Any]) -> str:
+    """More than anybody reads."""
+    while True:
+        os.write(1, b"flood\n" * 10_000)
+
+
+def flood_errors(_bait: dict[str, Any]) -> str:
+    """The same where nobody looks."""
+    while True:
+        os.write(2, b"flood\n" * 10_000)
+
+
+def never_end(_bait: dict[str, Any]) -> str:
+    """Deaf, and for ever."""
+    import signal
+
+    print("ready", flush=True)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def require(condition: bool, got: str) -> str:
+    """What it got, if that is what it got."""
+    if not condition:
+        raise PermissionError(errno.EPERM, "not so")
+    return got
+
+
+def main() -> None:
+    """Try what is named, in that order."""
+    bait = json.loads(sys.argv[1])
+    for name in bait["what"]:
+        try:
+            got = globals()[name](bait)
+        except (OSError, MemoryError, KeyError) as error:
+            print(f"{name} held {type(error).__name__}: {error}", flush=True)
+        else:
+            print(f"{name} got {got.strip()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

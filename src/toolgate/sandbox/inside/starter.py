@@ -1,0 +1,401 @@
+"""The last of ours that runs before the untrusted program, inside every jail: it gives away every right, then hands over.
+
+Its argument is the number of a pipe. One order comes through it (`launch.order` writes it); afterwards the pipe stays
+open as a lifeline: should the host be gone, or have changed its mind, before the program begins, there is nobody who would
+stop the program, so it never begins. What has to be loaded is loaded before files and system calls are taken away. Should
+any step fail, so does the whole: exit code 125 and a line that begins with "toolgate-starter:", never a program half held.
+
+It runs on any Python from 3.9 on, alone (-I -S), and counts its imports: each costs a millisecond of every start.
+"""
+
+# Paths are strings here: pathlib costs more to import than all the rest.
+# ruff: noqa: PTH103, PTH112, PTH123, PTH208
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` itself costs two milliseconds
+import marshal
+import os
+import resource
+import select
+import sys
+from _frozen_importlib_external import MAGIC_NUMBER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+FAILED = 125
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_SET_THP_DISABLE = 41
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+LAST_CAPABILITY = 63
+CAPABILITY_VERSION = 0x20080522
+CLONE_NEWUSER = 0x10000000
+AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
+MOUNT_ATTR_IDMAP = 0x00100000
+EPERM, EBUSY, EINVAL, ENOSYS = 1, 16, 22, 38
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+CAPSET = {"x86_64": 126, "aarch64": 91}
+SECCOMP = {"x86_64": 317, "aarch64": 277}
+SET_MODE_FILTER, NEW_LISTENER = 1, 8
+OWN_PID, ASK, ALLOW = 0x7FFFFFFE, 0x7FC00000, 0x7FFF0000
+NOTICE_RECEIVE, NOTICE_SEND, NOTICE_BYTES, CONTINUE = 0xC0502100, 0xC0182101, 80, 1
+
+# Rights over files, by the version of Landlock that brought them.
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL_DEV = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
+FIRST_VERSION = (1 << 13) - 1
+OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+NET, SCOPES = 3, 3
+
+
+class Failed(Exception):
+    """A step could not be done."""
+
+
+class Kernel:
+    """System calls that Python has no words for."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.ctypes = ctypes
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(self, number: int, *arguments: Any) -> int:
+        """One system call; its result."""
+        wide = [self.ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+        result: int = self.libc.syscall(self.ctypes.c_long(number), *wide)
+        if result < 0:
+            error = self.ctypes.get_errno()
+            raise OSError(error, f"system call {number}: {os.strerror(error)}")
+        return result
+
+    def prctl(self, option: int, *arguments: Any) -> None:
+        """One prctl."""
+        rest = [self.ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
+        rest += [self.ctypes.c_ulong(0)] * (4 - len(rest))
+        if self.libc.prctl(self.ctypes.c_int(option), *rest) < 0:
+            error = self.ctypes.get_errno()
+            raise OSError(error, f"prctl {option}: {os.strerror(error)}")
+
+    def buffer(self, data: bytes) -> tuple[Any, Any]:
+        """Bytes as the kernel wants them: an address."""
+        kept = self.ctypes.create_string_buffer(data, len(data))
+        return kept, self.ctypes.c_void_p(self.ctypes.addressof(kept))
+
+
+def main() -> tuple[CodeType | None, dict[str, Any]]:
+    """Read the order, obey it."""
+    if sys.argv[1] == "--remap":
+        try_remap(sys.argv[2])
+    lifeline = int(sys.argv[1])
+    order = read_order(lifeline)
+    worker = load(order) if order["same"] else None
+    kernel = Kernel()
+    calm_signals(order["same"])
+    os.umask(0o077)
+    close_descriptors(lifeline)
+    if order["remap"]:
+        remap(kernel, order["remap"])
+    if order["cpu"] is not None:
+        ours = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
+    give_up_rights(kernel, order)
+    if order.get("ends_with_parent"):  # after the change of user, which takes the wish back
+        kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+    for folder in order["folders"]:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    os.chdir(order["cwd"])
+    kernel.prctl(PR_SET_THP_DISABLE, 1)
+    for name, (soft, hard) in order["rlimits"].items():
+        limit(getattr(resource, name), soft, hard)
+    program = os.fsencode(order["argv"][0])
+    if order["landlock"]:
+        restrict_files(kernel, order["landlock"])
+    if is_cut(lifeline):
+        raise Failed("the host is gone")
+    os.close(lifeline)
+    if order["filter"]:
+        restrict_calls(kernel, patched(order["filter"], OWN_PID, os.getpid()), program, order)
+    if worker is None:
+        os.execve(program, order["argv"], order["environment"])
+    return worker, order
+
+
+def read_order(lifeline: int) -> dict[str, Any]:
+    """Length, then the order itself."""
+    size = int.from_bytes(read_exactly(lifeline, 4), "little")
+    found: dict[str, Any] = marshal.loads(read_exactly(lifeline, size))
+    return found
+
+
+def read_exactly(descriptor: int, size: int) -> bytes:
+    """That many bytes."""
+    data = b""
+    while len(data) < size:
+        piece = os.read(descriptor, size - len(data))
+        if not piece:
+            raise Failed("the host is gone")
+        data += piece
+    return data
+
+
+def is_cut(lifeline: int) -> bool:
+    """Whether nobody holds the other end any more."""
+    watch = select.poll()
+    watch.register(lifeline, 0)
+    return bool(watch.poll(0))
+
+
+def load(order: dict[str, Any]) -> CodeType:
+    """The worker, ready to run: its file need not be readable afterwards."""
+    if order["worker"] is not None and order["magic"] == MAGIC_NUMBER:
+        compiled: CodeType = marshal.loads(order["worker"])
+        return compiled
+    path = order["argv"][1]
+    with open(path, "rb") as file:
+        code: CodeType = compile(file.read(), path, "exec")
+    return code
+
+
+def calm_signals(python: bool) -> None:
+    """As a new program finds them; or as Python, for which a closed pipe and a file too big are exceptions, sets them."""
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    for number in range(1, 65):
+        if number not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33):
+            excepted = python and number in (_signal.SIGPIPE, _signal.SIGXFSZ)
+            _signal.signal(number, _signal.SIG_IGN if excepted else _signal.SIG_DFL)
+
+
+def close_descriptors(kept: int) -> None:
+    """Whatever was inherited, but the standard three and the lifeline."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            try:  # noqa: SIM105 - contextlib would have to be imported
+                os.close(int(name))
+            except OSError:
+                pass  # The listing's own.
+
+
+def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
+    """Lay the workspace once more over itself so that, seen from here, its owner is whom we become; on disk nothing changes.
+
+    The parts of it that are mounted apart, being fixed or hidden, are taken off before and laid on again."""
+    space = user_namespace(kernel, orders["users"], orders["groups"])
+    places = orders["places"]
+    trees = [mapped_tree(kernel, path, space) if mapped else open_tree(kernel, path) for path, mapped in places]
+    for tree, (path, _) in zip(trees, places):  # noqa: B905 - strict came with Python 3.10
+        (kept, empty), (held, name) = kernel.buffer(b"\0"), kernel.buffer(os.fsencode(path) + b"\0")
+        kernel.call(MOVE_MOUNT, tree, empty, AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(tree)
+        del kept, held
+    os.close(space)
+
+
+def open_tree(kernel: Kernel, path: str) -> int:
+    """A mount of that place which is nowhere yet."""
+    kept, name = kernel.buffer(os.fsencode(path) + b"\0")
+    tree = kernel.call(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)
+    del kept
+    return tree
+
+
+def mapped_tree(kernel: Kernel, path: str, space: int) -> int:
+    """The same, with other owners."""
+    tree = open_tree(kernel, path)
+    attributes = b"".join(part.to_bytes(8, "little") for part in (MOUNT_ATTR_IDMAP, 0, 0, space))
+    (kept, empty), (held, address) = kernel.buffer(b"\0"), kernel.buffer(attributes)
+    kernel.call(MOUNT_SETATTR, tree, empty, AT_EMPTY_PATH, address, len(attributes))
+    del kept, held
+    return tree
+
+
+def try_remap(path: str) -> None:
+    """For the host, which asks before it relies on it."""
+    kernel = Kernel()
+    mapped_tree(kernel, path, user_namespace(kernel, "0 1900000000 1\n", "0 1900000000 1\n"))
+    os._exit(0)
+
+
+def user_namespace(kernel: Kernel, users: str, groups: str) -> int:
+    """A user namespace that says who is whom; nobody lives in it. Its descriptor."""
+    ready, told = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(ready[1])
+            kernel.libc.unshare(kernel.ctypes.c_int(CLONE_NEWUSER))
+            os.write(told[1], b"1")
+            os.read(ready[0], 1)
+        finally:
+            os._exit(0)
+    try:
+        os.read(told[0], 1)
+        for name, text in (("uid_map", users), ("gid_map", groups)):
+            descriptor = os.open(f"/proc/{child}/{name}", os.O_WRONLY)
+            os.write(descriptor, text.encode())
+            os.close(descriptor)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for descriptor in (*ready, *told):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+
+
+def give_up_rights(kernel: Kernel, order: dict[str, Any]) -> None:
+    """Become nobody, without a capability left and with no way to get one."""
+    if order["uid"] is not None:
+        for number in range(LAST_CAPABILITY + 1):
+            try:
+                kernel.prctl(PR_CAPBSET_DROP, number)
+            except OSError as error:
+                if error.errno != EINVAL:
+                    raise
+                break
+        os.setgroups([])
+        os.setresgid(order["gid"], order["gid"], order["gid"])
+        os.setresuid(order["uid"], order["uid"], order["uid"])
+    kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
+    (kept, head), (held, none) = kernel.buffer(header), kernel.buffer(bytes(24))
+    kernel.call(CAPSET[os.uname().machine], head, none)
+    del kept, held
+    kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
+    # The host reads how much it uses; changing one's user takes that away.
+    kernel.prctl(PR_SET_DUMPABLE, 1)
+
+
+def limit(what: int, soft: int, hard: int) -> None:
+    """What the kernel counts. Where the host itself may have less, that is what can be had."""
+    most = resource.getrlimit(what)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(what, (soft, hard))
+
+
+def restrict_files(kernel: Kernel, wanted: dict[str, Any]) -> None:
+    """Landlock: the files of the order and no others, no network, no one else's processes."""
+    version = kernel.call(LANDLOCK_CREATE, None, 0, 1)
+    if version < 3:
+        raise Failed(f"the kernel's Landlock is too old (version {version}, 3 is needed)")
+    handled = FIRST_VERSION | REFER | TRUNCATE | (IOCTL_DEV if version >= 5 else 0)
+    sizes = handled.to_bytes(8, "little")
+    if version >= 4:
+        sizes += NET.to_bytes(8, "little")
+    if version >= 6:
+        sizes += SCOPES.to_bytes(8, "little")
+    kept, attributes = kernel.buffer(sizes)
+    rules = kernel.call(LANDLOCK_CREATE, attributes, len(sizes), 0)
+    for rule in wanted["rules"]:
+        add_rule(kernel, rules, rule, handled)
+    kernel.call(LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)
+    del kept
+
+
+def add_rule(kernel: Kernel, rules: int, rule: dict[str, Any], handled: int) -> None:
+    """One file or folder, and what may be done to it."""
+    try:
+        place = os.open(rule["path"], os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if rule.get("optional"):
+            return
+        raise
+    rights = READ_FILE | READ_DIR | (EXECUTE if rule["execute"] else 0)
+    if rule["write"]:
+        devices = (1 << 6) | (1 << 11) | IOCTL_DEV  # making character and block devices, and talking to them
+        rights |= handled & ~EXECUTE & ~devices
+    if not os.path.isdir(rule["path"]):
+        rights &= OF_A_FILE
+    kept, attributes = kernel.buffer((rights & handled).to_bytes(8, "little") + place.to_bytes(4, "little"))
+    kernel.call(LANDLOCK_ADD, rules, 1, attributes, 0)
+    os.close(place)
+    del kept
+
+
+def restrict_calls(kernel: Kernel, code: bytes, program: bytes, order: dict[str, Any]) -> None:
+    """The filter of system calls: from here on it holds, for good. One that asks who may execute ends in the program."""
+    without = patched(code, ASK, ALLOW)
+    if without != code:
+        hand_over_once(kernel, code, program, order)
+    kept, filters = prepared(kernel, without)
+    kernel.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filters)
+    del kept
+
+
+def patched(code: bytes, old: int, new: int) -> bytes:
+    """The same filter with another operand."""
+    steps = (code[place : place + 8] for place in range(0, len(code), 8))
+    before, after = old.to_bytes(4, "little"), new.to_bytes(4, "little")
+    return b"".join(step[:4] + after if step[4:] == before else step for step in steps)
+
+
+def prepared(kernel: Kernel, code: bytes) -> tuple[Any, Any]:
+    """A filter as the kernel wants it: its length and its address, at an address."""
+    kept, address = kernel.buffer(code)
+    held, filters = kernel.buffer((len(code) // 8).to_bytes(8, "little") + address.value.to_bytes(8, "little"))
+    return (kept, held), filters
+
+
+def hand_over_once(kernel: Kernel, code: bytes, program: bytes, order: dict[str, Any]) -> None:
+    """Execute the program and no other ever after: a thread of ours, begun before the filter and so not under it, is asked
+    and allows it. With that both the thread and the descriptor that asks are gone, so nobody can allow it a second time.
+
+    Returns if there is nobody to be asked here: on an old kernel, or in a container whose own filter asks somebody already.
+    What could be executed then is what could be read, under the same filter and with no process to be won."""
+    import _thread
+
+    heard: list[int] = []
+    known = _thread.allocate_lock()
+    known.acquire()
+
+    def allow() -> None:
+        with known:
+            listener = kernel.ctypes.c_int(heard[0])
+        kept, notice = kernel.buffer(bytes(NOTICE_BYTES))
+        kernel.libc.ioctl(listener, kernel.ctypes.c_ulong(NOTICE_RECEIVE), notice)
+        held, answer = kernel.buffer(kept.raw[:8] + bytes(12) + CONTINUE.to_bytes(4, "little"))
+        kernel.libc.ioctl(listener, kernel.ctypes.c_ulong(NOTICE_SEND), answer)
+        del held
+
+    texts = kernel.ctypes.c_char_p
+    words = [os.fsencode(word) for word in order["argv"]] + [None]
+    settings = [os.fsencode(f"{name}={value}") for name, value in order["environment"].items()] + [None]
+    _kept, filters = prepared(kernel, code)
+    _thread.start_new_thread(allow, ())
+    try:
+        heard.append(kernel.call(SECCOMP[os.uname().machine], SET_MODE_FILTER, NEW_LISTENER, filters))
+    except OSError as error:
+        if error.errno not in (EPERM, EBUSY, EINVAL, ENOSYS):
+            raise
+        return
+    known.release()
+    # Unlike os.execve, it lets the thread go on.
+    kernel.libc.execve(program, (texts * len(words))(*words), (texts * len(settings))(*settings))
+    raise OSError(kernel.ctypes.get_errno(), f"{order['argv'][0]} can't be executed")
+
+
+def begin() -> tuple[CodeType | None, dict[str, Any]]:
+    """Obey; whatever goes wrong ends here."""
+    try:
+        return main()
+    except BaseException as error:  # noqa: BLE001
+        words = f"toolgate-starter: {type(error).__name__}: {error}\n"
+        os.write(2, words.encode(errors="replace"))
+        os._exit(FAILED)
+
+
+if __name__ == "__main__":
+    _worker, _order = begin()
+    sys.argv = _order["argv"][1:]
+    os.environ.clear()
+    os.environ.update(_order["environment"])
+    exec(_worker or "", {"__name__": "__main__", "__file__": sys.argv[0], "__builtins__": __builtins__})

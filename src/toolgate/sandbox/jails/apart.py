@@ -1,0 +1,79 @@
+"""What of a workspace is mounted apart from the rest of it: parts that may not be changed, and parts that may not be seen.
+
+Three things would walk round a mere mount on such a part. Its folder could be renamed and another put in its place: so each
+folder on the way there is mounted too, since what is a mount can't be renamed. It could be missing and be made: so
+something empty stands there meanwhile. It could be a link, which can't be mounted upon: that is refused.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from toolgate.sandbox.jails import standins
+from toolgate.sandbox.port import Spec, Unavailable
+
+How = Literal["write", "read", "hide"]
+
+
+class Parts(msgspec.Struct):
+    """Outer before inner."""
+
+    mounts: dict[Path, How]
+    held: tuple[Path, ...]
+    """Stand-ins, to be released when the program has ended."""
+
+
+def parts(spec: Spec) -> Parts:
+    """Raises Unavailable for what can't be held."""
+    if spec.workspace is None:
+        return Parts({}, ())
+    mounts: dict[Path, How] = {}
+    held: list[Path] = []
+    try:
+        for path in spec.hidden:
+            if path.is_symlink() or path.exists():
+                mounts |= _ways(spec.workspace, path) | {_real(path): "hide"}
+        for path in spec.fixed:
+            _fix(spec.workspace, path, mounts, held)
+    except BaseException:
+        standins.release(held)
+        raise
+    return Parts(dict(sorted(mounts.items(), key=lambda mount: mount[0].parts)), tuple(held))
+
+
+def _fix(workspace: Path, path: Path, mounts: dict[Path, How], held: list[Path]) -> None:
+    missing = _missing(workspace, path)
+    if missing is not None and standins.hold(missing):
+        held.append(missing)
+        path = missing
+    for way, how in _ways(workspace, path).items():
+        mounts.setdefault(way, how)
+    if mounts.get(path) != "hide":
+        mounts[_real(path)] = "read"
+
+
+def _missing(workspace: Path, path: Path) -> Path | None:
+    """The outermost place on the way that is missing, or where only a stand-in is."""
+    for place in (*reversed(_between(workspace, path)), path):
+        if not place.is_symlink() and (not place.exists() or standins.is_one(place)):
+            return place
+    return None
+
+
+def _ways(workspace: Path, path: Path) -> dict[Path, How]:
+    """The folders between the workspace and its part, which it may go on writing to."""
+    return {_real(place): "write" for place in _between(workspace, path)}
+
+
+def _between(workspace: Path, path: Path) -> list[Path]:
+    """Inner before outer."""
+    if not path.is_relative_to(workspace) or path == workspace or ".." in path.parts:
+        raise Unavailable(f"{path} is not in the workspace {workspace}.")
+    return [place for place in path.parents if place != workspace and place.is_relative_to(workspace)]
+
+
+def _real(path: Path) -> Path:
+    if path.is_symlink():
+        raise Unavailable(f"{path} is a link: what it leads to can be kept from the program, the link itself can't.")
+    return path

@@ -1,0 +1,336 @@
+"""The one implementation of `port.Box`: a process that some jail's launcher started, and everything below it.
+
+No thread is kept for it: its end is told by a pidfd, its pipes are read by the event loop when somebody asks. It must be
+started on the loop's own thread, since jails tie a process to the life of the thread that started it.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from typing import IO
+
+from toolgate.sandbox.jails import standins, watch
+from toolgate.sandbox.jails.launch import Launch
+from toolgate.sandbox.jails.removal import remove
+from toolgate.sandbox.jails.tree import descendants, parent_of
+from toolgate.sandbox.port import Spec, Stopped, Unavailable
+
+TOLD_SECONDS = 2.0
+"""How long a launcher that is no longer wanted may take to name the first process inside."""
+
+PATIENCE = 2.0
+"""After it, a launcher that was asked to end everything is no longer asked."""
+
+LAST_SECONDS = 1.0
+"""How long the dead may take to go. A process that the kernel itself holds up, on a stuck disk say, goes when it can."""
+
+SIGNALLED = 128
+"""Launchers say so much more than the number of the signal that ended the program."""
+
+logger = logging.getLogger("toolgate.sandbox")
+
+_CHILD = re.compile(rb'"child-pid":\s*(\d+)\s*[,}\n]')
+
+
+async def start(launch: Launch, spec: Spec) -> "Process":
+    """Start it. Whatever was made for it is gone again if that fails."""
+    ends = [launch.order.inner, *launch.pass_fds] + ([launch.told.inner] if launch.told else [])
+    try:
+        child = subprocess.Popen(
+            launch.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=ends,
+            env=dict(launch.environment),
+            cwd="/",
+            start_new_session=True,
+        )
+    except BaseException as error:
+        _undo(launch)
+        if isinstance(error, OSError):
+            raise Unavailable(f"{launch.argv[0]} could not be started: {error.strerror or error}.") from error
+        raise
+    finally:
+        for number in ends:
+            os.close(number)
+    try:
+        return Process(child, launch, spec)
+    except OSError as error:
+        child.kill()
+        with child:
+            _undo(launch)
+        raise Unavailable(f"A process can't be watched here: {error.strerror or error}.") from error
+
+
+class Process:
+    """A jailed process."""
+
+    def __init__(self, child: subprocess.Popen[bytes], launch: Launch, spec: Spec) -> None:
+        self.pid = child.pid
+        """The launcher's."""
+        self.init: int | None = None
+        """The host's number of the first process inside, while it is known and alive."""
+        self.stopped: Stopped | None = None
+        self._busy = True
+        self.spec = spec
+        self.launch = launch
+        self._child = child
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._named = asyncio.Event()
+        """Whether the first process inside is known; or never will be."""
+        self._said = b""
+        self._killed = False
+        self._closing: asyncio.Future[None] | None = None
+        self._handle = os.pidfd_open(child.pid)
+        self._init_handle = -1
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._writing = asyncio.Lock()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+        self._loop.add_reader(self._handle, self._on_end)
+        if launch.told:
+            self._loop.add_reader(launch.told.outer, self._on_told)
+        else:
+            self._named.set()
+        watch.add(self)
+
+    @property
+    def busy(self) -> bool:
+        """Whether untrusted code may be running. Whoever keeps it warm says no; it is looked at less often then."""
+        return self._busy
+
+    @busy.setter
+    def busy(self, now: bool) -> None:
+        self._busy = now
+        if now:
+            watch.hurry(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is about to be."""
+        return self._closing is not None
+
+    # What is said and heard
+
+    async def write(self, data: bytes) -> None:
+        """To its stdin, one after another. What can't be delivered any more is dropped."""
+        async with self._writing:
+            pipe, rest = self._child.stdin, memoryview(data)
+            while rest and pipe is not None and not pipe.closed:
+                try:
+                    rest = rest[os.write(pipe.fileno(), rest) :]
+                except BlockingIOError:
+                    await self._ready(pipe, writing=True)
+                except OSError:
+                    return
+
+    async def close_stdin(self) -> None:
+        """It finds the end of its input."""
+        _close(self._child.stdin)
+
+    async def read(self, most: int) -> bytes:
+        """The next bytes of its stdout; empty at the end."""
+        return await self._read(self._child.stdout, most)
+
+    async def read_errors(self, most: int) -> bytes:
+        """The next bytes of its stderr; empty at the end."""
+        return await self._read(self._child.stderr, most)
+
+    async def _read(self, pipe: IO[bytes] | None, most: int) -> bytes:
+        # Whoever floods us must not keep everybody else from their turn.
+        await asyncio.sleep(0)
+        while pipe is not None and not pipe.closed:
+            try:
+                return os.read(pipe.fileno(), most)
+            except BlockingIOError:
+                await self._ready(pipe, writing=False)
+        return b""
+
+    async def _ready(self, pipe: IO[bytes], *, writing: bool) -> None:
+        """Wait until the pipe can be used again, or the box is closed."""
+        number, loop = pipe.fileno(), self._loop
+        turn: asyncio.Future[None] = loop.create_future()
+        (loop.add_writer if writing else loop.add_reader)(number, _wake, turn)
+        self._waiting.add(turn)
+        try:
+            await turn
+        finally:
+            self._waiting.discard(turn)
+            if not pipe.closed:
+                (loop.remove_writer if writing else loop.remove_reader)(number)
+
+    # How it ends
+
+    async def wait(self) -> int:
+        """Its exit code; minus the number of the signal that ended it. A shell's own 128 + n stays what it is."""
+        code = await asyncio.shield(self._ended)
+        if self._killed:
+            return -signal.SIGKILL
+        return SIGNALLED - code if code > SIGNALLED and self.spec.profile != "shell" else code
+
+    def kill(self, why: Stopped | None = None) -> None:
+        """End it and everything that it started, now."""
+        if self._ended.done() and self.init is None:
+            return
+        if not self._killed and not self._ended.done():
+            self._killed, self.stopped = True, why
+        # Should the program not have begun yet, it never will.
+        self.launch.order.close_outer()
+        self._strike()
+
+    def _strike(self) -> None:
+        """The first process inside takes all others with it. Until it has a name the launcher must live, to name it."""
+        if self._init_handle >= 0:
+            _send(self._init_handle, signal.SIGKILL)
+        elif self._named.is_set() and not self._ended.done():
+            _send(self._handle, self.launch.kill_signal)
+
+    async def close(self) -> None:
+        """Kill it, wait until all of it is gone, and remove what it left on the host."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self._end_all()
+        finally:
+            watch.discard(self)
+            self._release()
+            if self.launch.remove:
+                await asyncio.to_thread(_undo, self.launch)
+            else:
+                _undo(self.launch)
+
+    async def _end_all(self) -> None:
+        """Everything inside, then the launcher; the stubborn are killed one by one. It takes no longer than it may."""
+        self.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS):
+                await self._named.wait()
+            async with asyncio.timeout(PATIENCE):
+                await self._gone()
+                return
+        self._named.set()
+        self._strike()
+        for number in [] if self._ended.done() else (*descendants(self.pid), self.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._gone()
+        except TimeoutError:
+            logger.warning("a jailed process was killed and has not ended yet: %s", self.init or self.pid)
+
+    async def _gone(self) -> None:
+        """The launcher may end before the first process inside does."""
+        await asyncio.shield(self._ended)
+        if self._init_handle < 0:
+            return
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(self._init_handle, _wake, turn)
+        try:
+            await turn
+        finally:
+            self._loop.remove_reader(self._init_handle)
+        # Where we are the one whom orphans fall to (the first process of a container is), it is ours to bury.
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self._init_handle, os.WEXITED | os.WNOHANG)
+        self.init = None
+
+    def _release(self) -> None:
+        """Every descriptor, and what was made on the host."""
+        for turn in list(self._waiting):
+            _wake(turn)
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            if pipe is not None and not pipe.closed:
+                self._loop.remove_reader(pipe.fileno())
+                self._loop.remove_writer(pipe.fileno())
+            _close(pipe)
+        if self._init_handle >= 0:
+            os.close(self._init_handle)
+            self._init_handle = -1
+        self._hear_no_more()
+
+    # What the loop tells us
+
+    def _on_end(self) -> None:
+        code = self._child.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._handle = -1
+        self.launch.order.close_outer()
+        # A launcher that ended by itself has left nothing; one that died may have left all.
+        if self._init_handle >= 0:
+            _send(self._init_handle, signal.SIGKILL)
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    def _on_told(self) -> None:
+        """The launcher names the first process inside, or ends without. It is heard out: it would die of a closed pipe."""
+        told = self.launch.told
+        if told is None or told.outer < 0:
+            return
+        piece = os.read(told.outer, 4096)
+        self._said += piece
+        found = _CHILD.search(self._said)
+        if found and not self._named.is_set():
+            self._know(int(found[1]))
+        if not piece:
+            self._hear_no_more()
+        if (found or not piece) and not self._named.is_set():
+            self._named.set()
+            if self._killed:
+                self._strike()
+
+    def _know(self, init: int) -> None:
+        """By a handle, since the number may be another's soon: it is ours as long as the launcher is its parent."""
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(init)
+            if parent_of(init) == self.pid:
+                self._init_handle, self.init = handle, init
+            else:
+                os.close(handle)
+
+    def _hear_no_more(self) -> None:
+        told = self.launch.told
+        if told is not None and told.outer >= 0:
+            self._loop.remove_reader(told.outer)
+            told.close_outer()
+
+
+def _undo(launch: Launch) -> None:
+    """What a start made on the host."""
+    launch.order.close_outer()
+    if launch.told:
+        launch.told.close_outer()
+    for folder in launch.remove:
+        remove(folder)
+    standins.release(launch.release)
+    launch.release = ()
+
+
+def _send(handle: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, number)
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None and not pipe.closed:
+        with suppress(OSError):
+            pipe.close()

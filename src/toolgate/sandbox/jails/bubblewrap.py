@@ -1,0 +1,220 @@
+"""The jail that is preferred: bubblewrap builds a world of its own for each program, of namespaces and mounts.
+
+As an ordinary user everything happens in a user namespace, in which no further one can be made. As root there is none: the
+mounts are real ones, and the starter goes on as a user that nobody else is. bubblewrap limits neither how much may be used
+nor which system calls; the starter and the watcher do.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
+from toolgate.sandbox.jails.apart import Parts, parts
+from toolgate.sandbox.jails.identity import Identity
+from toolgate.sandbox.jails.launch import Launch, Pipe
+from toolgate.sandbox.jails.tree import parent_of
+from toolgate.sandbox.port import Feature, Spec, Unavailable
+
+PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
+"""Where bubblewrap is looked for: PATH could lead to a workspace."""
+SCRATCH = "/tmp"
+"""Inside: the one place, besides a workspace, that can be written to."""
+SMALL = "65536"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+STREAMS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+KERNELS_OWN = (
+    "kcore", "keys", "key-users", "kallsyms", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list",
+)  # fmt: skip
+"""In /proc: what the kernel tells, or is told, about more than the program."""
+CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+"""What the starter needs to become somebody else."""
+REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE")
+"""And to show a workspace as that one's."""
+
+ENFORCES: dict[Feature, str] = {
+    "files": "mount namespace with a root of its own; system read-only",
+    "environment": "built anew",
+    "network": "network namespace without interfaces; no sockets (seccomp)",
+    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
+    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
+    "cpu": "one core (affinity)",
+    "time": "killed by the host",
+    "disk": "tmpfs with a size, its files polled; a workspace is polled",
+    "output": "counted by the host",
+    "signals": "pid namespace",
+}
+
+
+class Bubblewrap:
+    """Holds processes with bubblewrap."""
+
+    name = "bubblewrap"
+
+    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:  # noqa: ARG002 - as all jails
+        self._program = shutil.which("bwrap", path=PLACES)
+        self._cpu = cpu
+        self._swept = False
+        self._boxes: set[box.Process] = set()
+
+    def enforces(self) -> Mapping[Feature, str]:
+        """By what means each feature is held."""
+        return ENFORCES
+
+    async def start(self, spec: Spec) -> box.Process:
+        """Start a process in a world of its own."""
+        if self._program is None:
+            raise Unavailable("bubblewrap is not installed.", suggestion="Install the package bubblewrap.")
+        self._boxes = {other for other in self._boxes if not other.closed}
+        if not self._swept:
+            self._swept = True
+            end_orphans()
+        apart = parts(spec)
+        try:
+            made = self._launch(self._program, spec, apart)
+        except BaseException:
+            standins.release(apart.held)
+            raise
+        started = await box.start(made, spec)
+        self._boxes.add(started)
+        return started
+
+    def _launch(self, program: str, spec: Spec, apart: Parts) -> Launch:
+        remap = spec.workspace is not None and identity.can_remap(spec.workspace)
+        who = identity.choose(spec, remap=remap)
+        if who is not None and spec.workspace is not None and not remap:
+            identity.give(spec.workspace, who)
+        mapped = {path: how != "hide" for path, how in apart.mounts.items()}
+        around = (*_walls(who, remap), *_world(spec, apart))
+        said = launch.order(
+            spec,
+            identity=who,
+            home=f"{SCRATCH}/home",
+            temporary=f"{SCRATCH}/tmp",
+            work=str(spec.workspace or f"{SCRATCH}/work"),
+            filter=seccomp.program(spec.profile),
+            remap=launch.remapping(spec, who, mapped) if who and remap else None,
+            cpu=self._cpu,
+        )
+        order, told = Pipe.down(said), Pipe.up()
+        return Launch(
+            argv=(program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order)),
+            order=order,
+            told=told,
+            places=(SCRATCH,),
+            release=apart.held,
+        )
+
+    async def close(self) -> None:
+        """End whatever still runs."""
+        await asyncio.gather(*(started.close() for started in self._boxes))
+        self._boxes.clear()
+
+
+def end_orphans() -> None:
+    """bubblewrap has one weak moment: if its host is killed before it lets its child go on, the child waits for ever."""
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        if _is_orphan(int(name)):
+            with suppress(OSError):
+                os.kill(int(name), signal.SIGKILL)
+
+
+def _is_orphan(pid: int) -> bool:
+    """The first process inside a world of ours, without a bubblewrap outside."""
+    words = _words(pid)
+    if not words[0].endswith(b"/bwrap") or os.fsencode(launch.STARTER) not in words:
+        return False
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    numbers = status.partition("\nNSpid:")[2].partition("\n")[0].split()
+    above = parent_of(pid)
+    return len(numbers) > 1 and numbers[-1] == "1" and above is not None and not _words(above)[0].endswith(b"/bwrap")
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
+
+
+def _walls(who: Identity | None, remap: bool) -> Iterator[str]:
+    """Namespaces of its own; an end when we end; no terminal, no environment."""
+    yield from ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv")
+    # Read by the C library before anything of ours runs: arenas would use up the address space.
+    yield from ("--setenv", "MALLOC_ARENA_MAX", "1")
+    if who is None:
+        yield from ("--unshare-user", "--disable-userns")
+    else:
+        yield from ("--cap-drop", "ALL")
+        for name in (*CAPABILITIES, *(REMAPPING if remap else ())):
+            yield from ("--cap-add", name)
+
+
+def _world(spec: Spec, apart: Parts) -> Iterator[str]:
+    """All that the program will see. Whatever is not a bind is memory, so all of it has a size or is made read-only."""
+    yield from ("--perms", "1777", "--size", str(spec.limits.disk), "--tmpfs", SCRATCH)
+    readable = launch.readable_paths(spec)
+    shown = [view.path for view in launch.system_paths() if view.kind == "bind"]
+    yield from _ways([*shown, *readable, *([spec.workspace] if spec.workspace else [])])
+    for view in launch.system_paths():
+        yield from ("--symlink", view.target, str(view.path)) if view.kind == "link" else _bind(view.path, Path(view.target))
+    yield from _devices()
+    around = [path for path in readable if spec.workspace is not None and spec.workspace.is_relative_to(path)]
+    for path in around:
+        yield from _bind(path, path)
+    yield from _workspace(spec, apart)
+    for path in readable:
+        if path not in around:
+            yield from _bind(path, path)
+    # The first process inside is bubblewrap's own, which no filter holds: its memory must not be within reach.
+    yield from ("--proc", "/proc", "--perms", "0555", "--size", SMALL, "--tmpfs", "/proc/1", "--remount-ro", "/proc/1")
+    for name in KERNELS_OWN:
+        if Path("/proc", name).exists():
+            yield from ("--ro-bind", os.devnull, f"/proc/{name}")
+    yield from ("--remount-ro", "/")
+
+
+def _ways(paths: list[Path]) -> Iterator[str]:
+    """Folders above what is shown, which anybody may go through: bubblewrap's own would be closed to all but its user."""
+    for folder in sorted({folder for path in paths for folder in path.parents} - {Path("/"), Path(SCRATCH)}):
+        yield from ("--perms", "0755", "--dir", str(folder))
+
+
+def _bind(path: Path, source: Path) -> tuple[str, ...]:
+    return ("--ro-bind", str(source), str(path))
+
+
+def _devices() -> Iterator[str]:
+    """Those that hold nothing, and no terminals. Shared memory is in the scratch, and as big as that."""
+    yield from ("--size", SMALL, "--tmpfs", "/dev")
+    for name in DEVICES:
+        yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
+    for name, target in STREAMS.items():
+        yield from ("--symlink", target, f"/dev/{name}")
+    yield from ("--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/dev")
+
+
+def _workspace(spec: Spec, apart: Parts) -> Iterator[str]:
+    if spec.workspace is None:
+        return
+    if Path(SCRATCH).is_relative_to(spec.workspace):
+        raise Unavailable(f"{spec.workspace} can't be a workspace: it holds the folder for temporary files.")
+    yield from ("--bind", str(spec.workspace), str(spec.workspace))
+    for path, how in apart.mounts.items():
+        match how:
+            case "write":
+                yield from ("--bind", str(path), str(path))
+            case "read":
+                yield from ("--ro-bind", str(path), str(path))
+            case "hide" if path.is_dir():
+                yield from ("--perms", "0000", "--size", SMALL, "--tmpfs", str(path), "--remount-ro", str(path))
+            case "hide":
+                yield from ("--ro-bind", os.devnull, str(path))

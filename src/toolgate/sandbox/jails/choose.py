@@ -1,0 +1,166 @@
+"""Which jail holds on this machine: found out by trying to break out of it, never by looking whether a program is installed.
+
+What is tried is `inside/trial.py`. It also has to show that an honest program works, since a jail that crashed would seem to
+hold everything.
+"""
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from toolgate.sandbox.jails.own import INSIDE, python
+from toolgate.sandbox.port import MB, Feature, Jail, Limits, Spec, Stopped, Unavailable
+from toolgate.settings import SandboxSettings
+
+ORDER = ("bubblewrap", "namespaces", "landlock")
+"""The first that holds is taken."""
+
+TRIAL = INSIDE / "trial.py"
+TRIED: frozenset[Feature] = frozenset(("files", "environment", "network", "processes", "memory", "cpu", "disk", "signals"))
+"""The others, time and output, are held by the host itself."""
+
+LIMITS = Limits(seconds=5, memory=128 * MB, disk=2 * MB)
+SECONDS = 10.0
+MOST = 64 * 1024
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What became of trying one jail."""
+
+    name: str
+    available: bool
+    reason: str | None
+    """Why not."""
+    enforces: Mapping[Feature, str]
+
+
+async def choose(settings: SandboxSettings) -> Jail:
+    """The jail that is set, or the first that holds. Raises Unavailable with the reason of each that does not."""
+    names = ORDER if settings.backend == "auto" else (settings.backend,)
+    reasons: list[str] = []
+    for name in names:
+        try:
+            return await _tried(name, settings)
+        except Unavailable as error:
+            reasons.append(f"{name}: {error}")
+    raise Unavailable(
+        "No sandbox holds on this machine. " + " ".join(reasons),
+        suggestion="Install bubblewrap, or see `toolgate doctor`." if settings.backend == "auto" else None,
+    )
+
+
+async def survey(settings: SandboxSettings) -> list[Found]:
+    """All of them, tried one after another; containers only if they are what is set, since they may take seconds."""
+    found = [await _report(name, settings) for name in ORDER]
+    return [*found, await _report("docker", settings)]
+
+
+async def _report(name: str, settings: SandboxSettings) -> Found:
+    try:
+        jail = await (_tried(name, settings) if name != "docker" or settings.backend == "docker" else _probed(settings))
+    except Unavailable as error:
+        return Found(name, False, str(error), {})
+    try:
+        return Found(name, True, None, dict(jail.enforces()))
+    finally:
+        await jail.close()
+
+
+async def _tried(name: str, settings: SandboxSettings) -> Jail:
+    jail = await _probed(settings) if name == "docker" else make(name)
+    try:
+        await try_out(jail)
+    except BaseException:
+        await jail.close()
+        raise
+    return jail
+
+
+def make(name: str) -> Jail:
+    """A jail by its name, untried."""
+    match name:
+        case "bubblewrap":
+            from toolgate.sandbox.jails.bubblewrap import Bubblewrap
+
+            return Bubblewrap()
+        case "namespaces":
+            from toolgate.sandbox.jails.namespaces import Namespaces
+
+            return Namespaces()
+        case "landlock":
+            from toolgate.sandbox.jails.landlock import Landlock
+
+            return Landlock()
+    raise Unavailable(f"There is no sandbox called {name!r}.")
+
+
+async def _probed(settings: SandboxSettings) -> Jail:
+    from toolgate.sandbox.jails.docker import Docker
+
+    jail = Docker(command=settings.docker_command, image=settings.docker_image)
+    try:
+        await jail.probe()
+    except BaseException:
+        await jail.close()
+        raise
+    return jail
+
+
+async def try_out(jail: Jail) -> None:
+    """Raises Unavailable if the jail can't be started, lets something through, or lets nothing work."""
+    async with _bait() as (secret, name):
+        argv = (str(python()), str(TRIAL), str(secret), name, str(os.getpid()), str(LIMITS.memory), str(LIMITS.disk))
+        box = await jail.start(Spec(profile="python", argv=argv, limits=LIMITS))
+        try:
+            async with asyncio.timeout(SECONDS):
+                said, complained = await asyncio.gather(_all(box.read), _all(box.read_errors))
+                code = await box.wait()
+        except TimeoutError:
+            raise Unavailable(f"The trial did not end within {SECONDS:g} s.") from None
+        finally:
+            await box.close()
+    judge(said, complained, code, box.stopped)
+
+
+def judge(said: str, complained: str, code: int, stopped: Stopped | None) -> None:
+    """What the trial's words mean."""
+    lines = said.splitlines()
+    holes = [line.partition(" ")[2] for line in lines if line.startswith("hole:")]
+    if holes:
+        raise Unavailable(f"It does not hold: {'; '.join(holes)}")
+    held = {line.partition(" ")[2] for line in lines if line.startswith("held:")}
+    if stopped == "disk":
+        held.add("disk")
+    if "control: works" not in lines or not held >= TRIED:
+        why = complained.strip()[-300:] or f"exit code {code}"
+        raise Unavailable(f"It can't be started here: {why}.")
+
+
+@asynccontextmanager
+async def _bait() -> AsyncIterator[tuple[Path, str]]:
+    """A file that anybody on the host may read, and a variable of its environment."""
+    name = f"TOOLGATE_TRIAL_{secrets.token_hex(4).upper()}"
+    number, path = tempfile.mkstemp(prefix="toolgate-trial-")
+    try:
+        os.fchmod(number, 0o644)
+        os.write(number, b"secret")
+        os.environ[name] = "secret"
+        yield Path(path), name
+    finally:
+        os.close(number)
+        os.environ.pop(name, None)
+        Path(path).unlink(missing_ok=True)
+
+
+async def _all(read: Callable[[int], Awaitable[bytes]]) -> str:
+    """What is said, to the end; the first of it is kept."""
+    kept = b""
+    while piece := await read(MOST):
+        kept = (kept + piece)[:MOST]
+    return kept.decode(errors="replace")

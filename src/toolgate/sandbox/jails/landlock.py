@@ -1,0 +1,255 @@
+"""The jail for machines where no namespace can be made, most containers among them: Landlock, seccomp and a supervisor.
+
+The program shares the host's processes and files. Landlock keeps it from opening any but its own; what Landlock knows
+nothing of (modes, owners, times, sockets, signals in its older versions) the filter of system calls takes away
+altogether. `inside/landlock_launcher.py` stands over it and ends all of it.
+
+What can't be held this way is refused: parts of a workspace that may not be changed or seen, and commands where Landlock is
+too old to hold signals.
+"""
+
+import asyncio
+import ctypes
+import marshal
+import os
+import platform
+import secrets
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from toolgate.sandbox.jails import box, identity, launch, own, removal, seccomp
+from toolgate.sandbox.jails.identity import Identity
+from toolgate.sandbox.jails.launch import Launch, Pipe
+from toolgate.sandbox.port import Feature, Spec, Unavailable
+
+LAUNCHER = own.INSIDE / "landlock_launcher.py"
+NEEDED = 3
+"""The first version that holds truncation."""
+HOLDS_SIGNALS = 6
+PREFIX = "toolgate-box"
+DEVICES = {"null": True, "zero": False, "full": False, "random": False, "urandom": False}
+"""Whether it may be written to."""
+_CREATE_RULESET, _ASK_VERSION = 444, 1
+
+ENFORCES: dict[Feature, str] = {
+    "files": "Landlock: nothing else can be opened or changed; that a path exists, its size and its times can be seen",
+    "environment": "built anew; /proc can't be read",
+    "network": "no sockets (seccomp); Landlock",
+    "processes": "RLIMIT_NPROC, polled; one signal ends all within a Landlock domain; seccomp",
+    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
+    "cpu": "one core (affinity)",
+    "time": "killed by the host",
+    "disk": "RLIMIT_FSIZE per file; the sum is polled",
+    "output": "counted by the host",
+    "signals": "own process only (seccomp), own programs only (Landlock)",
+}
+
+
+class Landlock:
+    """Holds processes among the host's own."""
+
+    name = "landlock"
+
+    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:
+        self._parent = scratch_parent or Path(tempfile.gettempdir())
+        self._cpu = cpu
+        self._swept = False
+        self._boxes: set[box.Process] = set()
+
+    def enforces(self) -> Mapping[Feature, str]:
+        """By what means each feature is held."""
+        return ENFORCES
+
+    async def start(self, spec: Spec) -> box.Process:
+        """Start a process that Landlock holds; raises Unavailable for what it can't hold."""
+        refuse_what_cannot_be_held(spec, version())
+        if not self._swept:
+            self._swept = True
+            await asyncio.to_thread(remove_stale, self._parent)
+        self._boxes = {other for other in self._boxes if not other.closed}
+        who = identity.choose(spec, remap=False)
+        if who is not None and spec.workspace is not None:
+            identity.give(spec.workspace, who)
+        rules = list(allowed(spec, who))
+        scratch = make_scratch(self._parent, who)
+        try:
+            started = await box.start(self._launch(spec, who, rules, scratch), spec)
+        except BaseException:
+            removal.remove(scratch)
+            raise
+        self._boxes.add(started)
+        return started
+
+    def _launch(self, spec: Spec, who: Identity | None, rules: list[dict[str, Any]], scratch: Path) -> Launch:
+        order = Pipe.down(
+            launch.order(
+                spec,
+                identity=who,
+                home=str(scratch / "home"),
+                temporary=str(scratch / "tmp"),
+                work=str(spec.workspace.resolve() if spec.workspace else scratch / "work"),
+                filter=seccomp.program(spec.profile, alone=True),
+                landlock={"rules": [*rules, _rule(scratch, write=True)]},
+                processes=spec.limits.processes + threads_of(who.uid if who else os.getuid()),
+                cpu=self._cpu,
+            )
+        )
+        plan = {
+            "host": os.getpid(),
+            "lifeline": order.inner,
+            "starts_others": spec.profile == "shell",
+            "starter": str(own.STARTER),
+        }
+        return Launch(
+            argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
+            order=order,
+            # Read by the C library before anything of ours runs: arenas would use up the address space.
+            environment={"MALLOC_ARENA_MAX": "1"},
+            places=(str(scratch),),
+            remove=(scratch,),
+            kill_signal=signal.SIGTERM,
+        )
+
+    async def close(self) -> None:
+        """End whatever still runs."""
+        await asyncio.gather(*(started.close() for started in self._boxes))
+        self._boxes.clear()
+
+
+# -- what it can hold
+
+
+def version() -> int:
+    """Of the kernel's Landlock; 0 if it has none, or none that we may use."""
+    if platform.system() != "Linux":
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: int = libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
+    return max(found, 0)
+
+
+def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
+    """Raise Unavailable rather than hold half of it."""
+    if found < NEEDED:
+        raise Unavailable(f"Landlock version {NEEDED} is needed (Linux 6.2); this kernel has {found or 'none'}.")
+    if spec.profile == "shell" and found < HOLDS_SIGNALS:
+        raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
+    if spec.fixed or spec.hidden:
+        parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
+        raise Unavailable(
+            f"Landlock can't keep parts of a workspace from a program that may write the rest ({parts}); bubblewrap can."
+        )
+
+
+def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
+    """The rules of what it may open, its scratch apart. What its user can't reach anyhow is left out; what the program can't
+    do without is refused."""
+    for path in needed(spec):
+        if not is_reachable(path, who):
+            raise Unavailable(
+                f"The sandbox's user can't reach {path}: a folder above it is closed to others. "
+                "Install it where every user can run it, or install bubblewrap."
+            )
+    for view in launch.system_paths():
+        if view.kind == "bind":
+            yield _rule(Path(view.target), optional=True)
+    for path in launch.readable_paths(spec):
+        if is_reachable(path, who):
+            yield _rule(path)
+    for name, write in DEVICES.items():
+        yield _rule(Path("/dev") / name, write=write, execute=False, optional=True)
+    if spec.workspace is not None:
+        yield _rule(spec.workspace.resolve(), write=True)
+
+
+def needed(spec: Spec) -> Iterator[Path]:
+    """What must be readable once the program has become its user."""
+    program = Path(spec.argv[0]).resolve()
+    yield program
+    yield from (path.resolve() for path in spec.readable)
+    if program == own.python():
+        yield Path(sys.base_prefix).resolve()
+    if spec.workspace is not None:
+        yield spec.workspace.resolve()
+
+
+def is_reachable(path: Path, who: Identity | None) -> bool:
+    """Whether the user may go through all the folders above a path."""
+    if who is None:
+        return os.access(path, os.F_OK)
+    return path.exists() and all(_may_enter(folder.stat(), who) for folder in path.resolve().parents)
+
+
+def _may_enter(folder: os.stat_result, who: Identity) -> bool:
+    if folder.st_uid == who.uid:
+        return bool(folder.st_mode & stat.S_IXUSR)
+    if folder.st_gid == who.gid:
+        return bool(folder.st_mode & stat.S_IXGRP)
+    return bool(folder.st_mode & stat.S_IXOTH)
+
+
+def _rule(path: Path, *, write: bool = False, execute: bool = True, optional: bool = False) -> dict[str, Any]:
+    return {"path": str(path), "write": write, "execute": execute, "optional": optional}
+
+
+def threads_of(user: int) -> int:
+    """How many a user has now: the kernel counts them all against his limit, not only the jail's."""
+    mark = b"\nUid:\t%d\t" % user
+    return sum(_threads(entry.path, mark) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def _threads(process: str, mark: bytes) -> int:
+    with suppress(OSError):
+        status = Path(process, "status").read_bytes()
+        return int(status.partition(b"\nThreads:\t")[2].split(maxsplit=1)[0]) if mark in status else 0
+    return 0
+
+
+# -- where it works
+
+
+def make_scratch(parent: Path, who: Identity | None) -> Path:
+    """An empty folder of the program's own; its name says whose process made it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    process = os.getpid()
+    folder = parent.resolve() / f"{PREFIX}-{processes_known()}-{process}-{began(process)}-{secrets.token_hex(8)}"
+    folder.mkdir(mode=0o700)
+    if who is not None:
+        os.chown(folder, who.uid, who.gid)
+        if not is_reachable(folder, who):
+            folder.rmdir()
+            raise Unavailable(f"The sandbox's user can't reach {parent}: a folder above it is closed to others.")
+    return folder
+
+
+def processes_known() -> int:
+    """Which processes our numbers are about: containers that share a folder do not share those."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def began(process: int) -> int | None:
+    """When a process was started, in the kernel's ticks: with its number, that names it for good. None: there is none."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+    return None
+
+
+def remove_stale(parent: Path) -> None:
+    """Remove the folders of hosts that died before they could."""
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(parent):
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
+                removal.remove(Path(entry.path))
+
+
+def _is_stale(name: str) -> bool:
+    match name.removeprefix(f"{PREFIX}-").split("-"):
+        case [known, process, when, _] if known == str(processes_known()) and process.isdigit():
+            return str(began(int(process))) != when
+    return False

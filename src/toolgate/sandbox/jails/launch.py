@@ -1,0 +1,259 @@
+"""How a jailed process is started: what every jail says alike, whatever its walls are made of.
+
+A jail turns a Spec into a Launch: the command of its own launcher, which ends in the starter, and the starter's order. The
+order goes through a pipe, since a command line can be read by everybody on the machine.
+"""
+
+import fcntl
+import marshal
+import math
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.util import MAGIC_NUMBER
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from toolgate.sandbox.jails.identity import Identity, mapping
+from toolgate.sandbox.jails.own import INSIDE as INSIDE
+from toolgate.sandbox.jails.own import STARTER as STARTER
+from toolgate.sandbox.jails.own import python as python
+from toolgate.sandbox.jails.removal import remove as remove
+from toolgate.sandbox.port import MB, Limits, Spec, Unavailable
+
+ORDER_BYTES = MB
+"""The most that an unprivileged pipe holds."""
+
+CODE_RANGE = 512 * MB
+"""What V8 sets aside for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""
+
+DENO_ITSELF = 24 * MB
+"""What Deno keeps from programs for itself."""
+
+
+class Pipe:
+    """A pipe of which the child has one end and we the other."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        self.inner = inner
+        """The child's; it has the same number there."""
+        self.outer = outer
+        """Ours."""
+
+    @classmethod
+    def down(cls, data: bytes) -> "Pipe":
+        """The child reads what is written now; that our end stays open tells it that we are still there."""
+        inner, outer = os.pipe2(os.O_CLOEXEC)
+        try:
+            if len(data) > ORDER_BYTES:
+                raise Unavailable("The environment and arguments of the program are more than 1 MB.")
+            fcntl.fcntl(outer, fcntl.F_SETPIPE_SZ, max(len(data), 65_536))
+            os.set_blocking(outer, False)
+            if os.write(outer, data) != len(data):
+                raise Unavailable("The order for the jail does not fit into a pipe.")
+        except BaseException:
+            os.close(inner)
+            os.close(outer)
+            raise
+        return cls(inner, outer)
+
+    @classmethod
+    def up(cls) -> "Pipe":
+        """The child writes, we read."""
+        outer, inner = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(outer, False)
+        return cls(inner, outer)
+
+    def close_inner(self) -> None:
+        """Once the child has it."""
+        if self.inner >= 0:
+            os.close(self.inner)
+            self.inner = -1
+
+    def close_outer(self) -> None:
+        """May be called twice."""
+        if self.outer >= 0:
+            os.close(self.outer)
+            self.outer = -1
+
+
+class Launch(msgspec.Struct, kw_only=True):
+    """What a jail hands to `box.start`."""
+
+    argv: tuple[str, ...]
+    order: Pipe
+    told: Pipe | None = None
+    """Where the launcher says `{"child-pid": N}`, the host's number of the first process inside: with it, all of them end.
+    None: there is no such process, and what descends from the launcher is looked up."""
+    pass_fds: tuple[int, ...] = ()
+    """Further descriptors that the launcher needs. They are closed here after the start."""
+    environment: Mapping[str, str] = {}
+    """The launcher's own."""
+    places: tuple[str, ...] = ()
+    """Where it can write besides the workspace: inside if there is a first process, else on the host."""
+    remove: tuple[Path, ...] = ()
+    """Folders of the host that go when it has ended."""
+    release: tuple[Path, ...] = ()
+    """Stand-ins that were put into the workspace (`standins`)."""
+    kill_signal: int = signal.SIGKILL
+    """What makes the launcher end everything."""
+
+
+class View(NamedTuple):
+    """A part of the system that programs need: shown at its own path, or a link to where it is."""
+
+    kind: Literal["bind", "link"]
+    path: Path
+    target: str
+
+
+def interpreter(spec: Spec) -> str:
+    """Who runs the starter: for Python code, who is to run that too."""
+    return spec.argv[0] if spec.profile == "python" else str(python())
+
+
+def start_command(spec: Spec, order: Pipe) -> tuple[str, ...]:
+    """The end of every launcher's command."""
+    return (interpreter(spec), "-I", "-S", "-B", str(STARTER), str(order.inner))
+
+
+def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
+    """What the kernel counts by itself, for each process."""
+    limits = spec.limits
+    found = {
+        # Where a program is told of cores, which root runs, 0 would not keep the kernel from starting it; 1 does.
+        "RLIMIT_CORE": 1,
+        "RLIMIT_CPU": math.ceil(limits.seconds) + 1,
+        "RLIMIT_FSIZE": limits.disk,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_NPROC": processes or limits.processes,
+        "RLIMIT_SIGPENDING": 256,
+    }
+    return found | memory(spec, limits)
+
+
+def memory(spec: Spec, limits: Limits) -> dict[str, int]:
+    """Python: its whole address space. V8 reserves far more of that than it uses, so only what it can write to counts."""
+    if spec.profile == "python":
+        return {"RLIMIT_AS": limits.memory}
+    return {"RLIMIT_DATA": limits.memory + CODE_RANGE - (DENO_ITSELF if spec.profile == "deno" else 0)}
+
+
+def environment(spec: Spec, *, home: str, temporary: str) -> dict[str, str]:
+    """All that the program finds."""
+    own = {"HOME": home, "TMPDIR": temporary, "PATH": ":".join(spec.path), "LANG": "C.UTF-8"}
+    return own | dict(spec.environment)
+
+
+def order(
+    spec: Spec,
+    *,
+    identity: Identity | None,
+    home: str,
+    temporary: str,
+    work: str,
+    filter: bytes,  # noqa: A002 - what it is
+    landlock: Mapping[str, Any] | None = None,
+    remap: Mapping[str, Any] | None = None,
+    processes: int | None = None,
+    cpu: int | None = None,
+) -> bytes:
+    """What the starter is to do: its length, then the whole. Paths are those inside the jail."""
+    folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
+    said = {
+        "same": spec.profile == "python",
+        "uid": identity.uid if identity else None,
+        "gid": identity.gid if identity else None,
+        "remap": dict(remap) if remap else None,
+        "folders": folders,
+        "cwd": str(spec.cwd) if spec.cwd is not None else work,
+        "cpu": next(_cpus()) if cpu is None else cpu,
+        "rlimits": {name: (value, value) for name, value in rlimits(spec, processes).items()},
+        "landlock": dict(landlock) if landlock else None,
+        "filter": filter,
+        "environment": environment(spec, home=home, temporary=temporary),
+        "argv": list(spec.argv),
+        "worker": _compiled(spec.argv[1]) if spec.profile == "python" and spec.argv[0] == str(python()) else None,
+        "magic": MAGIC_NUMBER,
+    }
+    # Version 2 is read by every Python; JSON would cost the starter ten milliseconds to import.
+    data = marshal.dumps(said, 2)
+    return len(data).to_bytes(4, "little") + data
+
+
+def _compiled(path: str) -> bytes | None:
+    """The worker as our own interpreter would compile it: to read that takes a tenth of the time. None if it can't be done:
+    the starter will say why."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - for every start
+        return _compiled_once(path, found.st_mtime_ns, found.st_size)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=8)
+def _compiled_once(path: str, changed: int, size: int) -> bytes:  # noqa: ARG001 - they tell one version from another
+    return marshal.dumps(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True))
+
+
+@cache
+def _cpus() -> Iterator[int]:
+    """One core for each program, in turn."""
+    return cycle(sorted(os.sched_getaffinity(0)))
+
+
+def remapping(spec: Spec, identity: Identity, apart: Mapping[Path, bool]) -> dict[str, Any]:
+    """The starter's order to see the workspace's owner as the identity. `apart`: what is mounted in it, and whether from the
+    same file system."""
+    if spec.workspace is None:
+        raise ValueError("There is no workspace to be remapped.")
+    owner = spec.workspace.stat()
+    places = [(str(spec.workspace), True), *((str(path), same) for path, same in apart.items())]
+    return {
+        "users": mapping(owner.st_uid, identity.uid),
+        "groups": mapping(owner.st_gid, identity.gid),
+        "places": places,
+    }
+
+
+@cache
+def system_paths() -> tuple[View, ...]:
+    """Programs and libraries of the system, and the little of /etc that finding them takes."""
+    found: list[View] = []
+    for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/") / name
+        if path.is_symlink():
+            found.append(View("link", path, str(path.readlink())))
+        elif path.is_dir():
+            found.append(View("bind", path, str(path)))
+    for name in ("ld.so.cache", "alternatives", "ssl/openssl.cnf"):
+        path = Path("/etc") / name
+        if path.exists():
+            found.append(View("bind", path, str(path.resolve()) if path.is_file() else str(path)))
+    return tuple(found)
+
+
+def readable_paths(spec: Spec) -> tuple[Path, ...]:
+    """What this program needs besides: both interpreters, the files that run inside, itself, and what the spec names."""
+    wanted = [Path(sys.base_prefix).resolve(), python(), INSIDE, Path(spec.argv[0]), *spec.readable]
+    system = [view.path for view in system_paths() if view.kind == "bind"]
+    found: list[Path] = []
+    for path in sorted(set(map(_shown, wanted))):
+        if not any(path.is_relative_to(other) for other in (*system, *found)):
+            found.append(path)
+    return tuple(found)
+
+
+def _shown(path: Path) -> Path:
+    """By its own name, if the folders on the way there are real; a link on the way would not be there inside."""
+    with suppress(OSError):
+        return path.parent.resolve(strict=True) / path.name
+    raise Unavailable(f"{path} does not exist, or may not be read.")

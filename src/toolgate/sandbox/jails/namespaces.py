@@ -1,0 +1,151 @@
+"""The jail of Linux's own namespaces, set up by our own launcher: what bubblewrap gives, where bubblewrap is not installed.
+
+This side decides what the program's world consists of; `inside/namespace_launcher.py` builds it. As root no user namespace
+is needed, and the starter goes on as a user that nobody else is; as an ordinary user everything happens in one, in which no
+further one can be made.
+"""
+
+import asyncio
+import marshal
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
+from toolgate.sandbox.jails.apart import Parts, parts
+from toolgate.sandbox.jails.identity import Identity
+from toolgate.sandbox.jails.launch import Launch, Pipe, View
+from toolgate.sandbox.port import Feature, Spec, Unavailable
+
+LAUNCHER = own.INSIDE / "namespace_launcher.py"
+SCRATCH = "/tmp"
+"""In the program's world: the one place, besides a workspace, that it may write to."""
+PLACE = "/tmp"
+"""Where on the host the new world is put together; what lies there is hidden from the launcher alone."""
+DEVICES = ("null", "zero", "full", "random", "urandom")
+LINKS = {
+    "shm": SCRATCH,
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+
+Step = list[str]
+"""bind PATH read|write|device SOURCE, fresh PATH OPTIONS, link PATH TARGET, hide PATH: the launcher knows what to do."""
+
+ENFORCES: dict[Feature, str] = {
+    "files": "mount namespace with a root of its own; system read-only",
+    "environment": "built anew",
+    "network": "network namespace without interfaces; no sockets (seccomp)",
+    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
+    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
+    "cpu": "one core (affinity)",
+    "time": "killed by the host",
+    "disk": "tmpfs with a size and a number of files; a workspace is polled",
+    "output": "counted by the host",
+    "signals": "pid namespace",
+}
+
+
+class Namespaces:
+    """Holds processes in namespaces of their own."""
+
+    name = "namespaces"
+
+    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:  # noqa: ARG002 - as all jails
+        self._cpu = cpu
+        self._boxes: set[box.Process] = set()
+
+    def enforces(self) -> Mapping[Feature, str]:
+        """By what means each feature is held."""
+        return ENFORCES
+
+    async def start(self, spec: Spec) -> box.Process:
+        """Start a process in a world of its own."""
+        self._boxes = {other for other in self._boxes if not other.closed}
+        apart = parts(spec)
+        try:
+            made = self._launch(spec, apart)
+        except BaseException:
+            standins.release(apart.held)
+            raise
+        started = await box.start(made, spec)
+        self._boxes.add(started)
+        return started
+
+    def _launch(self, spec: Spec, apart: Parts) -> Launch:
+        remap = spec.workspace is not None and identity.can_remap(spec.workspace)
+        who = identity.choose(spec, remap=remap)
+        if who is not None and spec.workspace is not None and not remap:
+            identity.give(spec.workspace, who)
+        mapped = {path: how != "hide" for path, how in apart.mounts.items()}
+        steps = world(spec, who, apart)
+        order = Pipe.down(
+            launch.order(
+                spec,
+                identity=who,
+                home=f"{SCRATCH}/home",
+                temporary=f"{SCRATCH}/tmp",
+                work=str(spec.workspace or f"{SCRATCH}/work"),
+                filter=seccomp.program(spec.profile),
+                remap=launch.remapping(spec, who, mapped) if who and remap else None,
+                cpu=self._cpu,
+            )
+        )
+        told = Pipe.up()
+        plan = {
+            "host": os.getpid(),
+            "lifeline": order.inner,
+            "told": told.inner,
+            "user": None if os.geteuid() == 0 else [os.geteuid(), os.getegid()],
+            "world": steps,
+            "place": PLACE,
+            # To map one user onto another, which only root can; and for what can be changed there, one has to be root.
+            "writes_proc": remap,
+            "starter": str(own.STARTER),
+        }
+        return Launch(
+            argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
+            order=order,
+            told=told,
+            # Read by the C library before anything of ours runs: arenas would use up the address space.
+            environment={"MALLOC_ARENA_MAX": "1"},
+            places=(SCRATCH,),
+            release=apart.held,
+        )
+
+    async def close(self) -> None:
+        """End whatever still runs."""
+        await asyncio.gather(*(started.close() for started in self._boxes))
+        self._boxes.clear()
+
+
+def world(spec: Spec, who: Identity | None, apart: Parts) -> list[Step]:
+    """All that the program will see, outer places before inner ones."""
+    steps = [["fresh", SCRATCH, _scratch_options(spec, who)]]
+    steps += [_shown(view) for view in launch.system_paths()]
+    steps += [_bind(Path("/dev") / name, "device") for name in DEVICES]
+    steps += [["link", f"/dev/{name}", target] for name, target in LINKS.items()]
+    steps += [_bind(path, "read", path.resolve()) for path in launch.readable_paths(spec)]
+    if spec.workspace is not None:
+        if Path(SCRATCH).is_relative_to(spec.workspace):
+            raise Unavailable(f"{spec.workspace} can't be a workspace: it holds the folder for temporary files.")
+        steps.append(_bind(spec.workspace, "write", spec.workspace.resolve()))
+    steps += [["hide", str(path)] if how == "hide" else _bind(path, how) for path, how in apart.mounts.items()]
+    return sorted(steps, key=lambda step: step[1].count("/"))
+
+
+def _shown(view: View) -> Step:
+    if view.kind == "link":
+        return ["link", str(view.path), view.target]
+    return _bind(view.path, "read", Path(view.target))
+
+
+def _bind(path: Path, how: str, source: Path | None = None) -> Step:
+    return ["bind", str(path), how, str(source or path)]
+
+
+def _scratch_options(spec: Spec, who: Identity | None) -> str:
+    uid, gid = who or (os.geteuid(), os.getegid())
+    return f"mode=0700,uid={uid},gid={gid},size={spec.limits.disk},nr_inodes={spec.limits.files}"

@@ -1,0 +1,90 @@
+"""The lane for TypeScript and JavaScript: Deno without any permission, in the jail, running `inside/deno_runner.js`.
+
+The untrusted code is never Deno's main module: that one may import files of the host without being asked for a permission.
+The runner imports it from a `data:` address, from which nothing else can be reached.
+
+V8 compiles to machine code here, and is not told to only interpret: a loop takes a quarter of the time, and the 512 MB of
+addresses that it sets aside for each engine's code make a second engine, which is what a worker is, exceed RLIMIT_DATA.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from toolgate.sandbox.port import MB, Limits, Spec, Unavailable
+
+RUNNER = Path(__file__).resolve().parent.parent / "inside" / "deno_runner.js"
+
+LEAST_MEMORY = 96 * MB
+"""Deno itself takes about 40 MB."""
+
+FLAGS = (
+    "--quiet",
+    "--no-prompt",
+    "--no-remote",
+    "--no-npm",
+    "--cached-only",
+    "--no-lock",
+    "--no-config",
+    "--no-code-cache",
+    "--no-check",
+    "--deny-import",
+    "--deny-read",
+    "--deny-write",
+    "--deny-net",
+    "--deny-env",
+    "--deny-run",
+    "--deny-ffi",
+    "--deny-sys",
+)
+"""No permission is given; the refusals by name stay even if a later version of Deno gave some by itself."""
+
+
+def find_deno(configured: Path | None) -> Path:
+    """Deno's program: the one that is named, that of the `deno` package, or the one on the path."""
+    if configured is not None:
+        if not os.access(configured, os.X_OK) or configured.is_dir():
+            raise Unavailable(
+                f"{configured} is no program that can be run. Set sandbox.deno to Deno's program, or leave it out."
+            )
+        return configured.resolve()
+    found = _packaged() or shutil.which("deno")
+    if found is None:
+        raise Unavailable("Deno, which runs TypeScript and JavaScript, is not installed: pip install 'toolgate[sandbox]'.")
+    return Path(found).resolve()
+
+
+def _packaged() -> str | None:
+    try:
+        from deno import find_deno_bin
+    except ImportError:
+        return None
+    try:
+        return str(find_deno_bin())
+    except FileNotFoundError:
+        return None
+
+
+def spec(deno: Path, limits: Limits) -> Spec:
+    """What to jail for one job. Its files are the host's to read and write, so it has no workspace."""
+    if limits.memory < LEAST_MEMORY:
+        raise Unavailable(f"Deno needs at least {LEAST_MEMORY // MB} MB of memory; the limit is {limits.memory // MB} MB.")
+    return Spec(
+        profile="deno",
+        argv=(str(deno), "run", *FLAGS, f"--v8-flags={','.join(_engine_flags(limits))}", str(RUNNER)),
+        environment=(("DENO_NO_UPDATE_CHECK", "1"), ("NO_COLOR", "1")),
+        readable=(RUNNER,),
+        limits=limits,
+    )
+
+
+def _engine_flags(limits: Limits) -> tuple[str, ...]:
+    """Objects end at the heap's bound, with V8's own message; what is not in the heap (ArrayBuffer, wasm) at RLIMIT_DATA.
+    Of 256 MB, about 185 can be objects or 240 buffers."""
+    heap = limits.memory // MB - 64
+    return (
+        "--single-threaded",
+        f"--max-old-space-size={heap}",
+        "--max-semi-space-size=4",
+        "--wasm-max-committed-code-mb=32",
+    )

@@ -1,0 +1,82 @@
+"""The lane for commands: one program and its arguments, in the jail, with no shell between."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from toolgate.errors import InvalidInput
+from toolgate.sandbox.port import Box, Limits, Spec
+
+CHUNK = 65_536
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+
+
+def spec(
+    argv: Sequence[str],
+    limits: Limits,
+    *,
+    workspace: Path | None,
+    cwd: Path | None = None,
+    fixed: tuple[Path, ...] = (),
+    hidden: tuple[Path, ...] = (),
+    programs: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Spec:
+    """What to jail for a command; raises InvalidInput if there is no such program."""
+    if not argv or not argv[0]:
+        raise InvalidInput("The command is empty.")
+    path = (*(str(folder.resolve()) for folder in programs), *SYSTEM_PATH)
+    found = argv[0] if argv[0].startswith("/") else shutil.which(argv[0], path=os.pathsep.join(path))
+    if found is None:
+        raise InvalidInput(
+            f"There is no program {argv[0]!r} here.", suggestion="The setting sandbox.programs can name more."
+        )
+    return Spec(
+        profile="shell",
+        argv=(found, *argv[1:]),
+        environment=tuple(sorted({"LANG": "C.UTF-8", **(environment or {})}.items())),
+        readable=tuple(_root_of(folder) for folder in programs),
+        workspace=workspace,
+        cwd=cwd,
+        fixed=fixed,
+        hidden=hidden,
+        path=path,
+        limits=limits,
+    )
+
+
+def _root_of(folder: Path) -> Path:
+    """Programs in a folder named bin use what is beside it, lib and share."""
+    folder = folder.resolve()
+    return folder.parent if folder.name == "bin" and len(folder.parts) > 2 else folder
+
+
+async def converse(box: Box, stdin: bytes, limits: Limits) -> tuple[int, str, str]:
+    """Feed a command, hear it out, and give its exit code and what it wrote."""
+    feeding = asyncio.ensure_future(_feed(box, stdin))
+    try:
+        out, errors = await asyncio.gather(_hear(box, box.read, limits.output), _hear(box, box.read_errors, limits.output))
+        code = await box.wait()
+    finally:
+        feeding.cancel()
+    return code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+async def _feed(box: Box, stdin: bytes) -> None:
+    if stdin:
+        await box.write(stdin)
+    await box.close_stdin()
+
+
+async def _hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int) -> bytes:
+    """Everything that comes, up to the limit; whoever writes more is ended."""
+    heard = bytearray()
+    while chunk := await read(CHUNK):
+        heard += chunk
+        if len(heard) > most:
+            box.kill("output")
+            del heard[most:]
+            break
+    return bytes(heard)

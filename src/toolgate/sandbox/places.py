@@ -1,0 +1,315 @@
+"""Where a call works: the folder that a session's files are in, and what of it a program may not change or see.
+
+A folder is named by Toolgate or by its operator, never by the text of a caller. What a program can't be kept from by rules
+(it opens what it likes) it is kept from by the jail: `parts` says what the jail has to hold back.
+"""
+
+import os
+import secrets
+import stat
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from toolgate.errors import Denied, InvalidInput
+
+if TYPE_CHECKING:
+    from toolgate.hazards.paths import Sensitive
+
+MOST_SESSIONS = 10_000
+"""Folders that callers gave to sessions; those unused for longest are forgotten."""
+MOST_ENTRIES = 30_000
+"""Files and folders of a workspace that are looked at before a program may work there."""
+MOST_PARTS = 500
+"""Of what is held back, each costs the jail a mount."""
+FIRST_OWNER, OWNERS = 1_900_000_000, 100_000_000
+"""Where Toolgate runs as root, the folder of a session belongs to a user of its own, which nobody is."""
+
+NEVER = frozenset(
+    {
+        "/", "/home", "/Users", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/usr", "/usr/local", "/usr/src", "/var",
+        "/var/lib", "/var/tmp",
+    }
+)  # fmt: skip
+"""Folders that are no workspace, though one may be inside of them."""
+NEVER_INSIDE = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr/bin",
+    "/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/local/bin", "/usr/local/lib",
+    "/usr/local/sbin", "/usr/sbin", "/usr/share", "/var/log", "/var/run", "/System", "/Library",
+)  # fmt: skip
+UNSEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
+"""Folders full of what others wrote: not looked through, for it would take long."""
+RUN_LATER = frozenset(
+    {
+        ".vscode", ".idea", ".mcp.json", ".claude", ".cursor", ".husky", ".devcontainer", ".gitmodules", ".ripgreprc",
+        ".bash_logout", ".zlogin", ".zlogout", ".inputrc",
+    }
+)  # fmt: skip
+"""What makes an editor, an agent or git on the host run something; besides what `hazards.filenames` knows."""
+GIT = ".git"
+GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "info")
+"""Of a repository, what says which programs git runs: not even git may write that."""
+
+
+class Parts(NamedTuple):
+    """What a jail holds back of a workspace."""
+
+    fixed: tuple[Path, ...]
+    """To be read, not to be changed."""
+    hidden: tuple[Path, ...]
+    """Not to be seen."""
+
+
+class Places:
+    """The working directories of calls."""
+
+    def __init__(self, home: Path, here: Path | None = None, rules: "Callable[[], Sensitive] | None" = None) -> None:
+        """`home` is Toolgate's own folder, `here` is where calls without a session work (None: the current directory), and
+        `rules` gives what no tool may open, when it is first needed."""
+        self._home = home
+        self._here = here
+        self._rules = rules
+        self._made_rules: Sensitive | None = None
+        self._given: OrderedDict[tuple[str, str], Path] = OrderedDict()
+
+    @property
+    def rules(self) -> "Sensitive":
+        """What no tool may open."""
+        if self._made_rules is None:
+            from toolgate.hazards.paths import Sensitive
+
+            self._made_rules = self._rules() if self._rules is not None else Sensitive(data=self._home)
+        return self._made_rules
+
+    # -- which folder
+
+    def of(self, tenant: str, session: str | None) -> Path:
+        """The folder that a call works in, without links; that of a session is made when it is first asked for."""
+        if session is None:
+            return self._checked(self._here or Path.cwd())
+        given = self._given.get((tenant, session))
+        if given is not None:
+            self._given.move_to_end((tenant, session))
+            return self._checked(given)
+        return self._own(tenant, session)
+
+    def set(self, tenant: str, session: str, folder: Path) -> Path:
+        """Have a session work in a folder of the caller's choice; raises Denied or InvalidInput if it is not fit for it."""
+        found = self._checked(folder, for_programs=True)
+        self._given[tenant, session] = found
+        self._given.move_to_end((tenant, session))
+        if len(self._given) > MOST_SESSIONS:
+            self._given.popitem(last=False)
+        return found
+
+    def known(self, tenant: str, session: str | None) -> Path | None:
+        """Where the relative paths of a call lead from, whether the folder is there yet or not; None: from where we are."""
+        if session is None:
+            return self._here
+        return self._given.get((tenant, session)) or self._folder(tenant, session)
+
+    def _folder(self, tenant: str, session: str) -> Path:
+        name = sha256(f"{len(tenant)} {tenant}{session}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        return self._home / "sessions" / name
+
+    def _own(self, tenant: str, session: str) -> Path:
+        folder = self._folder(tenant, session)
+        sessions, name = folder.parent, folder.name
+        try:
+            found = folder.lstat()
+        except FileNotFoundError:
+            sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if _is_root():
+                owner = FIRST_OWNER + int(name[:12], 16) % OWNERS
+                os.chown(folder, owner, owner, follow_symlinks=False)
+            found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise InvalidInput("The session has no folder: something else stands in its place.")
+        return Path(os.path.realpath(folder))
+
+    # -- whether it will do
+
+    def _checked(self, folder: Path, *, for_programs: bool = False) -> Path:
+        """A folder without links, if calls may work in it."""
+        real = Path(os.path.realpath(folder))
+        if not real.is_dir():
+            raise InvalidInput(f"There is no folder {folder}.", details={"missing": True})
+        why = self._unfit(real, for_programs=for_programs)
+        if why is not None:
+            raise Denied(
+                "SECURITY_VIOLATION",
+                f"Nothing may work in {real}: {why}.",
+                suggestion="Give the call a session, or work in the folder of a project.",
+                reason=f"{real} is no working directory: {why}",
+            )
+        return real
+
+    def _unfit(self, real: Path, *, for_programs: bool) -> str | None:
+        from toolgate.hazards.looking import Looks, slashed
+
+        text = str(real)
+        if text in NEVER or any(_inside(text, place) for place in NEVER_INSIDE):
+            return "it belongs to the system"
+        if for_programs and text == os.path.realpath(self.rules.home):
+            return "it is a person's whole home"
+        home = os.path.realpath(self._home)
+        if _inside(text, home) and not self._is_session(text, home):
+            return "it is Toolgate's own"
+        found = self.rules.named(slashed(text), Looks(), surely=True)
+        return None if found is None else f"it is a place for {found}"
+
+    def _is_session(self, text: str, home: str) -> bool:
+        return text.startswith(os.path.join(home, "sessions") + os.sep)  # noqa: PTH118 - these are texts
+
+    def is_foreign(self, folder: Path, real: str) -> bool:
+        """Whether a path is in Toolgate's own folder and not in that of the call: another session's files, for one."""
+        home = os.path.realpath(self._home)
+        return _inside(real, home) and not (_inside(str(folder), home) and _inside(real, str(folder)))
+
+    # -- what a program may not do there
+
+    def parts(self, folder: Path, *, writes_git: bool = False) -> Parts:
+        """What the jail has to hold back of a folder that a program works in: all of it is looked at, so call this in a
+        thread. `writes_git`: the program is git, which has to write its repository."""
+        top = self._checked(folder, for_programs=True)
+        return _Search(self.rules, top, os.path.realpath(self._home), writes_git).run()
+
+    def set_aside(self, folder: Path, before: Parts, *, writes_git: bool = False) -> list[str]:
+        """Give other names to what a program left that would have the host run something later: it could not be held back,
+        for it was not there. Gives what was done, in words. Call this in a thread, when the program is over."""
+        try:
+            after = self.parts(folder, writes_git=writes_git)
+        except Denied as error:
+            return [f"what it left was not looked through: {error.reason}"]
+        known = {*before.fixed, *before.hidden}
+        new = [path for path in after.fixed if path not in known]
+        if writes_git:
+            new = [path for path in new if GIT not in path.relative_to(folder).parts]
+        return [line for path in new if (line := _rename(folder, path)) is not None]
+
+
+class _Search:
+    """A walk through a workspace, nearest first, that enters no link."""
+
+    def __init__(self, rules: "Sensitive", top: Path, home: str, writes_git: bool) -> None:
+        from toolgate.hazards.looking import Looks
+
+        self._rules = rules
+        self._top = top
+        self._home = home
+        self._writes_git = writes_git
+        self._looks: Looks = Looks(most=20 * MOST_ENTRIES)
+        self._left = MOST_ENTRIES
+        self._fixed: list[Path] = []
+        self._hidden: list[Path] = []
+        self._waiting = deque([str(top)])
+        self._linked: list[tuple[str, os.stat_result]] = []
+        """Files that have other names as well."""
+        self._secret: set[tuple[int, int]] = set()
+
+    def run(self) -> Parts:
+        from toolgate.hazards.looking import TooMuch
+
+        try:
+            while self._waiting:
+                self._folder(self._waiting.popleft())
+            self._other_names()
+        except TooMuch:
+            raise self._too_much() from None
+        if len(self._fixed) + len(self._hidden) > MOST_PARTS:
+            raise self._too_much()
+        return Parts(tuple(self._fixed), tuple(self._hidden))
+
+    def _folder(self, folder: str) -> None:
+        try:
+            entries = os.scandir(folder)
+        except (PermissionError, FileNotFoundError, NotADirectoryError):
+            return  # what we can't read, no program of ours can
+        with entries:
+            for entry in entries:
+                self._left -= 1
+                if self._left < 0:
+                    raise self._too_much()
+                if not entry.is_symlink():
+                    self._entry(entry)
+
+    def _entry(self, entry: os.DirEntry[str]) -> None:
+        path, is_folder = entry.path, entry.is_dir(follow_symlinks=False)
+        held = self._held(path, entry.name, is_folder)
+        if held == "hidden":
+            self._hidden.append(Path(path))
+            if not is_folder:
+                status = entry.stat(follow_symlinks=False)
+                self._secret.add((status.st_dev, status.st_ino))
+        elif entry.name == GIT:
+            self._git(entry, is_folder)
+        elif held == "fixed":
+            self._fixed.append(Path(path))
+        elif is_folder:
+            if entry.name not in UNSEARCHED:
+                self._waiting.append(path)
+        else:
+            status = entry.stat(follow_symlinks=False)
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                self._linked.append((path, status))
+
+    def _held(self, path: str, name: str, is_folder: bool) -> str | None:
+        """As the rules judge files: a folder whose name only suggests secrets is looked into rather than hidden."""
+        if path == self._home:
+            return "hidden"
+        sure = is_folder and not name.startswith(".")
+        if self._rules.named(path, self._looks, writing=True, holder=is_folder, surely=sure) is None:
+            return "fixed" if name.lower() in RUN_LATER else None
+        return "fixed" if self._rules.named(path, self._looks, surely=sure) is None else "hidden"
+
+    def _git(self, entry: os.DirEntry[str], is_folder: bool) -> None:
+        """A repository is read-only to all but git: whoever writes it says what git runs next on the host."""
+        if not (is_folder and self._writes_git):
+            self._fixed.append(Path(entry.path))
+            return
+        inside = (Path(entry.path, name) for name in GIT_FIXED)
+        self._fixed += [path for path in inside if path.exists() and not path.is_symlink()]
+
+    def _other_names(self) -> None:
+        """Hard links: a secret by another name is hidden under that as well."""
+        for path, status in self._linked:
+            if (status.st_dev, status.st_ino) in self._secret or self._rules.twin(path, status, self._looks) is not None:
+                self._hidden.append(Path(path))
+
+    def _too_much(self) -> Denied:
+        why = f"it takes too long to find what a program may not see among all the files in {self._top}"
+        return Denied(
+            "SECURITY_VIOLATION",
+            f"No program may work there: {why}.",
+            suggestion="Work in a smaller folder, or in that of a session.",
+            reason=why,
+        )
+
+
+def _rename(top: Path, path: Path) -> str | None:
+    from toolgate.hazards.opening import Escapes, folder_beneath
+
+    shown = path.relative_to(top)
+    other = f"{path.name.lstrip('.')}.set-aside-{secrets.token_hex(3)}"
+    try:
+        folder, name = folder_beneath(top, top, str(path))
+        try:
+            os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+    except FileNotFoundError:
+        return None
+    except (OSError, Escapes) as error:
+        return f"{shown} may have something run on the host, and could not be set aside: {error}"
+    return f"{shown} is called {other} now: under its own name it could have something run on the host"
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0

@@ -1,0 +1,192 @@
+"""Workers that are started before they are needed. Each is used once: nothing of one job can be there for the next.
+
+For every kind of worker (its `Spec`) that was asked for of late, a few are kept warm, as long as all of them together stay
+within a bound of memory. Those that nobody asked for in a while are let go.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any
+
+from toolgate.sandbox.port import MB, Jail, Profile, Spec, Unavailable
+from toolgate.sandbox.talk import Worker
+
+START_SECONDS = 20.0
+"""A worker that is not ready by then has failed to start."""
+STARTING = 2
+"""Workers that are started at the same time, beyond those that somebody waits for."""
+RESIDENT: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}
+"""What an idle worker of a kind takes, about."""
+
+logger = logging.getLogger("toolgate.sandbox")
+
+
+class Shelf:
+    """The workers of one kind."""
+
+    def __init__(self) -> None:
+        self.idle: deque[Worker] = deque()
+        self.waiting: deque[asyncio.Future[Worker]] = deque()
+        self.starting = 0
+        self.used_at = monotonic()
+
+
+class Pool:
+    """Gives workers."""
+
+    def __init__(self, jail: Jail, *, warm: int, memory: int, idle_seconds: float) -> None:
+        self._jail = jail
+        self._warm = warm
+        self._memory = memory
+        self._idle_seconds = idle_seconds
+        self._shelves: OrderedDict[Spec, Shelf] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def take(self, spec: Spec) -> Worker:
+        """A worker that is ready; its taker closes it."""
+        shelf = self._shelf(spec)
+        if shelf.idle:
+            worker = shelf.idle.popleft()
+            worker.box.busy = True
+        else:
+            waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            shelf.waiting.append(waiter)
+            if shelf.starting < len(shelf.waiting):
+                self._begin(spec, shelf)
+            try:
+                worker = await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    shelf.idle.append(waiter.result())
+                raise
+        self._refill(spec, shelf)
+        return worker
+
+    def _shelf(self, spec: Spec) -> Shelf:
+        if self._sweeper is None:
+            self._sweeper = asyncio.ensure_future(self._sweep())
+        shelf = self._shelves.setdefault(spec, Shelf())
+        shelf.used_at = monotonic()
+        self._shelves.move_to_end(spec)
+        return shelf
+
+    # -- starting
+
+    def _refill(self, spec: Spec, shelf: Shelf) -> None:
+        """Start what is missing, soon, making room by letting go of what was asked for longest ago."""
+        if self._closed:
+            return
+        starting = sum(other.starting for other in self._shelves.values())
+        while len(shelf.idle) + shelf.starting - len(shelf.waiting) < self._warm and starting < STARTING:
+            if not self._make_room(spec):
+                return
+            self._begin(spec, shelf)
+            starting += 1
+
+    def _begin(self, spec: Spec, shelf: Shelf) -> None:
+        shelf.starting += 1
+        self._in_background(self._start(spec, shelf))
+
+    async def _start(self, spec: Spec, shelf: Shelf) -> None:
+        try:
+            worker = await self._started(spec)
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+            shelf.starting -= 1
+            if not shelf.waiting:
+                logger.warning("a sandbox worker could not be kept warm: %s", error)
+            _fail(shelf, error)
+            return
+        shelf.starting -= 1
+        if self._closed or self._shelves.get(spec) is not shelf:
+            await worker.close()
+            return
+        while shelf.waiting:
+            waiter = shelf.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(worker)
+                break
+        else:
+            worker.box.busy = False
+            shelf.idle.append(worker)
+            self._in_background(self._watch(worker, shelf))
+        self._refill(spec, shelf)
+
+    async def _started(self, spec: Spec) -> Worker:
+        worker = Worker(await self._jail.start(spec), spec.limits)
+        try:
+            await asyncio.wait_for(worker.ready(), START_SECONDS)
+        except TimeoutError:
+            await worker.close()
+            raise Unavailable(f"a worker was not ready within {START_SECONDS:g} s") from None
+        except BaseException:
+            await worker.close()
+            raise
+        return worker
+
+    async def _watch(self, worker: Worker, shelf: Shelf) -> None:
+        """Take an idle worker that dies off its shelf."""
+        await worker.box.wait()
+        if worker in shelf.idle:
+            shelf.idle.remove(worker)
+            await worker.close()
+
+    # -- letting go
+
+    def _make_room(self, spec: Spec) -> bool:
+        wanted = RESIDENT[spec.profile]
+        for other in list(self._shelves):
+            if self._resident() + wanted <= self._memory:
+                break
+            if other != spec:
+                self._drop(other)
+        return self._resident() + wanted <= self._memory
+
+    def _resident(self) -> int:
+        return sum(RESIDENT[spec.profile] * (len(shelf.idle) + shelf.starting) for spec, shelf in self._shelves.items())
+
+    def _drop(self, spec: Spec) -> None:
+        """Let a kind's idle workers go; it is forgotten if nobody waits for one."""
+        shelf = self._shelves[spec]
+        while shelf.idle:
+            self._in_background(shelf.idle.pop().close())
+        if not shelf.waiting and not shelf.starting:
+            del self._shelves[spec]
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._idle_seconds / 4)
+            for spec in list(self._shelves):
+                if monotonic() - self._shelves[spec].used_at > self._idle_seconds:
+                    self._drop(spec)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End every worker that is idle or being started."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for spec in list(self._shelves):
+            _fail(self._shelves[spec], Unavailable("the sandbox is closed"), all_of_them=True)
+            self._drop(spec)
+        while pending := [task for task in self._tasks if not task.done()]:
+            with contextlib.suppress(Exception):
+                await asyncio.wait(pending)
+
+
+def _fail(shelf: Shelf, error: Exception, *, all_of_them: bool = False) -> None:
+    while shelf.waiting:
+        waiter = shelf.waiting.popleft()
+        if not waiter.done():
+            waiter.set_exception(error)
+            if not all_of_them:
+                return

@@ -1,0 +1,111 @@
+"""The port: what a jail is given, what it gives, and what it must enforce. Everything above is the same for all jails."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from toolgate.errors import ToolgateError
+
+MB = 1024 * 1024
+
+Feature = Literal["files", "environment", "network", "processes", "memory", "cpu", "time", "disk", "output", "signals"]
+FEATURES: tuple[Feature, ...] = (
+    "files", "environment", "network", "processes", "memory", "cpu", "time", "disk", "output", "signals",
+)  # fmt: skip
+"""What has to be held. A jail that can't hold one of them is not used."""
+
+Profile = Literal["python", "deno", "shell"]
+"""What kind of program it is: decides the system calls that it has, and how its memory is counted. Only a shell may start
+other programs."""
+
+Stopped = Literal["time", "memory", "disk", "processes", "output"]
+"""Why the host put an end to a process."""
+
+
+class Unavailable(ToolgateError):
+    """A jail can't be had on this machine."""
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False):
+    """What one run may use. Sizes are bytes."""
+
+    seconds: float = 30.0
+    memory: int = 256 * MB
+    """All its processes together."""
+    disk: int = 64 * MB
+    """What it may write, wherever it may write."""
+    files: int = 10_000
+    """How many files and folders it may make."""
+    processes: int = 64
+    """At once, threads too."""
+    output: int = MB
+    """Of each: stdout, stderr, the result."""
+    open_files: int = 256
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """One process to be jailed. Equal specs can be served by the same warm worker."""
+
+    profile: Profile
+    argv: tuple[str, ...]
+    """The program, by its whole path, and its arguments."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """All of it, besides HOME, TMPDIR and PATH, which the jail sets."""
+    readable: tuple[Path, ...] = ()
+    """Files and folders of the host that it may read, at the same path, besides the system's own programs and libraries."""
+    workspace: Path | None = None
+    """A folder of the host that it works in, at the same path. None: an empty one that is gone afterwards."""
+    cwd: Path | None = None
+    """Where in the workspace it begins; None: at its top."""
+    fixed: tuple[Path, ...] = ()
+    """In the workspace: what it may read but not change."""
+    hidden: tuple[Path, ...] = ()
+    """In the workspace: what it may not see."""
+    path: tuple[str, ...] = ("/usr/local/bin", "/usr/bin", "/bin")
+    limits: Limits = Limits()
+
+
+class Box(Protocol):
+    """A jailed process. Its stdin, stdout and stderr are pipes (or one socket) held by the host."""
+
+    pid: int
+    stopped: Stopped | None
+    """Why the host ended it, if it did."""
+    busy: bool
+    """False while it only waits for work, and needs little watching."""
+
+    async def write(self, data: bytes) -> None:
+        """To its stdin. What can't be delivered any more is dropped."""
+
+    async def close_stdin(self) -> None: ...
+
+    async def read(self, most: int) -> bytes:
+        """The next bytes of its stdout; empty at the end."""
+
+    async def read_errors(self, most: int) -> bytes:
+        """The next bytes of its stderr; empty at the end."""
+
+    async def wait(self) -> int:
+        """Its exit code; minus the number of the signal that ended it."""
+
+    def kill(self, why: Stopped | None = None) -> None:
+        """End it and everything that it started, now. Does not wait; may be called twice."""
+
+    async def close(self) -> None:
+        """Kill it, wait until all of it is gone, and remove what it left on the host."""
+
+
+class Jail(Protocol):
+    """Holds processes."""
+
+    name: str
+
+    def enforces(self) -> Mapping[Feature, str]:
+        """By what means each feature is held, in a few words, for `doctor` and for results."""
+
+    async def start(self, spec: Spec) -> Box:
+        """Start a process. Must be called on the event loop's thread. Raises Unavailable if this spec can't be held."""
+
+    async def close(self) -> None: ...

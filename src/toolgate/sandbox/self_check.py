@@ -1,0 +1,360 @@
+"""What any jail must stop, tried out: the suite that ships with the port.
+
+For every feature at least two attempts to get at something of this process or to use more than was allowed, as Python in one
+process and as a command that may start others. Beside each a control: the same means put to a permitted use. What an attempt
+did not get counts as held only if its control worked, since in a jail that fails to start nothing succeeds either.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import orjson
+
+from toolgate.sandbox.lanes.python import find_python
+from toolgate.sandbox.port import MB, Box, Feature, Jail, Limits, Profile, Spec, Stopped, Unavailable
+
+PROBE = Path(__file__).resolve().parent / "inside" / "probe.py"
+LIMITS = Limits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
+TOO_MUCH = 192
+"""Megabytes of memory."""
+TOO_BIG = 48
+"""Megabytes on disk."""
+TOO_MANY = 4_000
+"""Files."""
+PATIENCE = 10.0
+"""Seconds until an attempt is given up; none needs as many."""
+SOON = 2.0
+"""Seconds within which what is killed has to be gone."""
+BURN = 0.6
+"""Seconds of an attempt to use more than one processor."""
+AT_ONCE = 4
+
+IN_ONE: dict[Feature, tuple[str, ...]] = {
+    "files": ("own_file", "read_a_file", "read_by_another_root", "read_by_a_link", "write_a_file"),
+    "environment": ("home", "own_environment", "environment_of_others"),
+    "network": ("talk_to_itself", "connect", "connect_by_path"),
+    "processes": ("start_a_thread", "start_a_program", "make_a_namespace", "become_root"),
+    "cpu": ("compute", "take_all_processors", "go_first"),
+    "signals": ("signal_itself", "signal_another"),
+}
+"""What the probe tries in one process: a feature's control, then its attempts."""
+
+APART: tuple[tuple[Feature, str, str], ...] = (
+    ("memory", "some_memory", "take_memory"),
+    ("memory", "some_memory", "take_shared_memory"),
+    ("disk", "some_disk", "fill_the_disk"),
+    ("disk", "some_disk", "make_many_files"),
+)
+"""What it may be ended for."""
+
+COMMANDS: tuple[tuple[Feature, str, str, str], ...] = (
+    ("files", "read_as_a_command", "echo x > own && cat own > /dev/null", "cat {secret}"),
+    ("files", "write_as_a_command", "echo x > own", "echo x > {outside}/command"),
+    (
+        "environment",
+        "environment_of_a_command",
+        'test -n "$HOME"',
+        "cat /proc/self/environ /proc/1/environ /proc/{host}/environ | grep {variable}",
+    ),
+    ("signals", "signal_as_a_command", "kill -0 $$", "kill -9 {victim}"),
+    (
+        "memory",
+        "memory_of_children",
+        "dd if=/dev/zero of=/dev/null bs=10M count=2",
+        "for n in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/null bs=60M count=40 & done; wait",
+    ),
+    (
+        "disk",
+        "disk_of_a_command",
+        "dd if=/dev/zero of=some bs=1M count=1",
+        "dd if=/dev/zero of=a bs=1M count=6 && dd if=/dev/zero of=b bs=1M count=6 && sleep 1",
+    ),
+)
+"""Name, control, attempt: each succeeds by its exit code."""
+
+MANY_PROCESSES: tuple[Feature, str, str, str] = (
+    "processes",
+    "many_processes",
+    "sh -c true",
+    "n=0; while [ $n -lt 80 ]; do sleep 2 & n=$((n + 1)); done; test $(jobs -p | wc -l) -ge 80",
+)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What came of one attempt."""
+
+    feature: Feature
+    name: str
+    held: bool
+    control: bool
+    """Whether the permitted use of the same means worked."""
+    detail: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether it says that the jail is sound."""
+        return self.held and self.control
+
+
+class Bait:
+    """What there is to be got of this process."""
+
+    def __init__(self) -> None:
+        self.marker = secrets.token_hex(16)
+        self.variable = f"TOOLGATE_CHECK_{secrets.token_hex(4)}"
+        self._folder = tempfile.TemporaryDirectory(prefix="toolgate-check-")
+        folder = Path(self._folder.name)
+        self.secret, self.outside, self.socket = folder / "secret", folder / "outside", folder / "socket"
+        self._listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
+        self.port: int = self._listeners[0].getsockname()[1]
+
+    def __enter__(self) -> Self:
+        # As open to others as can be: it is the jail that has to hold.
+        Path(self._folder.name).chmod(0o755)
+        self.secret.write_text(self.marker)
+        self.outside.mkdir()
+        self.outside.chmod(0o777)
+        self._listeners[1].bind(str(self.socket))
+        self.socket.chmod(0o777)
+        for listener in self._listeners:
+            listener.listen()
+            listener.setblocking(False)
+        os.environ[self.variable] = self.marker
+        self._victim = subprocess.Popen(("sleep", "60"))
+        self.victim = self._victim.pid
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        os.environ.pop(self.variable, None)
+        self._victim.kill()
+        self._victim.wait()
+        for listener in self._listeners:
+            listener.close()
+        self._folder.cleanup()
+
+    def words(self) -> dict[str, str | int]:
+        """For whoever tries to get it."""
+        return {
+            "secret": str(self.secret),
+            "outside": str(self.outside),
+            "socket": str(self.socket),
+            "port": self.port,
+            "variable": self.variable,
+            "victim": self.victim,
+            "host": os.getpid(),
+            "megabytes": TOO_MUCH,
+            "megabytes_of_disk": TOO_BIG,
+            "files": TOO_MANY,
+        }
+
+    def harm(self) -> dict[Feature, str]:
+        """What happened to it, whatever the attempts said."""
+        found: dict[Feature, str] = {}
+        if self._victim.poll() is not None:
+            found["signals"] = "a process of the host was killed"
+        if list(self.outside.iterdir()):
+            found["files"] = "a file of the host was written"
+        for listener in self._listeners:
+            try:
+                listener.accept()[0].close()
+            except BlockingIOError:
+                continue
+            found["network"] = "the host was reached"
+        return found
+
+
+async def check(jail: Jail, *, python: Path | None = None) -> list[Checked]:
+    """Try everything; takes a few seconds. `python`: the interpreter for the attempts that are in Python."""
+    room = asyncio.Semaphore(AT_ONCE)
+    interpreter = str(find_python(python))
+
+    async def in_turn(work: Awaitable[list[Checked]]) -> list[Checked]:
+        async with room:
+            return await work
+
+    with Bait() as bait:
+        attempts = Attempts(jail, bait, interpreter)
+        found = await asyncio.gather(
+            in_turn(attempts.in_one_process()),
+            *(in_turn(attempts.apart(*each)) for each in APART),
+            *(in_turn(attempts.command(*each)) for each in COMMANDS),
+            in_turn(attempts.processors()),
+            in_turn(attempts.deaf()),
+            in_turn(attempts.left_behind()),
+            in_turn(attempts.flood("flood", lambda box: box.read)),
+            in_turn(attempts.flood("flood_errors", lambda box: box.read_errors)),
+        )
+        # Alone: where a jail counts the processes of a user, the others would find none left.
+        found.append(await attempts.command(*MANY_PROCESSES))
+        harm = bait.harm()
+    checked = [each for some in found for each in some]
+    return checked + [Checked(feature, "seen_by_the_host", False, True, what) for feature, what in harm.items()]
+
+
+class Attempts:
+    """All of them, in one jail."""
+
+    def __init__(self, jail: Jail, bait: Bait, python: str) -> None:
+        self._jail = jail
+        self._bait = bait
+        self._python = python
+
+    async def in_one_process(self) -> list[Checked]:
+        """What the probe can try without being ended for it."""
+        said = await self._probe([name for names in IN_ONE.values() for name in names])
+        return [
+            self._judged(feature, control, name, said) for feature, (control, *names) in IN_ONE.items() for name in names
+        ]
+
+    async def apart(self, feature: Feature, control: str, name: str) -> list[Checked]:
+        """What uses too much."""
+        return [self._judged(feature, control, name, await self._probe([control, name]))]
+
+    def _judged(self, feature: Feature, control: str, name: str, said: str) -> Checked:
+        lines = [line.partition(" ") for line in said.splitlines()]
+        words = {key: rest for key, _, rest in lines}
+        got = words.get(name, "held: it was ended")
+        held = got.startswith("held") and self._bait.marker not in said
+        return Checked(
+            feature, name, held, words.get(control, "").startswith("got"), got if words.get(control) else said[-300:]
+        )
+
+    async def _probe(self, what: Sequence[str]) -> str:
+        return await self._hear("python", self._for_probe(what))
+
+    def _for_probe(self, what: Sequence[str]) -> tuple[str, ...]:
+        return (self._python, str(PROBE), orjson.dumps({**self._bait.words(), "what": what}).decode())
+
+    async def command(self, feature: Feature, name: str, control: str, attempt: str) -> list[Checked]:
+        """The same as a shell would do it."""
+        for word, value in self._bait.words().items():
+            attempt = attempt.replace("{" + word + "}", str(value))
+        said = await self._hear("shell", ("/bin/sh", "-c", f"{control} && echo control ok\n{attempt} && echo escaped"))
+        lines = said.splitlines()
+        held = "escaped" not in lines and self._bait.marker not in said
+        return [Checked(feature, name, held, "control ok" in lines, said.strip()[-300:])]
+
+    async def processors(self) -> list[Checked]:
+        """Three that compute at once get no more than one processor."""
+        burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN}; kill $all; wait; times'
+        said = await self._hear("shell", ("/bin/sh", "-c", burn))
+        spent = [60 * float(minutes) + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", said)]
+        used = sum(spent[-2:])
+        return [
+            Checked(
+                "cpu", "three_at_once", used < 1.5 * BURN, used > 0.01 * BURN, f"{used:.2f} s in {BURN} s; {said[-100:]!r}"
+            )
+        ]
+
+    async def deaf(self) -> list[Checked]:
+        """One that heeds no signal is ended all the same, and the reason is kept."""
+
+        async def until_ready(box: Box) -> bytes:
+            return await box.read(4096)
+
+        began, stopped = await self._end("python", self._for_probe(["never_end"]), until_ready, "time")
+        return [Checked("time", "never_end", stopped == "time", b"ready" in began, f"{stopped}; {began[-300:]!r}")]
+
+    async def left_behind(self) -> list[Checked]:
+        """One that leaves a child in the background and goes."""
+        seconds = f"61.{secrets.randbelow(10**9):09}"
+        script = f"(trap '' TERM HUP INT; exec sleep {seconds}) > /dev/null 2>&1 & echo ready"
+
+        async def until_ready(box: Box) -> bytes:
+            return await box.read(4096)
+
+        began, _ = await self._end("shell", ("/bin/sh", "-c", script), until_ready, None)
+        left = await asyncio.to_thread(_runs, seconds)
+        return [Checked("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")]
+
+    async def flood(self, name: str, which: Callable[[Box], Callable[[int], Awaitable[bytes]]]) -> list[Checked]:
+        """One that writes for ever is heard as far as is wanted, then ended."""
+
+        async def as_far_as_wanted(box: Box) -> bytes:
+            heard = b""
+            while len(heard) < LIMITS.output and (piece := await which(box)(65_536)):
+                heard += piece
+            return heard
+
+        heard, stopped = await self._end("python", self._for_probe([name]), as_far_as_wanted, "output")
+        return [
+            Checked(
+                "output",
+                name,
+                stopped == "output",
+                len(heard) >= LIMITS.output,
+                f"{stopped}; {len(heard)} bytes; {heard[:200]!r}",
+            )
+        ]
+
+    async def _end(
+        self, profile: Profile, argv: tuple[str, ...], until: Callable[[Box], Awaitable[bytes]], why: Stopped | None
+    ) -> tuple[bytes, Stopped | None]:
+        """Start it, wait for a sign, end it. Why it was ended is none if it is not gone soon."""
+        try:
+            box = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+        except Unavailable as error:
+            return str(error).encode(), None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                sign = await until(box)
+            box.kill(why)
+            try:
+                async with asyncio.timeout(SOON):
+                    await box.wait()
+            except TimeoutError:
+                return sign, None
+            return sign, box.stopped
+        except TimeoutError:
+            return b"", None
+        finally:
+            await box.close()
+
+    async def _hear(self, profile: Profile, argv: tuple[str, ...]) -> str:
+        """All that it says until its end."""
+        try:
+            box = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+        except Unavailable as error:
+            return str(error)
+        try:
+            await box.close_stdin()
+            async with asyncio.timeout(PATIENCE):
+                said, complained = await asyncio.gather(_all(box.read), _all(box.read_errors))
+                await box.wait()
+        except TimeoutError:
+            return f"it did not end within {PATIENCE:g} s"
+        finally:
+            await box.close()
+        return (said + b"\n" + complained).decode(errors="replace")
+
+
+async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
+    heard = bytearray()
+    while piece := await read(65_536):
+        if len(heard) < LIMITS.output:
+            heard += piece
+    return bytes(heard)
+
+
+def _runs(argument: str) -> bool:
+    """Whether a process with that argument is alive on this machine."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if argument.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                    return True
+            except OSError:
+                continue
+    return False

@@ -1,0 +1,282 @@
+"""What host and worker say to each other: a job, what it asks for meanwhile, and how it ended.
+
+Lines of JSON. A frame from the worker begins with 0x1E; whatever else there is, the code wrote by itself. Nothing that comes
+out is trusted: a forged frame asks for no more than the code may ask for anyway, and a forged result is the code's result.
+Whoever asks for too much at once is not read until it has been served, so the host's memory does not grow with its demands.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+import orjson
+
+from toolgate.sandbox.port import Box, Limits, Unavailable
+
+FRAME = b"\x1e"
+AT_ONCE = 16
+"""Questions of one job that are answered at the same time."""
+CHUNK = 65_536
+MOST_LOG_LINES = 200
+LONGEST_LOG_LINE = 2_000
+STARTER = b"toolgate-starter:"
+"""What the starter says, on stderr, if it could not confine itself: then nothing was run."""
+
+Kind = Literal["syntax", "raised", "value", "missing", "died"]
+Serve = Callable[[str, list[Any]], Awaitable[Any]]
+"""Answers a question of the code: what it wants, and with what. An exception is told to the code."""
+
+
+class Refusal(Exception):
+    """A question that the host answers with an error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why code did not give a result."""
+
+    kind: Kind
+    message: str
+    name: str | None = None
+    line: int | None = None
+    column: int | None = None
+    stack: str | None = None
+
+    def __str__(self) -> str:
+        where = (
+            ""
+            if self.line is None
+            else f" (line {self.line}" + ("" if self.column is None else f", column {self.column}") + ")"
+        )
+        name = f"{self.name}: " if self.name and not self.message.startswith(self.name) else ""
+        return f"{name}{self.message}{where}"
+
+
+class Log(msgspec.Struct, frozen=True):
+    """A line that code gave to its logger."""
+
+    level: str
+    message: str
+
+
+class Heard(msgspec.Struct):
+    """What came of a job."""
+
+    value: Any = None
+    failure: Failure | None = None
+    stdout: str = ""
+    stderr: str = ""
+    logs: list[Log] = msgspec.field(default_factory=list)
+    compiled: str | None = None
+    """The code in the form that its runtime takes without compiling it again."""
+
+
+class Worker:
+    """A warm process: ready for one job."""
+
+    def __init__(self, box: Box, limits: Limits) -> None:
+        self.box = box
+        self._limits = limits
+        self._unread = bytearray()
+        self._longest = 8 * limits.output + CHUNK
+        self._written = {"stdout": 0, "stderr": 0, "nothing": 0}
+        self._texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        self._errors = asyncio.ensure_future(self._drain_errors())
+
+    async def ready(self) -> None:
+        """Wait until it has all it needs; raises Unavailable if it could not be started."""
+        while (line := await self._line()) is not None:
+            if "ready" in (self._frame(line) or ()):
+                return
+        raise Unavailable(f"a worker did not start: {await self._last_words()}")
+
+    async def run(self, job: dict[str, Any], serve: Serve | None = None, limits: Limits | None = None) -> Heard:
+        """Have the job done, within limits that may be narrower than those of its kind. The process is of no use
+        afterwards."""
+        self._limits = limits or self._limits
+        heard = Heard()
+        asked: set[asyncio.Task[None]] = set()
+        room = asyncio.Semaphore(AT_ONCE)
+        try:
+            await self.box.write(orjson.dumps({"run": job}) + b"\n")
+            while not await self._next(heard, serve, asked, room):
+                pass
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.sleep(0)  # what it wrote to stderr before its last frame is there by now
+            await asyncio.sleep(0)
+            heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
+        return heard
+
+    async def _next(
+        self, heard: Heard, serve: Serve | None, asked: set[asyncio.Task[None]], room: asyncio.Semaphore
+    ) -> bool:
+        """Hear one line; whether it was the last."""
+        line = await self._line()
+        if line is None:
+            heard.failure = await self._death()
+            return True
+        frame = self._frame(line)
+        if frame is None:
+            return False  # its own words
+        if ("result" in frame or "failure" in frame) and len(line) <= self._limits.output + CHUNK:
+            compiled = frame.get("compiled")
+            heard.compiled = compiled if isinstance(compiled, str) else None
+            heard.value = frame.get("result")
+            heard.failure = _failure(frame["failure"]) if "failure" in frame else None
+            return True
+        elif "call" in frame:
+            await room.acquire()
+            task = asyncio.ensure_future(self._answer(frame, serve, room))
+            asked.add(task)
+            task.add_done_callback(asked.discard)
+        elif "out" in frame:
+            stream = "stderr" if frame["out"] == "stderr" else "stdout"
+            self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))
+        elif "log" in frame and len(heard.logs) < MOST_LOG_LINES:
+            heard.logs.append(Log(_level(frame["log"]), str(frame.get("message", ""))[:LONGEST_LOG_LINE]))
+        else:
+            self._keep("nothing", line)
+        return False
+
+    async def _answer(self, frame: dict[str, Any], serve: Serve | None, room: asyncio.Semaphore) -> None:
+        number, wanted, given = frame.get("call"), frame.get("op"), frame.get("args")
+        try:
+            if serve is None or not isinstance(wanted, str) or not isinstance(given, list):
+                raise Refusal("PERMISSION_DENIED", "The host answers no such question here.")
+            reply = orjson.dumps({"reply": number, "value": await serve(wanted, given)})
+        except Refusal as refused:
+            reply = orjson.dumps({"reply": number, "error": {"code": refused.code, "message": refused.message}})
+        except (TypeError, ValueError):
+            error = {"code": "INVALID_INPUT", "message": "The host can't answer this."}
+            reply = orjson.dumps({"reply": number if isinstance(number, int) else None, "error": error})
+        try:
+            await self.box.write(reply + b"\n")
+        finally:
+            room.release()
+
+    # -- reading
+
+    def _frame(self, line: bytes) -> dict[str, Any] | None:
+        """What the worker says in a line; the rest of it, which the code wrote, is kept."""
+        own, mark, told = line.partition(FRAME)
+        frame = None
+        if mark:
+            try:
+                frame = orjson.loads(told)
+            except orjson.JSONDecodeError:
+                own = line
+            if not isinstance(frame, dict):
+                self._keep("nothing", told)
+        if own:
+            self._keep("stdout", own)
+        return frame if isinstance(frame, dict) else None
+
+    async def _line(self) -> bytes | None:
+        """The next line; None if there is none. A line that never ends is cut short, its writer ended."""
+        while (end := self._unread.find(b"\n")) < 0:
+            if len(self._unread) > self._longest:
+                self.box.kill("output")
+                self._unread.clear()
+                return None
+            chunk = await self.box.read(CHUNK)
+            if not chunk:
+                if not self._unread:
+                    return None
+                end = len(self._unread)
+                break
+            self._unread += chunk
+        line = bytes(self._unread[: end + 1])
+        del self._unread[: end + 1]
+        return line
+
+    def _keep(self, stream: str, text: bytes) -> None:
+        """Keep what the code wrote, up to the limit; beyond it, end the process. What means nothing is counted only: whoever
+        has the host read without end is to be stopped as well."""
+        room = self._limits.output - self._written[stream]
+        self._written[stream] += len(text)
+        if room > 0 and stream in self._texts:
+            self._texts[stream].append(text[:room])
+        if len(text) > room:
+            self.box.kill("output")
+
+    def _text(self, stream: str) -> str:
+        return b"".join(self._texts[stream]).decode("utf-8", "replace")
+
+    async def _drain_errors(self) -> None:
+        while chunk := await self.box.read_errors(CHUNK):
+            self._keep("stderr", chunk)
+
+    # -- ends that are not told
+
+    async def _death(self) -> Failure:
+        code = await self.box.wait()
+        await asyncio.wait((self._errors,), timeout=1)
+        return Failure("died", died(self.box, code, self._limits, self._text("stderr")))
+
+    async def _last_words(self) -> str:
+        code = await self.box.wait()
+        await asyncio.wait((self._errors,), timeout=1)
+        return self._text("stderr").strip()[-500:] or f"it ended with exit code {code}"
+
+    async def close(self) -> None:
+        await self.box.close()
+        self._errors.cancel()
+
+
+def died(box: Box, code: int, limits: Limits, errors: str) -> str:
+    """Why a process ended without a word, in words."""
+    if box.stopped is not None:
+        return stopped_words(box.stopped, limits)
+    if "out of memory" in errors[-4_000:].lower() or code in (-6, -5, 133, 134):
+        return stopped_words("memory", limits)
+    if code in (-9, 137):
+        return "It was killed, most likely for the memory that it used."
+    if code in (-31, 159):
+        return "It was ended for a system call that no sandboxed code may make."
+    if code in (-24, 152):
+        return stopped_words("time", limits)
+    if code in (-25, 153):
+        return stopped_words("disk", limits)
+    return f"It ended without a result (exit code {code})."
+
+
+def stopped_words(why: str, limits: Limits) -> str:
+    words = {
+        "time": f"It did not end within {limits.seconds:g} s.",
+        "memory": f"It used more than {limits.memory >> 20} MB of memory.",
+        "disk": f"It wrote more than {limits.disk >> 20} MB, or more than {limits.files} files.",
+        "processes": f"It had more than {limits.processes} processes.",
+        "output": f"It wrote more than {limits.output:,} bytes of output.",
+    }
+    return words[why]
+
+
+def _failure(told: Any) -> Failure:
+    fields = told if isinstance(told, dict) else {}
+    kind = fields.get("kind")
+    return Failure(
+        kind if kind in ("syntax", "raised", "value", "missing") else "raised",
+        _text_of(fields.get("message"), 4_000) or "It failed and did not say why.",
+        _text_of(fields.get("name"), 200),
+        _number(fields.get("line")),
+        _number(fields.get("column")),
+        _text_of(fields.get("stack"), 4_000),
+    )
+
+
+def _text_of(value: Any, most: int) -> str | None:
+    return value[:most] if isinstance(value, str) and value else None
+
+
+def _number(value: Any) -> int | None:
+    return value if type(value) is int and 0 < value < 10**9 else None
+
+
+def _level(value: Any) -> str:
+    return value if value in ("debug", "info", "warn", "error") else "info"

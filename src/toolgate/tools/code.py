@@ -1,0 +1,216 @@
+"""`code_execute` and `run_program`: code that a model wrote, in the sandbox.
+
+A program may call tools. Each such call goes through the whole pipeline as the same actor, so a program can do what its
+caller could do one call at a time, and no more; what the tools give goes to the program, not to the model.
+"""
+
+import asyncio
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from toolgate.context import InvokeContext
+from toolgate.errors import CallError, InvalidInput, TimedOut
+from toolgate.model import NANO, Capability, Outcome, nano
+from toolgate.registry.declare import tool
+from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
+from toolgate.sandbox.talk import Refusal
+from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, stopped, workspace_of
+
+Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
+MOST_CALLS = 10_000
+NOT_INSIDE = frozenset({"run_program"})
+"""What a program may not call: another of its kind would have limits of its own."""
+
+
+class LogLine(TypedDict):
+    """What the code gave to its logger."""
+
+    level: str
+    message: str
+
+
+class Executed(TypedDict):
+    """What code gave: its value, what it wrote, and what held it while it ran."""
+
+    result: Any
+    stdout: str
+    stderr: str
+    language: str
+    lane: str
+    enforced: dict[str, str]
+    logs: NotRequired[list[LogLine]]
+
+
+class ProgramRan(TypedDict):
+    """What a program gave, and what its calls came to."""
+
+    result: Any
+    stdout: str
+    stderr: str
+    calls: int
+    cost_usd: float
+
+
+@tool(
+    name="code_execute",
+    tier="execute",
+    category="development",
+    version="1.0.0",
+    tags=["executor", "code"],
+    capabilities=[Capability(action="execute", description="Run code", requires_confirmation=True)],
+)
+async def code_execute(
+    ctx: InvokeContext,
+    code: Code,
+    language: Language = "python",
+    session_files: bool = False,
+    timeout: Milliseconds | None = None,
+) -> Executed:
+    """Execute Python, TypeScript or JavaScript code in the sandbox: no network, no files of the host, no environment.
+
+    Args:
+        code: What to run. The result is the value of the last expression (Python) or what the code returns (TypeScript).
+        language: python, typescript or javascript.
+        session_files: Whether Python works in the call's working directory, with the files of earlier calls of the
+            session, rather than in an empty folder that is gone afterwards.
+        timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
+    """
+    sandbox: Sandbox = ctx.get(Sandbox)
+    seconds = seconds_for(ctx, sandbox, timeout)
+    space: Workspace | None = None
+    if session_files:
+        if language != "python":
+            raise InvalidInput(
+                f"{language} has no files here.",
+                suggestion="Use Python, or run_program with the tools read_file and write_file.",
+            )
+        space = await workspace_of(ctx)
+    if space is None:
+        ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth)
+        stderr = ran.stderr
+    else:
+        running = sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
+        ran = await space.during(running)
+        stderr = await space.noted(ran.stderr)
+    executed: Executed = {
+        "result": value_of(ctx, ran, seconds),
+        "stdout": ran.stdout,
+        "stderr": stderr,
+        "language": language,
+        "lane": ran.lane,
+        "enforced": {"by": ran.jail, **{str(feature): means for feature, means in ran.enforced.items()}},
+    }
+    if ran.logs:
+        executed["logs"] = [{"level": line.level, "message": line.message} for line in ran.logs]
+    return executed
+
+
+@tool(
+    name="run_program",
+    tier="execute",
+    category="development",
+    version="1.0.0",
+    tags=["code", "agent"],
+    capabilities=[Capability(action="execute", description="Run a program that calls tools", requires_confirmation=True)],
+)
+async def run_program(
+    ctx: InvokeContext,
+    code: Code,
+    language: Language = "typescript",
+    max_calls: Annotated[int, Field(ge=0, le=MOST_CALLS)] = 50,
+    max_cost_usd: Annotated[float, Field(ge=0, le=1_000_000)] | None = None,
+    timeout: Milliseconds | None = None,
+) -> ProgramRan:
+    """Run a program in the sandbox that calls tools: `await tools.NAME({...})` in TypeScript, `tools.NAME(key=value)` in
+    Python. Only what it returns comes back, so large results in between cost nothing. A call that fails throws ToolError.
+
+    Args:
+        code: The program. The result is what it returns (TypeScript) or the value of its last expression (Python).
+        language: typescript, javascript or python.
+        max_calls: Calls of tools that it may make.
+        max_cost_usd: Once its calls have cost so many dollars together, it may make no more; without it, only the
+            budgets hold.
+        timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
+    """
+    sandbox: Sandbox = ctx.get(Sandbox)
+    seconds = seconds_for(ctx, sandbox, timeout)
+    calls = Calls(ctx, max_calls, None if max_cost_usd is None else nano(Decimal(str(max_cost_usd))))
+    ran = await sandbox.run_code(language, code, mode="program", serve=calls.serve, seconds=seconds, depth=ctx.call.depth)
+    return {
+        "result": value_of(ctx, ran, seconds),
+        "stdout": ran.stdout,
+        "stderr": ran.stderr,
+        "calls": calls.made,
+        "cost_usd": calls.spent / NANO,
+    }
+
+
+def value_of(ctx: InvokeContext, ran: Ran, seconds: float) -> Any:
+    """The value that code gave within so many seconds; raises if it failed or was stopped. Its log lines go into the call's
+    record."""
+    ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
+    for line in ran.logs:
+        ctx.log(line.message, _level(line.level))
+    if ran.stopped == "time":
+        words = f"The code did not end within {seconds:g} s."
+        if seconds == ctx.time_limit:  # that is its caller's impatience, not its fault
+            raise TimedOut(message=words)
+        raise stopped("time", words, ran.stdout, ran.stderr)
+    if ran.failure is not None:
+        raise as_error(ran.failure, ran)
+    if ran.stopped is not None:
+        raise stopped(ran.stopped, None, ran.stdout, ran.stderr)
+    return ran.value
+
+
+def _level(level: str) -> Literal["debug", "info", "warn", "error"]:
+    return level if level in ("debug", "warn", "error") else "info"  # type: ignore[return-value]
+
+
+class Calls:
+    """The calls of one program: how many it has left, and how much money."""
+
+    def __init__(self, ctx: InvokeContext, most: int, most_nano: int | None) -> None:
+        self._ctx = ctx
+        self._most = most
+        self._most_nano = most_nano
+        self._alone = asyncio.Lock()
+        self.made = 0
+        self.spent = 0
+
+    async def serve(self, wanted: str, given: list[Any]) -> Any:
+        """Answer the program: it may call tools, and ask for nothing else."""
+        if wanted != "tool" or len(given) != 2 or not isinstance(given[0], str) or not isinstance(given[1], dict):
+            raise Refusal("INVALID_INPUT", "A program can call tools: by a name, with named arguments.")
+        name, arguments = given
+        if name in NOT_INSIDE:
+            raise Refusal("PERMISSION_DENIED", f"A program can't call {name}.")
+        try:
+            return await self._counted(name, arguments)
+        except CallError as error:
+            raise Refusal(error.code, error.message) from None
+
+    async def _counted(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Make a call within the limits. Where money is limited calls are made one by one: what one costs is known only
+        when it has ended. None may cost more than what is left."""
+        if self.made >= self._most:
+            raise Refusal("RATE_LIMITED", f"The program has made the {self._most} calls that it may make.")
+        self.made += 1
+        if self._most_nano is None:
+            return self._given(await self._ctx.call_inside(name, arguments, whole=True))
+        async with self._alone:
+            left = max(0, self._most_nano - self.spent)
+            return self._given(await self._ctx.call_inside(name, arguments, most_nano=left, whole=True))
+
+    def _given(self, outcome: Outcome) -> Any:
+        self.spent += nano(Decimal(str(outcome.metrics.cost_usd)))
+        if outcome.ok:
+            return outcome.output
+        code = outcome.error.code if outcome.error is not None else "UNEXPECTED_ERROR"
+        words = outcome.error.message if outcome.error is not None else "It failed."
+        if outcome.pending is not None:
+            words = f"{words} ({outcome.pending.kind} {outcome.pending.id})"
+        raise Refusal(code, words)

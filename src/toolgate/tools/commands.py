@@ -1,0 +1,168 @@
+"""`execute_command` and `bash_execution`: one program and its arguments, in the sandbox, in the call's working directory.
+
+There is no shell. A line is split into words as the gate split it to check it, so what was checked is what runs.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from toolgate.context import InvokeContext
+from toolgate.errors import Failed, InvalidInput, TimedOut
+from toolgate.hazards.opening import name_of, open_beneath
+from toolgate.model import Capability
+from toolgate.registry.declare import tool
+from toolgate.sandbox.engine import Ended, Sandbox
+from toolgate.sandbox.places import Parts
+from toolgate.tools.files import Work, explained, work_of
+
+Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
+Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
+Run = TypeVar("Run")
+TOLD = 2_000
+"""Characters of its output that are told with an error."""
+
+
+class Done(TypedDict):
+    """What a command wrote, and how it ended: 0 is success by custom."""
+
+    stdout: str
+    stderr: str
+    exitCode: int
+
+
+class Workspace(NamedTuple):
+    """What a program works in."""
+
+    work: Work
+    parts: Parts
+    writes_git: bool
+
+    def as_arguments(self) -> dict[str, Any]:
+        return {"workspace": self.work.folder, "fixed": self.parts.fixed, "hidden": self.parts.hidden}
+
+    async def during(self, running: Awaitable[Run]) -> Run:
+        """Wait for a program that works here. If nobody waits for its end any more, what it left is seen to all the same."""
+        try:
+            return await running
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(self.noted("")))
+            raise
+
+    async def noted(self, stderr: str) -> str:
+        """What the program wrote, with what was done to what it left."""
+        lines = await asyncio.to_thread(self.work.places.set_aside, self.work.folder, self.parts, writes_git=self.writes_git)
+        if not lines:
+            return stderr
+        return "\n".join([stderr.rstrip("\n"), *(f"toolgate: {line}" for line in lines)]).lstrip("\n")
+
+
+async def workspace_of(ctx: InvokeContext, *, writes_git: bool = False) -> Workspace:
+    """The working directory of a call, for a program: with all that the jail has to hold back of it."""
+    work = await work_of(ctx)
+    parts = await asyncio.to_thread(work.places.parts, work.folder, writes_git=writes_git)
+    return Workspace(work, parts, writes_git)
+
+
+def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> float:
+    """How long a run may take: what is asked for, within what settings, tool and caller allow."""
+    most = min(sandbox.limits.seconds, ctx.time_limit)
+    return most if timeout is None else min(most, timeout / 1000)
+
+
+@tool(
+    name="execute_command",
+    tier="execute",
+    category="development",
+    version="1.0.0",
+    tags=["commands"],
+    capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
+)
+async def execute_command(
+    ctx: InvokeContext,
+    command: Command,
+    args: list[str] | None = None,
+    cwd: str | None = None,
+    timeout: Milliseconds | None = None,
+) -> Done:
+    """Run a command in the sandbox: one program and its arguments, without a shell, a network or the host's environment.
+
+    Args:
+        command: The program, perhaps with its first arguments, such as "npm run". Which may run, the setting
+            commands.allow says.
+        args: More arguments, each as it stands.
+        cwd: The folder to run it in, relative to the working directory.
+        timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
+    """
+    return await _run(ctx, command, args or (), cwd, timeout)
+
+
+@tool(
+    name="bash_execution",
+    tier="execute",
+    category="development",
+    version="1.0.0",
+    tags=["commands"],
+    capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
+)
+async def bash_execution(
+    ctx: InvokeContext, command: Command, args: list[str] | None = None, timeout: Milliseconds = 30_000
+) -> Done:
+    """Execute shell commands with permission checks: one command without pipes, redirections or variables, in the sandbox.
+
+    Args:
+        command: Command to execute.
+        args: Command arguments.
+        timeout: Timeout in ms.
+    """
+    return await _run(ctx, command, args or (), None, timeout)
+
+
+async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str | None, timeout: int | None) -> Done:
+    from toolgate.hazards.commands import parse
+    from toolgate.hazards.programs import family
+
+    words = [*parse(command), *args]
+    sandbox: Sandbox = ctx.get(Sandbox)
+    space = await workspace_of(ctx, writes_git=family(words[0]) == "git")
+    folder = None if cwd is None else await asyncio.to_thread(_folder, space.work, cwd)
+    seconds = seconds_for(ctx, sandbox, timeout)
+    running = sandbox.run_command(words, cwd=folder, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
+    ended = await space.during(running)
+    ctx.used(words[0], f"sandbox:{ended.jail}")
+    return done(ended, await space.noted(ended.stderr))
+
+
+def _folder(work: Work, cwd: str) -> Path:
+    """A folder in the working directory, without links."""
+    work.judge(cwd)
+    with explained(cwd):
+        opened = open_beneath(work.folder, work.folder, cwd)
+        try:
+            work.judge_opened(opened)
+            if not stat.S_ISDIR(os.fstat(opened).st_mode):
+                raise InvalidInput(f"{cwd} is no folder.")
+            return Path(name_of(opened) or work.folder)
+        finally:
+            os.close(opened)
+
+
+def done(ended: Ended, stderr: str) -> Done:
+    """What the caller is given of a command that came to its end; raises if it was stopped."""
+    if ended.stopped == "time":
+        raise TimedOut(message=ended.reason)
+    if ended.stopped is not None:
+        raise stopped(ended.stopped, ended.reason, ended.stdout, stderr)
+    return {"stdout": ended.stdout, "stderr": stderr, "exitCode": ended.exit_code}
+
+
+def stopped(why: str, reason: str | None, stdout: str, stderr: str) -> Failed:
+    """The error of a run that met a limit, with the end of what it wrote."""
+    wrote = {name: text[-TOLD:] for name, text in (("stdout", stdout), ("stderr", stderr)) if text}
+    return Failed("SANDBOX_ERROR", reason or f"It met its limit of {why}.", details={"stopped": why, **wrote})
