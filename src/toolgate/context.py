@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from toolgate.errors import CallError, Failed, described, said
-from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Tool, new_id
+from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
 
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
@@ -100,9 +100,10 @@ class InvokeContext:
 
     __slots__ = (
         "_invoke", "_providers", "_scratch", "arguments", "artifact", "asked", "at", "attempts", "cached", "call",
-        "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "has_key",
-        "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes", "recorded",
-        "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unsure", "went_away",
+        "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "from_purse",
+        "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes",
+        "recorded", "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unsure",
+        "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -133,6 +134,8 @@ class InvokeContext:
         """What the call may cost, if it can cost anything."""
         self.cost = 0
         """What it did cost, in nano-dollars."""
+        self.from_purse: int | None = None
+        """What it took out of its program's purse."""
         self.owes = False
         """Whether the call took something that must be settled when it ends: one of the next three."""
         self.asked = False
@@ -307,7 +310,7 @@ class InvokeContext:
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """Call another tool as the same actor, through the same pipeline; the log links the two calls."""
-        return await self.call_inside(name, {**(arguments or {}), **more})
+        return await self.call_inside(name, {**(arguments or {}), **more}, from_code=False)
 
     async def call_inside(
         self,
@@ -315,8 +318,9 @@ class InvokeContext:
         arguments: Mapping[str, Any],
         *,
         allow: tuple[str, ...] | None = None,
-        most_nano: int | None = None,
+        purse: Purse | None = None,
         whole: bool = False,
+        from_code: bool = True,
     ) -> Outcome:
         """`call_tool` for code that runs in the sandbox. `allow`: the commands that its definition lets it run, to which
         whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut."""
@@ -335,7 +339,8 @@ class InvokeContext:
                 door=call.door,
                 allow=allow,
                 covered=self.asked and bool(allow),
-                most_nano=most_nano,
+                from_code=from_code,
+                purse=purse or call.purse,
                 whole=whole,
             )
         )

@@ -34,7 +34,7 @@ from toolgate.idempotency import Idempotency
 from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
 from toolgate.ledger.audit import Ledger
-from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome
+from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, Purse
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
 from toolgate.quota.budget import Budgets
@@ -165,8 +165,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ctx.estimate = estimate(entry, ctx.arguments)
         if entry.asks is not None:
             await self._ask(ctx, entry)
-        if call.most_nano is not None:
-            self._check_price(ctx, entry)
+        if call.purse is not None:
+            self._take_from_purse(ctx, entry, call.purse)
         ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
@@ -263,6 +263,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 await self._to_the_end(ctx, self._settle_debts(ctx))
             if ctx.injected:
                 self.secrets.forget(ctx)
+            if ctx.from_purse is not None and ctx.call.purse is not None:
+                ctx.call.purse.left += ctx.from_purse - ctx.cost
             self.running.leave()
         if ctx.has_place and on.did_release_semaphore:
             await on.did_release_semaphore(ctx)
@@ -401,11 +403,14 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
         return run
 
-    def _check_price(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Whether the call may cost as much as it may: what is left to the program that makes it."""
-        most, cost = ctx.call.most_nano or 0, (ctx.estimate or estimate(entry, ctx.arguments)).nano
-        if cost > most:
-            raise Denied("BUDGET_EXCEEDED", f"{entry.name} may cost ${cost / NANO:g}, and ${most / NANO:g} is left to it.")
+    def _take_from_purse(self, ctx: InvokeContext, entry: Entry, purse: Purse) -> None:
+        """What the call may cost, out of what is left to the program that makes it; what it did not cost comes back."""
+        cost = (ctx.estimate or estimate(entry, ctx.arguments)).nano
+        if cost > max(purse.left, 0):
+            left = max(purse.left, 0) / NANO
+            raise Denied("BUDGET_EXCEEDED", f"{entry.name} may cost ${cost / NANO:g}, and the program has ${left:g} left.")
+        purse.left -= cost
+        ctx.from_purse = cost
 
     async def _reserve(self, ctx: InvokeContext, entry: Entry) -> None:
         ctx.reserved = ctx.owes = True

@@ -280,6 +280,12 @@ LOCAL = Actor()
 """The actor of a call that names none: the person at this machine."""
 
 
+class Purse(msgspec.Struct):
+    """Money that the calls of one program share, in nano-dollars, whatever budgets say."""
+
+    left: int
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to run one tool."""
 
@@ -300,8 +306,10 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     no door."""
     covered: bool = False
     """Whether a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
-    most_nano: int | None = None
-    """What the call may cost at most, in nano-dollars, whatever budgets say: what is left to the program that makes it."""
+    from_code: bool = False
+    """Whether code in the sandbox made this call."""
+    purse: Purse | None = None
+    """What is left to the program that makes this call, and to all that it calls in turn."""
     whole: bool = False
     """Whether the output goes to a program: then it is not cut to what a model can read."""
 

@@ -335,7 +335,7 @@ class Wired:
                 actor, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
             )
             if entry.guards is not None:
-                self.tiers.check(entry, {"command": command}, allow=allow)
+                self.tiers.check(entry, {"command": command}, self.places.known(actor.tenant, call.session), allow)
         except CallError:
             return False
         return decision.allow and self.catalog.why_off(entry, actor.tenant) is None

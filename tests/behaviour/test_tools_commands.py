@@ -181,17 +181,17 @@ async def test_the_files_of_a_session_stay_from_call_to_call(app: App) -> None:
 
 
 async def test_secrets_in_the_working_directory_are_hidden_from_programs(app: App, work: Path) -> None:
-    for name in (".env", "sub/server.pem"):
+    for name in ("in/.env", "in/sub/server.pem"):
         (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_text(MARKER)
-    os.link(work / ".env", work / "sub" / "plain.txt")
-    (work / "plain.txt").write_text("fine")
-    for command in ("cat sub/plain.txt", "cp -r . copy", "cat copy/.env", "cat copy/sub/server.pem copy/sub/plain.txt"):
+    os.link(work / "in" / ".env", work / "in" / "sub" / "plain.txt")
+    (work / "in" / "plain.txt").write_text("fine")
+    for command in ("cat in/sub/plain.txt", "cp -r in copy", "cat copy/.env", "cat copy/sub/server.pem copy/sub/plain.txt"):
         outcome = await app.invoke("execute_command", {"command": command})
         assert MARKER not in str(outcome.to_dict())
     assert (await app.invoke("execute_command", {"command": "cat copy/plain.txt"})).output["stdout"] == "fine"
     assert MARKER not in "".join(path.read_text() for path in (work / "copy").rglob("*") if path.is_file())
-    assert (work / ".env").read_text() == MARKER
+    assert (work / "in" / ".env").read_text() == MARKER
 
 
 async def test_what_the_host_would_run_is_not_changed_by_programs(app: App, work: Path) -> None:

@@ -49,10 +49,12 @@ CAUGHT = (
     signal.SIGINT,
 )
 PR_SET_CHILD_SUBREAPER = 36
-ENDED_BY_LIMITS = ("died", "value")
-"""Kinds of failure: it was ended, or its result was refused."""
-ENDED_BY_NAME = ("MemoryError", "RecursionError", "NotCapable", "PermissionDenied")
-"""Errors that nobody caught: no memory, and Deno's own refusals, some of which come when nobody waits for them any more."""
+NO_MORE_CHILDREN = 254
+"""What bash ends with if it can start no other process."""
+ENDED_BY_LIMITS = ("died",)
+"""Kinds of failure: it was ended."""
+ENDED_BY_NAME = ("MemoryError", "RecursionError")
+"""Errors that nobody caught: there was no memory, or no stack."""
 
 
 class Verdict(NamedTuple):
@@ -350,7 +352,7 @@ def _was_ended(ran: Ran | Ended) -> bool:
     if ran.stopped is not None:
         return True
     if isinstance(ran, Ended):
-        return ran.exit_code < 0 or ran.exit_code > 128
+        return ran.exit_code < 0 or 128 < ran.exit_code <= 192 or ran.exit_code == NO_MORE_CHILDREN
     return ran.failure is not None and (ran.failure.kind in ENDED_BY_LIMITS or ran.failure.name in ENDED_BY_NAME)
 
 

@@ -205,6 +205,9 @@ class BareBox:
         self.stopped: Stopped | None = None
         self.busy = True
 
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
     async def write(self, data: bytes) -> None:
         """To its stdin."""
         assert self._process.stdin is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolgate import Actor, App, Outcome
+from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.approval.request import ApprovalRequest
 from toolgate.store import log
 
@@ -105,7 +105,7 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         (tmp_path / name).mkdir()
     (tmp_path / "work" / "notes.txt").write_text("notes")
     (tmp_path / "elsewhere" / "private.txt").write_text("private")
-    async with App.open(home=tmp_path / "home") as app:
+    async with App.open(home=tmp_path / "home", secrets={"tools": {"PASSPHRASE": ["tell_all"]}}) as app:
         lab = Lab(app, tmp_path)
         app.work_in("s", lab.work, tenant="acme")
         app.add_approver(lab.agree)
@@ -131,8 +131,8 @@ async def test_what_a_tool_may_not_do_is_denied_to_its_code_and_the_denial_is_on
 async def test_who_agreed_to_a_tool_agreed_to_its_commands_and_to_nothing_else(lab: Lab) -> None:
     lines = [
         ["touch", "made"], ["echo", "$(id)"], ["echo; id"], ["sudo", "id"], ["rm", "-rf", "."], ["./touch", "x"],
-        ["env", "id"], ["find", ".", "-exec", "id", ";"], ["find", ".", "-delete"], ["touch", "/etc/passwd"], ["touch", ".env"],
-        ["tou\u0441h", "x"], ["cat", "notes.txt"],
+        ["env", "id"], ["find", ".", "-exec", "id", ";"], ["find", ".", "-delete"], ["touch", "/etc/passwd"],
+        ["touch", ".env"], ["tou\u0441h", "x"], ["cat", "notes.txt"],
     ]  # fmt: skip
     (lab.work / "touch").write_text("#!/bin/sh\necho shadow > shadow\n")
     (lab.work / "touch").chmod(0o755)
@@ -190,7 +190,8 @@ async def test_code_that_is_sent_in_is_of_tier_execute_and_allows_itself_nothing
     await lab.app.allow_adding_tools("builder")
     fields = {
         "name": "sent", "description": "Harmless.", "kind": "sandbox", "tier": "read_only", "source": "custom",
-        "tenant": None, "input_schema": {"type": "object"}, "program": {"runtime": "python", "code": RUN, "allowlist": ["touch"]},
+        "tenant": None, "input_schema": {"type": "object"},
+        "program": {"runtime": "python", "code": RUN, "allowlist": ["touch"]},
     }  # fmt: skip
     made = await lab.app.register_dynamic(fields, BUILDER)
     assert (made.source, made.tenant) == ("dynamic", "acme")
@@ -224,6 +225,53 @@ async def test_a_secret_that_code_was_given_is_in_no_outcome_and_on_no_record(la
     records = repr(await lab.app.store.read(log.latest(200)))
     assert "given: [REDACTED]" in records
     assert SECRET not in records
+
+
+@pytest.mark.requirement("SBX-3", "IO-4")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("code_execute", {"code": "[ord(c) for c in '{{secret:OTHER}}']"}),
+        ("run_program", {"code": "return '{{secret:OTHER}}'.length"}),
+        ("execute_command", {"command": "git commit", "args": ["-m", "{{secret:OTHER}}"]}),
+        ("write_file", {"path": "a.txt", "content": "{{secret:OTHER}}"}),
+        ("tell_all", {"text": "{{secret:OTHER}}"}),
+    ],
+)
+async def test_what_can_say_a_secret_in_other_words_is_given_it_only_by_name(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_OTHER", "hunter2hunter2")
+    outcome = await lab.call(name, arguments)
+    assert code_of(outcome) == "PERMISSION_DENIED", outcome
+    assert "secrets.tools" in str(outcome.error.suggestion) if outcome.error else False
+
+
+@pytest.mark.requirement("SBX-3", "IO-4")
+async def test_code_can_name_no_secret_where_nobody_sees_it(lab: Lab) -> None:
+    code = 'tools.echo(text="{{sec" + "ret:PASSPHRASE}}")["text"]'
+    outcome = await lab.call("run_program", {"code": code, "language": "python"})
+    assert code_of(outcome) == "SANDBOX_ERROR"
+    assert "can't name secrets" in str(outcome.error)
+
+
+@pytest.mark.requirement("AGENT-4", "COST-2")
+async def test_what_a_programs_calls_call_in_turn_is_paid_from_the_same_purse(lab: Lab) -> None:
+    @tool(tier="read_only", cost=0.5)
+    async def paid() -> int:
+        """Costs half a dollar."""
+        return 1
+
+    @tool(tier="read_only")
+    async def through(ctx: InvokeContext) -> str:
+        """Calls it."""
+        return (await ctx.call_tool("paid")).status
+
+    lab.app.register_many([paid, through])
+    code = "[tools.through(), tools.through(), tools.through()]"
+    outcome = await lab.call("run_program", {"code": code, "language": "python", "max_cost_usd": 1.2})
+    assert outcome.output["result"] == ["success", "success", "denied"]
+    assert outcome.output["cost_usd"] == 1.0
 
 
 @pytest.mark.requirement("TIER-2")

@@ -49,7 +49,8 @@ def run(what: str, folder: Path, held: tuple[str, str]) -> str:
         env={**around, "PATH": programs, "HOME": str(folder), "TMPDIR": str(folder / "temporary")}, **jailed.of_user(user),
     )  # fmt: skip
     assert done.returncode == 0 and not done.stderr, done.stderr
-    return done.stdout
+    said: str = done.stdout
+    return said
 
 
 def test_nothing_outlives_a_host_that_is_killed(held: tuple[str, str], folder: Path) -> None:

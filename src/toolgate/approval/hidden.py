@@ -15,18 +15,27 @@ RUNS = re.compile(r"[\s;|&$`(){}<>]")
 
 
 def check_shown(entry: Entry, arguments: Any, shown: Any) -> None:
-    """Refuse a call of tier execute of whose arguments more is hidden than single words. A field that is hidden as a whole,
-    because of its name, is another matter: the person sees that it is."""
+    """Refuse a call of tier execute of whose arguments more is hidden than single words, or anything of a program. A field
+    that is hidden as a whole, because of its name, is another matter: the person sees that it is."""
     if entry.tier != "execute":
         return
     for where, given, seen in _texts(arguments, shown, ()):
-        if given != seen and seen != MASK and any(RUNS.search(piece) for piece in _hidden(given, seen)):
+        if given == seen or (seen == MASK and not _is_code(entry, where)):
+            continue
+        if _is_code(entry, where) or any(RUNS.search(piece) for piece in _hidden(given, seen)):
             raise Denied(
                 "SECURITY_VIOLATION",
                 f"{entry.name}: the argument {json_path(where)} holds what looks like a secret, and text that would run and "
                 "could not be shown to the person who is asked.",
                 suggestion="Name secrets in place of writing them: {{secret:NAME}}.",
             )
+
+
+def _is_code(entry: Entry, where: tuple[str | int, ...]) -> bool:
+    """Whether an argument is a program: there, any piece of text may be what is run."""
+    properties = entry.tool.input_schema.get("properties")
+    rule = properties.get(where[0]) if isinstance(properties, dict) and where else None
+    return isinstance(rule, dict) and rule.get("x-command") is False
 
 
 def _texts(given: Any, seen: Any, where: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str, str]]:

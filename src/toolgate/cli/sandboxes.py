@@ -42,4 +42,7 @@ async def _lane(sandbox: Sandbox, name: str, language: Language, code: str) -> C
         return Check("sandbox", "warning", f"{name}: {error.message}", error.suggestion)
     if ran.failure is not None:
         return Check("sandbox", "fault", f"{name}: {ran.failure}")
+    if name == "monty" and ran.lane != name and sandbox.settings.monty:
+        advice = "Install toolgate[sandbox]; the log says why it does not start."
+        return Check("sandbox", "warning", f"Monty can't be used, so small Python runs in {ran.lane}", advice)
     return Check("sandbox", "ok", f"{name}: runs in {ran.lane}, {ran.seconds * 1000:.0f} ms from cold")

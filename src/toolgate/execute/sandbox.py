@@ -4,18 +4,22 @@ Every question it asks that touches anything (a file, a command, another tool) i
 the same actor: the code has the rights of its caller, and the log has each of its steps.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed, TimedOut, ToolgateError
-from toolgate.model import Entry, Outcome, Program
+from toolgate.errors import CallError, Failed, TimedOut, ToolgateError
+from toolgate.model import Entry, Program
 from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
 from toolgate.sandbox.places import Places
-from toolgate.sandbox.talk import Failure, Refusal
+from toolgate.sandbox.talk import Failure, Refusal, given
 
 LANGUAGES: Mapping[str, Language] = {"typescript": "typescript", "node": "javascript", "python": "python"}
-MOST_BYTES = 16_000_000
+MOST_CALLS = 1_000
+"""Questions of one call of a custom tool."""
+AT_ONCE = 4
+"""Answers that are made for it at the same time: each may be a whole file."""
 MayRun = Callable[[InvokeContext, str, tuple[str, ...] | None], Awaitable[bool]]
 """Whether a command would be let through for the caller, given what the tool's definition allows."""
 
@@ -30,6 +34,16 @@ class SandboxRunner:
         self._docker = docker
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
+        """Run the tool within the time that it has, whatever it waits for: a place, a worker, its code to be compiled."""
+        try:
+            async with asyncio.timeout(ctx.time_limit) as time:
+                return await self._run(ctx, entry, arguments)
+        except TimeoutError:
+            if not time.expired():
+                raise
+            raise TimedOut(message=f"The tool did not finish within {ctx.time_limit:g} s.") from None
+
+    async def _run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         program = entry.tool.program
         if program is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"{entry.name} is to run in the sandbox, but its definition has no code.")
@@ -90,6 +104,8 @@ class Bridge:
 
     def __init__(self, ctx: InvokeContext, program: Program, may_run: MayRun, *, trusted: bool) -> None:
         self._ctx = ctx
+        self._asked = 0
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._may_run = may_run
         self._allow = program.allowlist if trusted else None
         """What a person wrote into a file beside the settings counts as those do; what was sent in at run time does not."""
@@ -110,8 +126,14 @@ class Bridge:
         answer = self._answers.get(wanted)
         if answer is None:
             raise Refusal("PERMISSION_DENIED", f"There is no {wanted[:80]} here.")
+        self._asked += 1
+        if self._asked > MOST_CALLS:
+            raise Refusal("RATE_LIMITED", f"The tool has asked the host {MOST_CALLS} times, which is the most in one call.")
         try:
-            return await answer(*given)
+            async with self._room:
+                return await answer(*given)
+        except CallError as error:
+            raise Refusal(error.code, error.message) from None
         except TypeError:
             raise Refusal("INVALID_INPUT", f"{wanted} can't be called with these arguments.") from None
 
@@ -128,7 +150,7 @@ class Bridge:
         outcome = await self._ctx.call_inside("list_directory", {"path": path})
         if outcome.error is not None and (outcome.error.details or {}).get("missing"):
             return False
-        self._given(outcome)
+        given(outcome)
         return True
 
     async def _list(self, path: Any = ".", *_options: Any) -> list[str]:
@@ -167,21 +189,7 @@ class Bridge:
     # -- through the pipeline
 
     async def _call(self, tool: str, arguments: dict[str, Any], allow: tuple[str, ...] | None = None) -> Any:
-        return self._given(await self._ctx.call_inside(tool, arguments, allow=allow, whole=True))
-
-    def _given(self, outcome: Outcome) -> Any:
-        return given(outcome)
-
-
-def given(outcome: Outcome) -> Any:
-    """The output of a call that succeeded; else what the code is told of it."""
-    if outcome.ok:
-        return outcome.output
-    code = outcome.error.code if outcome.error is not None else "UNEXPECTED_ERROR"
-    words = outcome.error.message if outcome.error is not None else "It failed."
-    if outcome.pending is not None:
-        words = f"{words} ({outcome.pending.kind} {outcome.pending.id})"
-    raise Refusal(code, words)
+        return given(await self._ctx.call_inside(tool, arguments, allow=allow, whole=True))
 
 
 def _mapping(value: Any) -> dict[str, Any]:

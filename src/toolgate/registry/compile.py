@@ -98,6 +98,8 @@ def compile_entry(
         raise DefinitionError(tool.name, [Fault("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")])
     if (tool.kind == "sandbox") != (tool.program is not None):
         raise DefinitionError(tool.name, [Fault("program", "a tool of kind sandbox has a program, and no other has one")])
+    if tool.program is not None and tool.retry is not None:
+        raise DefinitionError(tool.name, [Fault("retry", "what code did before it failed would be done again")])
     tier = effective_tier(tool, override)
     if tool.cache is not None and tier in ("write", "execute"):
         raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
@@ -147,6 +149,8 @@ def _asking(tool: Tool, why: str | None) -> str | None:
     """Why a person is asked, and what they should know of a program's definition when they answer."""
     if why is None or tool.program is None:
         return why
+    if tool.source == "dynamic":
+        return f"{why}; its code was sent in at run time (sha256 {sha256(tool.program.code.encode()).hexdigest()[:16]})"
     if tool.program.allowlist:
         why += f"; it may run {', '.join(tool.program.allowlist)}"
     return f"{why}; {PROPOSES}" if tool.program.auto_accept else why

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Language = Literal["python", "typescript", "javascript"]
 Mode = Literal["tool", "script", "program", "check"]
+AGAIN_SECONDS = 10.0
+"""If nothing could hold code, it is tried again after this long."""
 MOST_COMPILED = 512
 """Programs that are kept in their compiled form."""
 
@@ -82,6 +84,7 @@ class Sandbox:
         )
         self._rooms: dict[int, asyncio.Semaphore] = {}
         self._choosing: asyncio.Task[Jail] | None = None
+        self._chosen_at = 0.0
         self._pool: Pool | None = None
         self._monty: MontyLane | None = None
         self._docker: Docker | None = None
@@ -131,14 +134,15 @@ class Sandbox:
                 spec = self._python(workspace, fixed, hidden)
             else:
                 spec = self._deno()
-                if mode == "tool" and (compiled := self._compiled.get(_key(language, code))):
+                compiled = self._compiled.get(_key(f"{language} True", code))
+                if mode == "tool" and isinstance(compiled, str) and compiled:
                     job["compiled"] = compiled
             return await self._in_worker(spec, job, serve, limits)
 
     async def check(self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0) -> Failure | None:
         """Whether code can be compiled, found out in the sandbox, once for each text; the compiled form is kept for it.
         Only a process that does nothing else compiles: what a run left behind must not be what the next one runs."""
-        key = _key(language, code)
+        key = _key(f"{language} {wants_execute}", code)
         known = self._compiled.get(key)
         if known is not None:
             self._compiled.move_to_end(key)
@@ -185,7 +189,7 @@ class Sandbox:
             finally:
                 timer.cancel()
                 await self._let_go(box.close())
-        if box.stopped is None and errors.startswith("toolgate-starter:"):
+        if box.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
         reason = None if box.stopped is None else stopped_words(box.stopped, limits)
         return Ended(code, out, errors, box.stopped, reason, jail.name, jail.enforces(), perf_counter() - begun)
@@ -230,11 +234,17 @@ class Sandbox:
         if self._closed:
             raise unavailable("it is closed")
         if self._choosing is None:
-            self._choosing = asyncio.ensure_future(self._choose())
+            self._choosing, self._chosen_at = asyncio.ensure_future(self._choose()), monotonic()
         try:
             return await asyncio.shield(self._choosing)
         except Unavailable as error:
+            if monotonic() > self._chosen_at + AGAIN_SECONDS:
+                self._choosing = None  # the machine may only have been too busy for the trial
             raise unavailable(error.message) from error
+        except asyncio.CancelledError:
+            if self._closed and self._choosing.cancelled():
+                raise unavailable("it is closed") from None
+            raise
 
     async def _has_jail(self) -> bool:
         try:
@@ -277,14 +287,18 @@ class Sandbox:
             return None
         from toolgate.sandbox.lanes import monty
 
+        if self._closed:
+            raise unavailable("it is closed")
         if self._monty is None:
             self._monty = monty.MontyLane(self.limits)
-        if not self._monty.takes(job):
+        if self._monty.busy or not self._monty.takes(job):
             return None
         begun = perf_counter()
         heard, stopped = await self._monty.run(job, serve, limits)
         if heard.doubtful and await self._has_jail():
             return None
+        if self._monty.broken is not None:
+            raise unavailable(self._monty.broken)
         return _ran(heard, stopped, "monty", "monty", self._monty.enforces(), begun)
 
     async def _in_worker(self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits) -> Ran:

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 MOST_SESSIONS = 10_000
 """Folders that callers gave to sessions; those unused for longest are forgotten."""
-MOST_ENTRIES = 30_000
-"""Files and folders of a workspace that are looked at before a program may work there."""
-MOST_PARTS = 500
-"""Of what is held back, each costs the jail a mount."""
 FIRST_OWNER, OWNERS = 1_900_000_000, 100_000_000
 """Where Toolgate runs as root, the folder of a session belongs to a user of its own, which nobody is."""
 
@@ -39,28 +35,6 @@ NEVER_INSIDE = (
     "/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/local/bin", "/usr/local/lib",
     "/usr/local/sbin", "/usr/sbin", "/usr/share", "/var/log", "/var/run", "/System", "/Library",
 )  # fmt: skip
-UNSEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
-"""Folders full of what others wrote: not looked through, for it would take long."""
-RUN_LATER = frozenset(
-    {
-        ".vscode", ".idea", ".mcp.json", ".claude", ".cursor", ".husky", ".devcontainer", ".gitmodules", ".ripgreprc",
-        ".bash_logout", ".zlogin", ".zlogout", ".inputrc",
-    }
-)  # fmt: skip
-"""What makes an editor, an agent or git on the host run something; besides what `hazards.filenames` knows."""
-GIT = ".git"
-GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "info")
-"""Of a repository, what says which programs git runs: not even git may write that."""
-
-
-class Parts(NamedTuple):
-    """What a jail holds back of a workspace."""
-
-    fixed: tuple[Path, ...]
-    """To be read, not to be changed."""
-    hidden: tuple[Path, ...]
-    """Not to be seen."""
-
 
 class Places:
     """The working directories of calls."""
@@ -175,136 +149,20 @@ class Places:
         """What the jail has to hold back of a folder that a program works in: all of it is looked at, so call this in a
         thread. `writes_git`: the program is git, which has to write its repository."""
         top = self._checked(folder, for_programs=True)
-        return _Search(self.rules, top, os.path.realpath(self._home), writes_git).run()
+        return Search(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
 
     def set_aside(self, folder: Path, before: Parts, *, writes_git: bool = False) -> list[str]:
         """Give other names to what a program left that would have the host run something later: it could not be held back,
         for it was not there. Gives what was done, in words. Call this in a thread, when the program is over."""
+        from toolgate.sandbox import heldback
+
+        after = heldback.Search(
+            self.rules, folder, os.path.realpath(self._home), writes_git=writes_git, before=before
+        ).run()
         try:
-            after = self.parts(folder, writes_git=writes_git)
-        except Denied as error:
-            return [f"what it left was not looked through: {error.reason}"]
-        known = {*before.fixed, *before.hidden}
-        new = [path for path in after.fixed if path not in known]
-        if writes_git:
-            new = [path for path in new if GIT not in path.relative_to(folder).parts]
-        return [line for path in new if (line := _rename(folder, path)) is not None]
-
-
-class _Search:
-    """A walk through a workspace, nearest first, that enters no link."""
-
-    def __init__(self, rules: "Sensitive", top: Path, home: str, writes_git: bool) -> None:
-        from toolgate.hazards.looking import Looks
-
-        self._rules = rules
-        self._top = top
-        self._home = home
-        self._writes_git = writes_git
-        self._looks: Looks = Looks(most=20 * MOST_ENTRIES)
-        self._left = MOST_ENTRIES
-        self._fixed: list[Path] = []
-        self._hidden: list[Path] = []
-        self._waiting = deque([str(top)])
-        self._linked: list[tuple[str, os.stat_result]] = []
-        """Files that have other names as well."""
-        self._secret: set[tuple[int, int]] = set()
-
-    def run(self) -> Parts:
-        from toolgate.hazards.looking import TooMuch
-
-        try:
-            while self._waiting:
-                self._folder(self._waiting.popleft())
-            self._other_names()
-        except TooMuch:
-            raise self._too_much() from None
-        if len(self._fixed) + len(self._hidden) > MOST_PARTS:
-            raise self._too_much()
-        return Parts(tuple(self._fixed), tuple(self._hidden))
-
-    def _folder(self, folder: str) -> None:
-        try:
-            entries = os.scandir(folder)
-        except (PermissionError, FileNotFoundError, NotADirectoryError):
-            return  # what we can't read, no program of ours can
-        with entries:
-            for entry in entries:
-                self._left -= 1
-                if self._left < 0:
-                    raise self._too_much()
-                if not entry.is_symlink():
-                    self._entry(entry)
-
-    def _entry(self, entry: os.DirEntry[str]) -> None:
-        path, is_folder = entry.path, entry.is_dir(follow_symlinks=False)
-        held = self._held(path, entry.name, is_folder)
-        if held == "hidden":
-            self._hidden.append(Path(path))
-            if not is_folder:
-                status = entry.stat(follow_symlinks=False)
-                self._secret.add((status.st_dev, status.st_ino))
-        elif entry.name == GIT:
-            self._git(entry, is_folder)
-        elif held == "fixed":
-            self._fixed.append(Path(path))
-        elif is_folder:
-            if entry.name not in UNSEARCHED:
-                self._waiting.append(path)
-        else:
-            status = entry.stat(follow_symlinks=False)
-            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-                self._linked.append((path, status))
-
-    def _held(self, path: str, name: str, is_folder: bool) -> str | None:
-        """As the rules judge files: a folder whose name only suggests secrets is looked into rather than hidden."""
-        if path == self._home:
-            return "hidden"
-        sure = is_folder and not name.startswith(".")
-        if self._rules.named(path, self._looks, writing=True, holder=is_folder, surely=sure) is None:
-            return "fixed" if name.lower() in RUN_LATER else None
-        return "fixed" if self._rules.named(path, self._looks, surely=sure) is None else "hidden"
-
-    def _git(self, entry: os.DirEntry[str], is_folder: bool) -> None:
-        """A repository is read-only to all but git: whoever writes it says what git runs next on the host."""
-        if not (is_folder and self._writes_git):
-            self._fixed.append(Path(entry.path))
-            return
-        inside = (Path(entry.path, name) for name in GIT_FIXED)
-        self._fixed += [path for path in inside if path.exists() and not path.is_symlink()]
-
-    def _other_names(self) -> None:
-        """Hard links: a secret by another name is hidden under that as well."""
-        for path, status in self._linked:
-            if (status.st_dev, status.st_ino) in self._secret or self._rules.twin(path, status, self._looks) is not None:
-                self._hidden.append(Path(path))
-
-    def _too_much(self) -> Denied:
-        why = f"it takes too long to find what a program may not see among all the files in {self._top}"
-        return Denied(
-            "SECURITY_VIOLATION",
-            f"No program may work there: {why}.",
-            suggestion="Work in a smaller folder, or in that of a session.",
-            reason=why,
-        )
-
-
-def _rename(top: Path, path: Path) -> str | None:
-    from toolgate.hazards.opening import Escapes, folder_beneath
-
-    shown = path.relative_to(top)
-    other = f"{path.name.lstrip('.')}.set-aside-{secrets.token_hex(3)}"
-    try:
-        folder, name = folder_beneath(top, top, str(path))
-        try:
-            os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
+            return heldback.set_aside(folder, before, after, writes_git=writes_git)
         finally:
-            os.close(folder)
-    except FileNotFoundError:
-        return None
-    except (OSError, Escapes) as error:
-        return f"{shown} may have something run on the host, and could not be set aside: {error}"
-    return f"{shown} is called {other} now: under its own name it could have something run on the host"
+            heldback.check_secrets(folder, before)
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -45,16 +45,17 @@ class Pool:
         self._idle_seconds = idle_seconds
         self._shelves: OrderedDict[Spec, Shelf] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
 
     async def take(self, spec: Spec) -> Worker:
         """A worker that is ready; its taker closes it."""
+        if self._closed:
+            raise Unavailable("the sandbox is closed")
         shelf = self._shelf(spec)
-        if shelf.idle:
-            worker = shelf.idle.popleft()
-            worker.box.busy = True
-        else:
+        worker = self._waiting_one(shelf)
+        if worker is None:
             waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             shelf.waiting.append(waiter)
             if shelf.starting < len(shelf.waiting):
@@ -63,10 +64,36 @@ class Pool:
                 worker = await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    shelf.idle.append(waiter.result())
+                    self._keep(spec, shelf, waiter.result())
                 raise
         self._refill(spec, shelf)
         return worker
+
+    def _waiting_one(self, shelf: Shelf) -> Worker | None:
+        """A worker that is warm; one that died a moment ago, which nobody has noticed yet, is let go."""
+        while shelf.idle:
+            worker = shelf.idle.popleft()
+            if worker.box.is_alive():
+                worker.box.busy = True
+                return worker
+            self._in_background(worker.close())
+        return None
+
+    def _keep(self, spec: Spec, shelf: Shelf, worker: Worker) -> None:
+        """Put a worker that nobody waits for on its shelf, if there it may wait."""
+        full = len(shelf.idle) >= self._wanted(spec) or self._resident() + RESIDENT[spec.profile] > self._memory
+        if full or self._closed or self._shelves.get(spec) is not shelf:
+            self._in_background(worker.close())
+            return
+        worker.box.busy = False
+        shelf.idle.append(worker)
+        watching = self._in_background(self._watch(worker, shelf))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+
+    def _wanted(self, spec: Spec) -> int:
+        """None in a workspace: what the host renames there takes away what was mounted over it."""
+        return self._warm if spec.workspace is None else 0
 
     def _shelf(self, spec: Spec) -> Shelf:
         if self._sweeper is None:
@@ -83,7 +110,8 @@ class Pool:
         if self._closed:
             return
         starting = sum(other.starting for other in self._shelves.values())
-        while len(shelf.idle) + shelf.starting - len(shelf.waiting) < self._warm and starting < STARTING:
+        waiting = sum(not waiter.done() for waiter in shelf.waiting)
+        while len(shelf.idle) + shelf.starting - waiting < self._wanted(spec) and starting < STARTING:
             if not self._make_room(spec):
                 return
             self._begin(spec, shelf)
@@ -112,9 +140,7 @@ class Pool:
                 waiter.set_result(worker)
                 break
         else:
-            worker.box.busy = False
-            shelf.idle.append(worker)
-            self._in_background(self._watch(worker, shelf))
+            self._keep(spec, shelf, worker)
         self._refill(spec, shelf)
 
     async def _started(self, spec: Spec) -> Worker:
@@ -165,10 +191,11 @@ class Pool:
                 if monotonic() - self._shelves[spec].used_at > self._idle_seconds:
                     self._drop(spec)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """End every worker that is idle or being started."""
@@ -178,6 +205,8 @@ class Pool:
         for spec in list(self._shelves):
             _fail(self._shelves[spec], Unavailable("the sandbox is closed"), all_of_them=True)
             self._drop(spec)
+        for watching in self._watching:
+            watching.cancel()
         while pending := [task for task in self._tasks if not task.done()]:
             with contextlib.suppress(Exception):
                 await asyncio.wait(pending)

@@ -76,6 +76,9 @@ class Box(Protocol):
     busy: bool
     """False while it only waits for work, and needs little watching."""
 
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet."""
+
     async def write(self, data: bytes) -> None:
         """To its stdin. What can't be delivered any more is dropped."""
 

@@ -6,14 +6,17 @@ Whoever asks for too much at once is not read until it has been served, so the h
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
 import orjson
 
+from toolgate.model import Outcome
 from toolgate.sandbox.port import Box, Limits, Unavailable
 
+logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
 AT_ONCE = 16
 """Questions of one job that are answered at the same time."""
@@ -34,6 +37,17 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
+
+
+def given(outcome: Outcome) -> Any:
+    """The output of a call that was made for code, if it succeeded; else what the code is told of it."""
+    if outcome.ok:
+        return outcome.output
+    code = outcome.error.code if outcome.error is not None else "UNEXPECTED_ERROR"
+    words = outcome.error.message if outcome.error is not None else "It failed."
+    if outcome.pending is not None:
+        words = f"{words} ({outcome.pending.kind} {outcome.pending.id})"
+    raise Refusal(code, words)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -108,6 +122,8 @@ class Worker:
         finally:
             for task in asked:
                 task.cancel()
+            if asked:  # what it began and did not wait for is settled before it is said to have ended
+                await asyncio.wait(list(asked))
             await asyncio.sleep(0)  # what it wrote to stderr before its last frame is there by now
             await asyncio.sleep(0)
             heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
@@ -155,6 +171,9 @@ class Worker:
         except (TypeError, ValueError):
             error = {"code": "INVALID_INPUT", "message": "The host can't answer this."}
             reply = orjson.dumps({"reply": number if isinstance(number, int) else None, "error": error})
+        except Exception:
+            logger.exception("a question of sandboxed code could not be answered")
+            reply = orjson.dumps({"reply": number, "error": {"code": "UNEXPECTED_ERROR", "message": "The host failed."}})
         try:
             await self.box.write(reply + b"\n")
         finally:

@@ -18,6 +18,10 @@ ENDED = 1_000
 """Ended calls whose secrets are kept in mind."""
 
 
+GIVE_AWAY = frozenset({"code_execute", "run_program", "execute_command", "bash_execution", "docker_run", "write_file"})
+"""Built-in tools that do anything with what they are given."""
+
+
 class Secrets:
     """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
 
@@ -62,6 +66,10 @@ class Secrets:
 
     def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
+        if ctx.call.from_code and MARK in ctx.canonical:
+            raise Denied(
+                "SECURITY_VIOLATION", "Code in the sandbox can't name secrets: nobody saw what it would do with them."
+            )
         used: dict[str, str] = {}
 
         def value(name: str) -> str:
@@ -128,6 +136,13 @@ class Secrets:
 
     def _permitted(self, name: str, entry: Entry, actor: Actor) -> str | None:
         only = self._only.get(name.upper()) if self._only else None
+        if only is None and _gives_away(entry):
+            raise Denied(
+                "PERMISSION_DENIED",
+                f"The secret {name!r} may not be put into {entry.name}, which can give out what it is given, in any form.",
+                suggestion="If it has to be, the setting secrets.tools can name the tool for this secret.",
+                details={"secret": name},
+            )
         if only is not None and (entry.name not in only or entry.tool.tenant is not None):
             raise Denied(
                 "PERMISSION_DENIED",
@@ -145,6 +160,11 @@ class Secrets:
                 details={"missing": name},
                 reason=f"secrets can't be read: {error.message}",
             ) from None
+
+
+def _gives_away(entry: Entry) -> bool:
+    """Whether a tool does with its arguments what code or a command says, so that masking its output holds nothing back."""
+    return entry.kind == "sandbox" or (entry.tool.source == "builtin" and entry.name in GIVE_AWAY)
 
 
 def _error(look: Callable[..., object], *of: object) -> CallError | None:

@@ -4,7 +4,6 @@ A program may call tools. Each such call goes through the whole pipeline as the 
 caller could do one call at a time, and no more; what the tools give goes to the program, not to the model.
 """
 
-import asyncio
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -13,14 +12,15 @@ from typing_extensions import TypedDict
 
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError, InvalidInput, TimedOut
-from toolgate.model import NANO, Capability, Outcome, nano
+from toolgate.model import NANO, Capability, Purse, nano
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
-from toolgate.sandbox.talk import Refusal
+from toolgate.sandbox.talk import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, stopped, workspace_of
 
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
 MOST_CALLS = 10_000
+NO_LIMIT = 10**30
 NOT_INSIDE = frozenset({"run_program"})
 """What a program may not call: another of its kind would have limits of its own."""
 
@@ -176,10 +176,14 @@ class Calls:
     def __init__(self, ctx: InvokeContext, most: int, most_nano: int | None) -> None:
         self._ctx = ctx
         self._most = most
-        self._most_nano = most_nano
-        self._alone = asyncio.Lock()
+        self._had = NO_LIMIT if most_nano is None else most_nano
+        self._purse = Purse(self._had)
         self.made = 0
-        self.spent = 0
+
+    @property
+    def spent(self) -> int:
+        """What its calls have cost, and those that they made, in nano-dollars."""
+        return self._had - self._purse.left
 
     async def serve(self, wanted: str, given: list[Any]) -> Any:
         """Answer the program: it may call tools, and ask for nothing else."""
@@ -194,23 +198,8 @@ class Calls:
             raise Refusal(error.code, error.message) from None
 
     async def _counted(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Make a call within the limits. Where money is limited calls are made one by one: what one costs is known only
-        when it has ended. None may cost more than what is left."""
+        """Make a call within the limits."""
         if self.made >= self._most:
             raise Refusal("RATE_LIMITED", f"The program has made the {self._most} calls that it may make.")
         self.made += 1
-        if self._most_nano is None:
-            return self._given(await self._ctx.call_inside(name, arguments, whole=True))
-        async with self._alone:
-            left = max(0, self._most_nano - self.spent)
-            return self._given(await self._ctx.call_inside(name, arguments, most_nano=left, whole=True))
-
-    def _given(self, outcome: Outcome) -> Any:
-        self.spent += nano(Decimal(str(outcome.metrics.cost_usd)))
-        if outcome.ok:
-            return outcome.output
-        code = outcome.error.code if outcome.error is not None else "UNEXPECTED_ERROR"
-        words = outcome.error.message if outcome.error is not None else "It failed."
-        if outcome.pending is not None:
-            words = f"{words} ({outcome.pending.kind} {outcome.pending.id})"
-        raise Refusal(code, words)
+        return given(await self._ctx.call_inside(name, arguments, purse=self._purse, whole=True))

@@ -109,8 +109,6 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
         ours = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
     give_up_rights(kernel, order)
-    if order.get("ends_with_parent"):  # after the change of user, which takes the wish back
-        kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
     for folder in order["folders"]:
         os.makedirs(folder, 0o700, exist_ok=True)
     os.chdir(order["cwd"])
@@ -269,8 +267,10 @@ def give_up_rights(kernel: Kernel, order: dict[str, Any]) -> None:
     kernel.call(CAPSET[os.uname().machine], head, none)
     del kept, held
     kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
-    # The host reads how much it uses; changing one's user takes that away.
+    # The host reads how much it uses; changing one's user takes that away, and the wish to end with one's parent too.
     kernel.prctl(PR_SET_DUMPABLE, 1)
+    if order.get("ends_with_parent"):
+        kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
 
 
 def limit(what: int, soft: int, hard: int) -> None:

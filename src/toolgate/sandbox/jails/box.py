@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+import select
 import signal
 import subprocess
 from contextlib import suppress
@@ -112,6 +113,11 @@ class Process:
         self._busy = now
         if now:
             watch.hurry(self)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet, asked of the kernel: the loop may not have been told."""
+        handles = [number for number in (self._handle, self._init_handle) if number >= 0]
+        return self._handle >= 0 and not select.select(handles, (), (), 0)[0]
 
     @property
     def closed(self) -> bool:

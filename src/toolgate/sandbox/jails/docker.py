@@ -65,6 +65,9 @@ class Container:
     def stopped(self, why: Stopped | None) -> None:
         self._why = why
 
+    def is_alive(self) -> bool:
+        return self._attached.is_alive()
+
     @property
     def busy(self) -> bool:
         return self._attached.busy

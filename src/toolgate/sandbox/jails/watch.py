@@ -6,6 +6,7 @@ for work hardly ever.
 """
 
 import asyncio
+import logging
 import os
 from contextlib import suppress
 from functools import cache
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 USUAL, CLOSE, IDLE = 0.03, 0.005, 1.0
 """Seconds from one look to the next: at most boxes, at one that has used a third of something, at one that waits."""
 
+logger = logging.getLogger("toolgate.sandbox")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -253,8 +255,8 @@ class Watcher:
                     sight.look(now)
                 except Exception:
                     # What can't be watched is not run.
+                    logger.exception("a jailed process can't be watched, and is ended")
                     box.kill()
-                    raise
         if self.sights:
             self._set_timer(max(now + CLOSE, min(sight.next for sight in self.sights.values())))
 

@@ -9,6 +9,7 @@ three. Its time limit is backed by a kill, since it can't see into one long oper
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,9 @@ GRACE_SECONDS = 0.25
 RUNS_OF_A_WORKER = 5_000
 
 
+logger = logging.getLogger("toolgate.sandbox")
+
+
 class MontyLane:
     """A pool of Monty's workers. Nothing is started before the first run."""
 
@@ -45,8 +49,14 @@ class MontyLane:
         self._pool: Monty | None = None
         self._held: Held | None = None
         self._turns: set[Turn] = set()
+        self._closed = False
         self._broken: str | None = None
         """Why it does not start, once that is known."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why it can't be used, once that is known."""
+        return self._broken
 
     def takes(self, job: Mapping[str, Any]) -> bool:
         """Whether this job is for Monty."""
@@ -84,6 +94,7 @@ class MontyLane:
                 pool = self._pool or self._start()
             except Unavailable as error:
                 self._broken = error.message
+                logger.warning("Monty is not used: %s", error.message)
                 return Tried(failure=Failure("died", error.message), doubtful=True), None
         return turn.run(pool)
 
@@ -115,8 +126,16 @@ class MontyLane:
         self._pool = pool
         return pool
 
+    @property
+    def busy(self) -> bool:
+        """Whether all its threads are taken: a program that calls tools holds one while the tool runs."""
+        return len(self._turns) >= self._at_once
+
     async def close(self) -> None:
         """End what runs, and all workers."""
+        if self._closed:
+            return
+        self._closed = True
         for turn in list(self._turns):
             turn.stop(None)
         await asyncio.get_running_loop().run_in_executor(None, self._close)

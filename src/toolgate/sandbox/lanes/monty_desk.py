@@ -84,5 +84,7 @@ class Desk:
                     return refusal
                 except (TypeError, ValueError):
                     return Refusal("INVALID_INPUT", "The host can't answer this.")
+                except Exception:  # noqa: BLE001 - the program must get an answer, whatever it is
+                    return Refusal("UNEXPECTED_ERROR", "The host failed.")
 
         return await asyncio.gather(*(one(name, arguments) for name, arguments in calls))
