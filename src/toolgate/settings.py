@@ -173,7 +173,8 @@ class SecretSettings(Section):
     """Where secrets are kept, and which tools may be given them."""
 
     tools: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By name of a secret, the tools that may be given it; a secret that is not named may be given to all."""
+    """By name of a secret, the tools that may be given it; a secret that is not named may be given to all but those that do
+    with it what code or a command says (`code_execute`, `write_file`, custom tools …)."""
     file: Path | None = None
     """The encrypted file; None: `secrets.enc` in `home`."""
     keyring: bool = False

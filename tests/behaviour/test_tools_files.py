@@ -256,7 +256,7 @@ def test_toolgates_own_folder_is_no_working_directory(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     places = Places(home, home)
     with pytest.raises(Denied):
-        places.of("acme", None)
+        places.of("default", None)
     for folder in (home, home / "tools", home / "sessions", tmp_path / ".ssh", Path.home()):
         folder.mkdir(exist_ok=True)
         with pytest.raises(Denied):
@@ -300,7 +300,7 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_too_large_to_search_is_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.sandbox.places.MOST_ENTRIES", 50)
+    monkeypatch.setattr("toolgate.sandbox.heldback.MOST_ENTRIES", 50)
     for number in range(50):
         (tmp_path / f"{number}.txt").touch()
     places = Places(tmp_path / "home", tmp_path)

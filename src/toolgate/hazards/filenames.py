@@ -142,6 +142,14 @@ RUN_LATER = {
 }  # fmt: skip
 """What may be read but not written: whoever writes it has code run later that nobody approved."""
 
+EDITOR, AGENT, DOTGIT, SHELL = "what an editor runs", "what an agent runs", "what git runs", "what a shell runs"
+RUN_BY_NAME = {
+    ".vscode": EDITOR, ".idea": EDITOR, ".devcontainer": EDITOR, ".mcp.json": AGENT, ".claude": AGENT, ".cursor": AGENT,
+    ".git": DOTGIT, ".gitmodules": DOTGIT, ".husky": DOTGIT, ".envrc": SHELL, ".bash_logout": SHELL, ".zlogin": SHELL,
+    ".zlogout": SHELL, ".inputrc": SHELL, ".ripgreprc": "what a search runs",
+}  # fmt: skip
+"""The same for what is in the folder of a project: only below it, for the folder itself may be in one of these."""
+
 
 def holds(path: str, *, surely: bool = False) -> str | None:
     """What a file or folder must be taken to hold, by its absolute path with / between the parts; None if nothing secret.
@@ -161,6 +169,11 @@ def holds(path: str, *, surely: bool = False) -> str | None:
 def runs(path: str) -> str | None:
     """What would run later if this absolute path were written; None if nothing."""
     return _place(RUN_LATER, [_plain(part) for part in path.lower().split("/") if part])
+
+
+def runs_by_name(name: str) -> str | None:
+    """What would run later if a project had a file or folder of this name; None if nothing."""
+    return RUN_BY_NAME.get(_plain(name.lower()))
 
 
 def _plain(part: str) -> str:

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from toolgate.errors import Denied
-from toolgate.hazards.filenames import holds, runs
+from toolgate.hazards.filenames import holds, runs, runs_by_name
 from toolgate.hazards.lookalikes import fold, fold_lower
 from toolgate.hazards.looking import MAGIC, Looks, TooMuch, slashed
 from toolgate.hazards.opening import Escapes, name_of, open_beneath, open_plainly
@@ -268,6 +268,13 @@ class _Judgement(NamedTuple):
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
             return None
         return self.rules.twin(path, status, self.looks, self.writing)
+
+
+def run_by_name(name: str) -> str | None:
+    """What a file or folder of a project, by any spelling of its name, would have run later; None if nothing."""
+    if name.isascii():
+        return runs_by_name(name)
+    return next(filter(None, map(runs_by_name, (name, fold(name), fold_lower(name)))), None)
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -15,7 +15,7 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,7 +79,12 @@ class Journal:
     @asynccontextmanager
     async def changing(self, call: Call, path: AnyPath) -> AsyncIterator[None]:
         """Around a change of a path. If it fails, what was there is put back at once."""
-        change = await self._begin(call, nodes.place_of(path))
+        beginning = asyncio.ensure_future(self._begin(call, nodes.place_of(path)))
+        try:
+            change = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._forget(beginning))
+            raise
         try:
             yield
             await self._end(change)
@@ -113,6 +118,12 @@ class Journal:
     async def _end(self, change: Change) -> None:
         afters, made = await asyncio.to_thread(_left, change)
         await self._store.transact(rows.finish(afters, made))
+
+    async def _forget(self, beginning: asyncio.Future[Change]) -> None:
+        """What was kept for a change that will not be made, since whoever was to make it is gone, is nothing to undo."""
+        with suppress(Exception):
+            change = await beginning
+            await self._store.transact(rows.mark_undone(row.id for row in change.rows))
 
     async def _roll_back(self, change: Change) -> None:
         """Put back what a change that failed may have touched. The database is not needed for it."""

@@ -104,9 +104,10 @@ class Search:
             self._other_names()
         except TooMuch:
             raise self._too_much() from None
-        held = {*self._fixed, *self._hidden}
+        unseen = set(self._hidden)
+        held = unseen.union(self._fixed)
         fixed = tuple(path for path in self._fixed if held.isdisjoint(path.parents) and path not in self._hidden)
-        hidden = tuple(path for path in self._hidden if set(self._hidden).isdisjoint(path.parents))
+        hidden = tuple(path for path in self._hidden if unseen.isdisjoint(path.parents))
         if self._before is None and len(fixed) + len(hidden) > MOST_PARTS:
             raise self._too_much()
         repositories = frozenset(self._repositories)
@@ -116,9 +117,9 @@ class Search:
         entries = self._entries(folder)
         if is_repository({entry.name.lower() for entry in entries}):
             self._repository(Path(folder), is_folder=True)
-            if self._before is None:
-                if folder == str(self._top):
-                    raise _refused("it is a repository of git itself, not a folder with files")
+            if self._before is None and folder == str(self._top):
+                raise _refused("it is a repository of git itself, not a folder with files")
+            if self._before is None or not self._is_new(Path(folder)):
                 return
         shallow = folder != str(self._top) and os.path.basename(folder) in UNSEARCHED  # noqa: PTH119
         for entry in entries:
@@ -229,7 +230,7 @@ class Search:
             status = real.lstat()
         except OSError:
             status = None
-        if status is None or real == self._top:
+        if status is None or stat.S_ISLNK(status.st_mode) or real == self._top:  # it leads to nothing, in a circle, or here
             if held == "fixed" and self._before is None:
                 raise _refused(f"{_shown(self._top, path)} is a link, and where it leads to can't be held back")
         elif held == "hidden":
@@ -292,7 +293,7 @@ def set_aside(top: Path, before: Parts, after: Parts, *, writes_git: bool = Fals
     words; raises Failed, when all that can be done is done, if something of it could not be."""
     done: list[str] = []
     troubles = list(after.troubles)
-    for path in sorted(_new(before, after, writes_git), key=lambda path: len(path.parts), reverse=True):
+    for path in sorted(_new(before, after, writes_git), key=lambda path: (len(path.parts), path), reverse=True):
         replaced = path in before.runs
         for target in _to_rename(top, path, path in after.repositories):
             try:
@@ -302,7 +303,7 @@ def set_aside(top: Path, before: Parts, after: Parts, *, writes_git: bool = Fals
             except OSError as error:
                 troubles.append(f"{_shown(top, target)} can't be renamed: {os.strerror(error.errno or 0)}")
             else:
-                done.append(_told(_shown(top, target), other, replaced))
+                done.insert(0, _told(_shown(top, target), other, replaced))  # the nearest is told first
     if troubles:
         raise Failed(
             "SANDBOX_ERROR",
@@ -318,11 +319,10 @@ def _new(before: Parts, after: Parts, writes_git: bool) -> Iterator[Path]:
     run a program of the workspace."""
     changed = {path for path, now in after.runs.items() if before.runs.get(path) != now}
     for path in changed:
-        if path in after.repositories or path.parent in after.repositories:
-            of_git = writes_git and not before.repositories
-            if of_git or path.parent in changed & after.repositories:
-                continue
-        yield path
+        if writes_git and not before.repositories and not after.repositories.isdisjoint((path, *path.parents)):
+            continue
+        if path in after.repositories or _by_name(path.name) or changed.isdisjoint(path.parents):
+            yield path  # anything else goes with the folder that it is in
 
 
 def _to_rename(top: Path, path: Path, is_repository: bool) -> Iterator[Path]:

@@ -2,18 +2,22 @@
 
 A folder is named by Toolgate or by its operator, never by the text of a caller. What a program can't be kept from by rules
 (it opens what it likes) it is kept from by the jail: `parts` says what the jail has to hold back.
+
+Calls without a session work where Toolgate runs, if they are those of the person at this machine; those of other tenants
+share a folder per tenant, for they have no business among that person's files.
 """
 
 import os
-import secrets
 import stat
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from toolgate.errors import Denied, InvalidInput
+from toolgate.model import LOCAL
+from toolgate.sandbox.heldback import Parts, Search, check_secrets, is_repository, set_aside
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -36,12 +40,13 @@ NEVER_INSIDE = (
     "/usr/local/sbin", "/usr/sbin", "/usr/share", "/var/log", "/var/run", "/System", "/Library",
 )  # fmt: skip
 
+
 class Places:
     """The working directories of calls."""
 
     def __init__(self, home: Path, here: Path | None = None, rules: "Callable[[], Sensitive] | None" = None) -> None:
-        """`home` is Toolgate's own folder, `here` is where calls without a session work (None: the current directory), and
-        `rules` gives what no tool may open, when it is first needed."""
+        """`home` is Toolgate's own folder, `here` is where the local person's calls without a session work (None: the current
+        directory), and `rules` gives what no tool may open, when it is first needed."""
         self._home = home
         self._here = here
         self._rules = rules
@@ -61,8 +66,10 @@ class Places:
 
     def of(self, tenant: str, session: str | None) -> Path:
         """The folder that a call works in, without links; that of a session is made when it is first asked for."""
-        if session is None:
+        if session is None and tenant == LOCAL.tenant:
             return self._checked(self._here or Path.cwd())
+        if session is None:
+            return self._own(tenant, None)
         given = self._given.get((tenant, session))
         if given is not None:
             self._given.move_to_end((tenant, session))
@@ -81,14 +88,15 @@ class Places:
     def known(self, tenant: str, session: str | None) -> Path | None:
         """Where the relative paths of a call lead from, whether the folder is there yet or not; None: from where we are."""
         if session is None:
-            return self._here
+            return self._here if tenant == LOCAL.tenant else self._folder(tenant, None)
         return self._given.get((tenant, session)) or self._folder(tenant, session)
 
-    def _folder(self, tenant: str, session: str) -> Path:
-        name = sha256(f"{len(tenant)} {tenant}{session}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        return self._home / "sessions" / name
+    def _folder(self, tenant: str, session: str | None) -> Path:
+        """That of a tenant's calls without a session is no session's: no number begins with a word."""
+        whose = f"tenant {tenant}" if session is None else f"{len(tenant)} {tenant}{session}"
+        return self._home / "sessions" / sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
-    def _own(self, tenant: str, session: str) -> Path:
+    def _own(self, tenant: str, session: str | None) -> Path:
         folder = self._folder(tenant, session)
         sessions, name = folder.parent, folder.name
         try:
@@ -153,16 +161,31 @@ class Places:
 
     def set_aside(self, folder: Path, before: Parts, *, writes_git: bool = False) -> list[str]:
         """Give other names to what a program left that would have the host run something later: it could not be held back,
-        for it was not there. Gives what was done, in words. Call this in a thread, when the program is over."""
-        from toolgate.sandbox import heldback
-
-        after = heldback.Search(
-            self.rules, folder, os.path.realpath(self._home), writes_git=writes_git, before=before
-        ).run()
+        for it was not there. Gives what was done, in words. Raises Failed if that was not possible, or if what it wrote may
+        not be given out. Call this in a thread, when the program is over."""
+        after = Search(self.rules, folder, os.path.realpath(self._home), writes_git=writes_git, before=before).run()
         try:
-            return heldback.set_aside(folder, before, after, writes_git=writes_git)
+            return set_aside(folder, before, after, writes_git=writes_git)
         finally:
-            heldback.check_secrets(folder, before)
+            check_secrets(folder, before)
+
+    def runs(self, folder: Path, path: Path) -> str | None:
+        """What the host would run if a call wrote a path below its folder: what a program may not change, no tool writes."""
+        from toolgate.hazards.paths import run_by_name
+
+        inside = path.relative_to(folder)
+        for part in inside.parts:
+            found = run_by_name(part)
+            if found is not None:
+                return found
+        holders = ((part, folder.joinpath(*inside.parts[:number])) for number, part in enumerate(inside.parts))
+        if any(is_repository({part.lower(), *_of_repository(holder)}) for part, holder in holders):
+            return "what git runs"
+        return None
+
+
+def _of_repository(folder: Path) -> Iterator[str]:
+    return (name.lower() for name in ("HEAD", "commondir", "objects", "refs") if os.path.lexists(folder / name))
 
 
 def _inside(path: str, folder: str) -> bool:

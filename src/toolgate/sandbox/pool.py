@@ -17,6 +17,8 @@ from toolgate.sandbox.talk import Worker
 
 START_SECONDS = 20.0
 """A worker that is not ready by then has failed to start."""
+LATER = 0.02
+"""Seconds after one was taken, the next is started: to start a process holds the loop up, and a short job is done by then."""
 STARTING = 2
 """Workers that are started at the same time, beyond those that somebody waits for."""
 RESIDENT: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}
@@ -66,7 +68,7 @@ class Pool:
                 if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                     self._keep(spec, shelf, waiter.result())
                 raise
-        self._refill(spec, shelf)
+        asyncio.get_running_loop().call_later(LATER, self._refill, spec, shelf)
         return worker
 
     def _waiting_one(self, shelf: Shelf) -> Worker | None:

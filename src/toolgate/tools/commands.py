@@ -4,6 +4,7 @@ There is no shell. A line is split into words as the gate split it to check it, 
 """
 
 import asyncio
+import logging
 import os
 import stat
 from collections.abc import Awaitable, Sequence
@@ -14,14 +15,15 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed, InvalidInput, TimedOut
+from toolgate.errors import Failed, InvalidInput, TimedOut, ToolgateError, described
 from toolgate.hazards.opening import name_of, open_beneath
 from toolgate.model import Capability
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Ended, Sandbox
-from toolgate.sandbox.places import Parts
+from toolgate.sandbox.heldback import Parts
 from toolgate.tools.files import Work, explained, work_of
 
+logger = logging.getLogger("toolgate.tools")
 Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 Run = TypeVar("Run")
@@ -51,12 +53,22 @@ class Workspace(NamedTuple):
         """Wait for a program that works here. If nobody waits for its end any more, what it left is seen to all the same."""
         try:
             return await running
+        except Exception:
+            await asyncio.shield(self.noted(""))
+            raise
         except BaseException:
-            await asyncio.shield(asyncio.ensure_future(self.noted("")))
+            await asyncio.shield(self._noted_for_nobody())
             raise
 
+    async def _noted_for_nobody(self) -> None:
+        try:
+            await self.noted("")
+        except ToolgateError as error:
+            logger.warning("of a program that nobody waits for: %s", described(error))
+
     async def noted(self, stderr: str) -> str:
-        """What the program wrote, with what was done to what it left."""
+        """What the program wrote, with what was done to what it left. Raises Failed if it may not be given out, or
+        if not all could be done."""
         lines = await asyncio.to_thread(self.work.places.set_aside, self.work.folder, self.parts, writes_git=self.writes_git)
         if not lines:
             return stderr

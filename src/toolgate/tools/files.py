@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -92,6 +92,12 @@ class Work(NamedTuple):
         name = name_of(opened)
         if name is None or self.places.is_foreign(self.folder, name):
             raise refused("it is Toolgate's own data")
+
+    def judge_place(self, place: Path) -> None:
+        """Raise Denied if a file or folder there would have the host run something."""
+        later = self.places.runs(self.folder, place) if place.is_relative_to(self.folder) else None
+        if later is not None:
+            raise refused(f"it is a place for {later}")
 
 
 async def work_of(ctx: InvokeContext) -> Work:
@@ -289,7 +295,8 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
     place = await asyncio.to_thread(_place, work, path)
     await asyncio.to_thread(_check_file, work, path)
     async with ctx.get(Journal).changing(ctx.call, place):
-        await asyncio.to_thread(_write, work, path, data, createDirs)
+        await _to_its_end(_write, work, path, data, createDirs)
+        await asyncio.to_thread(work.judge_place, place)  # calls at the same time may have made a repository together
     ctx.used(path)
     return {"success": True, "bytesWritten": len(data)}
 
@@ -314,9 +321,26 @@ async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) 
     if await asyncio.to_thread(_is_there, work, path):
         return {"path": path, "created": False}
     async with ctx.get(Journal).changing(ctx.call, place):
-        await asyncio.to_thread(_make, work, path, parents)
+        await _to_its_end(_make, work, path, parents)
+        await asyncio.to_thread(work.judge_place, place)
     ctx.used(path)
     return {"path": path, "created": True}
+
+
+async def _to_its_end(change: Callable[..., None], *arguments: object) -> None:
+    """Make a change in a thread. Whoever goes away meanwhile goes when it is over: a thread can't be stopped, and what the
+    journal puts back must not be written afterwards."""
+    changing = asyncio.ensure_future(asyncio.to_thread(change, *arguments))
+    gone: asyncio.CancelledError | None = None
+    while not changing.done():
+        try:
+            await asyncio.wait([changing])
+        except asyncio.CancelledError as error:
+            gone = error
+    if gone is not None:
+        changing.exception()
+        raise gone
+    changing.result()
 
 
 def _place(work: Work, path: str) -> Path:
@@ -329,6 +353,7 @@ def _place(work: Work, path: str) -> Path:
     place = Path(os.path.normpath(work.folder / path))
     if work.places.is_foreign(work.folder, str(place)):
         raise refused("it is Toolgate's own data")
+    work.judge_place(place)
     return place
 
 
