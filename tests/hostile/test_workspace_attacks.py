@@ -133,6 +133,14 @@ async def test_links_of_such_names_are_set_aside(app: App, work: Path) -> None:
     assert len(left) == len(names) + 2
 
 
+async def test_settings_of_toolgate_are_set_aside_wherever_they_are(app: App, work: Path) -> None:
+    code = 'trap("sub", BARE); os.mkdir(".vscode"); os.makedirs("a/.toolgate/tools"); os.makedirs(".config/fish/deep")\n'
+    await run(app, code + 'for name in ("sub", ".vscode", "a/.toolgate/tools"): open(f"{name}/toolgate.yaml", "w").close()')
+    left = [path.relative_to(work) for path in work.rglob("*")]
+    assert not [path for path in left if path.name in ("toolgate.yaml", "tools", "fish")]
+    assert len([path for path in left if path.name.startswith(("toolgate.yaml.", "tools.", "fish."))]) == 5
+
+
 async def test_a_link_that_was_there_holds_what_it_leads_to(app: App, work: Path) -> None:
     (work / "v").mkdir()
     (work / "v" / "tasks.json").write_text("as it was")

@@ -1,15 +1,14 @@
-"""What a program may not change or see of the folder that it works in, and what is done about what it left there.
+"""What a program may not change or see of the folder that it works in: a search for what the jail has to hold back.
 
-Before a run the folder is searched for what the jail has to hold back. What is not there yet can't be held back: so it is
-searched again when the program is over, and what would have the host run something later is given another name. The first
-search refuses a folder that is too large; the second goes on for as long as it may take, and says so if that was too short.
+What is not there yet can't be held back: so the folder is searched again when the program is over, and `leftovers` sees to
+what has come. The first search refuses a folder that is too large; the second goes on for as long as it may take, and says
+so if that was too short.
 """
 
 import os
-import secrets
 import stat
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from toolgate.errors import Denied, Failed
+from toolgate.errors import Denied
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -28,8 +27,6 @@ MOST_PARTS = 500
 """Of what is held back, each costs the jail a mount."""
 AFTER_SECONDS = 20.0
 """How long what a program left is looked through."""
-MOST_LINES = 20
-"""Lines that are told of what was done."""
 UNSEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
 """Folders full of what others wrote: of these only the first level is looked at, for more would take long."""
 GIT = ".git"
@@ -123,7 +120,7 @@ class Search:
                 return
         shallow = folder != str(self._top) and os.path.basename(folder) in UNSEARCHED  # noqa: PTH119
         for entry in entries:
-            if not shallow or _by_name(entry.name):
+            if not shallow or by_name(entry.name):
                 self._entry(entry)
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
@@ -162,7 +159,7 @@ class Search:
             return self._not_looked_through(folder, error)
 
     def _not_looked_through(self, folder: str, error: OSError) -> list[os.DirEntry[str]]:
-        words = f"{_shown(self._top, Path(folder))} can't be looked through: {os.strerror(error.errno or 0)}"
+        words = f"{shown(self._top, Path(folder))} can't be looked through: {os.strerror(error.errno or 0)}"
         if self._before is None:
             raise _refused(words)
         self._troubles.append(words)
@@ -191,11 +188,11 @@ class Search:
             return "hidden"
         sure = is_folder and not name.startswith(".")
         if self._rules.named(path, self._looks, writing=True, holder=is_folder, surely=sure) is None:
-            return "fixed" if _by_name(name) else None
+            return "fixed" if by_name(name) else None
         return "fixed" if self._rules.named(path, self._looks, surely=sure) is None else "hidden"
 
     def _hold(self, path: Path, held: Held, status: os.stat_result) -> None:
-        if held == "fixed" or _by_name(path.name):
+        if held == "fixed" or by_name(path.name):
             self._runs[path] = identity(path, status)
         if stat.S_ISLNK(status.st_mode):
             self._link(path, held)
@@ -217,7 +214,7 @@ class Search:
 
     def _hide(self, path: Path, status: os.stat_result) -> None:
         self._hidden[path] = None
-        self._secret[path] = _secret_identity(path, status)
+        self._secret[path] = secret_identity(path, status)
         if not stat.S_ISDIR(status.st_mode):
             self._inodes.add((status.st_dev, status.st_ino))
 
@@ -232,7 +229,7 @@ class Search:
             status = None
         if status is None or stat.S_ISLNK(status.st_mode) or real == self._top:  # it leads to nothing, in a circle, or here
             if held == "fixed" and self._before is None:
-                raise _refused(f"{_shown(self._top, path)} is a link, and where it leads to can't be held back")
+                raise _refused(f"{shown(self._top, path)} is a link, and where it leads to can't be held back")
         elif held == "hidden":
             self._hide(real, status)
         elif path.name.lower() == GIT:
@@ -268,94 +265,6 @@ class Search:
         return _refused(f"it takes too long to find what a program may not see among all the files in {self._top}")
 
 
-# -- when the program is over
-
-
-def check_secrets(top: Path, before: Parts) -> None:
-    """Raise Failed if something hidden was replaced while a program ran: what is put in a hidden file's place is seen."""
-    for path, known in before.secret.items():
-        try:
-            now = _secret_identity(path, path.lstat())
-        except OSError:
-            continue  # what is gone was not seen
-        if now != known:
-            raise Failed(
-                "SANDBOX_ERROR",
-                f"What it gave is withheld: a hidden file was replaced while it ran ({_shown(top, path)}), "
-                "so it may have been seen.",
-                suggestion="Run it again, when nobody changes that file.",
-                details={"withheld": True},
-            )
-
-
-def set_aside(top: Path, before: Parts, after: Parts, *, writes_git: bool = False) -> list[str]:
-    """Give other names to what would have the host run something, unless it was there before. Gives what was done, in
-    words; raises Failed, when all that can be done is done, if something of it could not be."""
-    done: list[str] = []
-    troubles = list(after.troubles)
-    for path in sorted(_new(before, after, writes_git), key=lambda path: (len(path.parts), path), reverse=True):
-        replaced = path in before.runs
-        for target in _to_rename(top, path, path in after.repositories):
-            try:
-                other = _rename(top, target)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                troubles.append(f"{_shown(top, target)} can't be renamed: {os.strerror(error.errno or 0)}")
-            else:
-                done.insert(0, _told(_shown(top, target), other, replaced))  # the nearest is told first
-    if troubles:
-        raise Failed(
-            "SANDBOX_ERROR",
-            "What it left may have something run on the host, and could not all be set aside: " + "; ".join(troubles[:5]),
-            suggestion="Look through its working directory before you use an editor or git there.",
-            details={"set_aside": done[:MOST_LINES]},
-        )
-    return done if len(done) <= MOST_LINES else [*done[:MOST_LINES], f"and {len(done) - MOST_LINES} more"]
-
-
-def _new(before: Parts, after: Parts, writes_git: bool) -> Iterator[Path]:
-    """What was not there before. A repository that git made is as it should be, if there was none that could have had git
-    run a program of the workspace."""
-    changed = {path for path, now in after.runs.items() if before.runs.get(path) != now}
-    for path in changed:
-        if writes_git and not before.repositories and not after.repositories.isdisjoint((path, *path.parents)):
-            continue
-        if path in after.repositories or _by_name(path.name) or changed.isdisjoint(path.parents):
-            yield path  # anything else goes with the folder that it is in
-
-
-def _to_rename(top: Path, path: Path, is_repository: bool) -> Iterator[Path]:
-    """Of a repository its HEAD, without which it is none under any name."""
-    if is_repository:
-        yield path / "HEAD"
-    if path != top and (not is_repository or path.name.lower() == GIT):
-        yield path
-
-
-def _rename(top: Path, path: Path) -> str:
-    from toolgate.hazards.opening import Escapes, folder_beneath
-
-    other = f"{path.name.lstrip('.')}.set-aside-{secrets.token_hex(3)}"
-    try:
-        folder, name = folder_beneath(top, top, str(path))
-    except Escapes:
-        raise FileNotFoundError from None  # a link stands on the way by now, or a file is in the place of a folder
-    except NotADirectoryError:
-        raise FileNotFoundError from None
-    try:
-        os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        os.close(folder)
-    return other
-
-
-def _told(shown: str, other: str, replaced: bool) -> str:
-    if replaced:
-        return f"{shown} was replaced while it ran, and is called {other} now: if that was you, give it its name back"
-    return f"{shown} is called {other} now: under its own name it could have something run on the host"
-
-
 # -- small things
 
 
@@ -365,19 +274,22 @@ def identity(path: Path, status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode), leads
 
 
-def _secret_identity(path: Path, status: os.stat_result) -> Identity:
-    """The number of a file that is deleted may be that of the next one: of files, the time of the last change counts too."""
+def secret_identity(path: Path, status: os.stat_result) -> Identity:
+    """The same for what is hidden. The number of a file that is deleted may be that of the next one, so of files the time of
+    the last change counts too."""
     changed = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
     return *identity(path, status), changed
 
 
-def _by_name(name: str) -> bool:
+def by_name(name: str) -> bool:
+    """Whether a file or folder of this name has the host run something."""
     from toolgate.hazards.paths import run_by_name
 
     return run_by_name(name) is not None
 
 
-def _shown(top: Path, path: Path) -> str:
+def shown(top: Path, path: Path) -> str:
+    """A path as it is told."""
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import LOCAL
-from toolgate.sandbox.heldback import Parts, Search, check_secrets, is_repository, set_aside
+from toolgate.sandbox.heldback import Parts, Search, is_repository
+from toolgate.sandbox.leftovers import check_secrets, set_aside
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -45,8 +46,8 @@ class Places:
     """The working directories of calls."""
 
     def __init__(self, home: Path, here: Path | None = None, rules: "Callable[[], Sensitive] | None" = None) -> None:
-        """`home` is Toolgate's own folder, `here` is where the local person's calls without a session work (None: the current
-        directory), and `rules` gives what no tool may open, when it is first needed."""
+        """`home` is Toolgate's own folder, `here` is where calls of the local person without a session work (None: the
+        current directory), and `rules` gives what no tool may open, when it is first needed."""
         self._home = home
         self._here = here
         self._rules = rules

@@ -18,7 +18,7 @@ from toolgate.sandbox.talk import Worker
 START_SECONDS = 20.0
 """A worker that is not ready by then has failed to start."""
 LATER = 0.02
-"""Seconds after one was taken, the next is started: to start a process holds the loop up, and a short job is done by then."""
+"""Seconds after one was taken, the next is started: that holds the loop up for a moment, and a short job is done by then."""
 STARTING = 2
 """Workers that are started at the same time, beyond those that somebody waits for."""
 RESIDENT: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}

@@ -7,6 +7,7 @@ caller could do one call at a time, and no more; what the tools give goes to the
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NotRequired
 
+from msgspec import structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -95,6 +96,7 @@ async def code_execute(
         running = sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
         ran = await space.during(running)
         stderr = await space.noted(ran.stderr)
+        ran = structs.replace(ran, stderr=stderr)
     executed: Executed = {
         "result": value_of(ctx, ran, seconds),
         "stdout": ran.stdout,
@@ -131,8 +133,8 @@ async def run_program(
         code: The program. The result is what it returns (TypeScript) or the value of its last expression (Python).
         language: typescript, javascript or python.
         max_calls: Calls of tools that it may make.
-        max_cost_usd: Once its calls have cost so many dollars together, it may make no more; without it, only the
-            budgets hold.
+        max_cost_usd: What its calls, and those that they make in turn, may cost together; without it, only the budgets
+            hold.
         timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
     """
     sandbox: Sandbox = ctx.get(Sandbox)
