@@ -23,7 +23,6 @@ from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
-from toolgate.registry.typed import Language, typed
 from toolgate.settings import Settings, load_settings
 from toolgate.store import log
 from toolgate.store.chain import START, Head, Verdict, Verifier
@@ -162,8 +161,10 @@ class App(Governing):
         permitted = await self._permitted(actor)
         return export((self.catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
 
-    async def typed(self, language: Language, actor: Actor | None = None) -> str:
+    async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
         """The permitted tools as declarations of functions, for whoever writes a program that calls them (`run_program`)."""
+        from toolgate.registry.typed import typed
+
         return typed(await self._permitted(actor or LOCAL), language)
 
     async def register_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:

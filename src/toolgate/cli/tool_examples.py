@@ -1,7 +1,7 @@
 """`toolgate tools test`: a custom tool's own examples, called as anybody would, and compared with what they promise."""
 
 import asyncio
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import typer
@@ -9,16 +9,13 @@ import typer
 from toolgate.app import App
 from toolgate.cli.columns import columns
 from toolgate.cli.listing import find
-from toolgate.cli.opening import AsJson, NotFound, diverted, opened
+from toolgate.cli.opening import NotFound, diverted, opened
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.model import LOCAL, Example, Outcome
 
 LONGEST = 500
 """Characters of a value that a person is shown."""
-
-TestedName = Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)]
-SayYes = Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")]
 
 
 class Tried(NamedTuple):
@@ -31,8 +28,8 @@ class Tried(NamedTuple):
     """Why it did not pass; None if it did."""
 
 
-def run_examples(ctx: typer.Context, name: TestedName, yes: SayYes = False, as_json: AsJson = False) -> int:
-    """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
+def run_examples(ctx: typer.Context, name: str, *, yes: bool, as_json: bool) -> int:
+    """`tools test`."""
 
     async def run() -> list[Tried]:
         async with opened(ctx) as app:

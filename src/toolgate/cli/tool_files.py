@@ -4,12 +4,12 @@ import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from toolgate.app import App
-from toolgate.cli.opening import AsJson, NotFound, Usage, entry_named, opened
+from toolgate.cli.opening import NotFound, Usage, entry_named, opened
 from toolgate.cli.screen import Unwritable, emit, note, plural, say
 from toolgate.cli.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
@@ -17,13 +17,6 @@ from toolgate.model import LOCAL, NAME, Runtime
 from toolgate.registry.sources.custom import CustomFolder
 from toolgate.registry.sources.custom_check import compiled
 from toolgate.registry.sources.custom_file import Refused, ToolFile, parse_tool_file, read_tool_file
-
-FromFile = Annotated[
-    Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
-]
-Force = Annotated[bool, typer.Option("--force", help="Put it in place of the custom tool that has its name.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)]
-OfRuntime = Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")]
 
 
 class Added(NamedTuple):
@@ -38,8 +31,8 @@ class Added(NamedTuple):
     """Why its code could not be compiled beforehand."""
 
 
-def add_tool(ctx: typer.Context, from_file: FromFile, force: Force = False, as_json: AsJson = False) -> int:
-    """Check a custom tool's file wholly, its code too, and put it where Toolgate loads it from."""
+def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool) -> int:
+    """`tools add`."""
     content = _given(from_file)
 
     async def add() -> Added:
@@ -54,8 +47,8 @@ def add_tool(ctx: typer.Context, from_file: FromFile, force: Force = False, as_j
     return 0
 
 
-def new_tool(ctx: typer.Context, name: NewName, runtime: OfRuntime = "typescript", as_json: AsJson = False) -> int:
-    """Write a custom tool that works as it stands, to be changed into the one that is wanted."""
+def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) -> int:
+    """`tools new`."""
     if not NAME.match(name):
         raise Usage(
             f"{name!r:.80} is no name of a tool.",

@@ -1,6 +1,7 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
 import asyncio
+from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,7 @@ from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of,
 from toolgate.cli.ranking import rank
 from toolgate.cli.screen import emit, note, say, show
 from toolgate.cli.switching import switch
-from toolgate.cli.tool_examples import run_examples
-from toolgate.cli.tool_files import add_tool, new_tool
-from toolgate.model import SOURCES, Source
+from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import Problem
 from toolgate.registry.tokens import is_exact
 
@@ -269,8 +268,45 @@ def disable(
     return switch(ctx, name, False, tenant, persona, reason, as_json)
 
 
-# -- custom tools: files of their own
+# -- custom tools: files of their own, and code that is imported when it is wanted
 
-group.command("add")(add_tool)
-group.command("new")(new_tool)
-group.command("test")(run_examples)
+
+@group.command("add")
+def add(
+    ctx: typer.Context,
+    from_file: Annotated[
+        Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Put it in place of the custom tool that has its name.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check a custom tool's file wholly, its code too, and put it where Toolgate loads it from."""
+    from toolgate.cli.tool_files import add_tool
+
+    return add_tool(ctx, from_file, force=force, as_json=as_json)
+
+
+@group.command("new")
+def new(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)],
+    runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
+    as_json: AsJson = False,
+) -> int:
+    """Write a custom tool that works as it stands, to be changed into the one that is wanted."""
+    from toolgate.cli.tool_files import new_tool
+
+    return new_tool(ctx, name, runtime, as_json=as_json)
+
+
+@group.command("test")
+def test(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
+    from toolgate.cli.tool_examples import run_examples
+
+    return run_examples(ctx, name, yes=yes, as_json=as_json)
