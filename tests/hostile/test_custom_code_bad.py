@@ -1,0 +1,92 @@
+"""Custom tools whose code is no good: each fails cleanly, with SANDBOX_ERROR and the reason, and the App goes on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from toolgate import App
+
+pytestmark = pytest.mark.requirement("SBX-1", "SBX-2")
+
+TOOL = """\
+name: {name}
+description: Does no good.
+schema: {{type: object, properties: {{}}}}
+runtime: {runtime}
+permissions: {{riskLevel: low}}
+code: |
+{code}
+"""
+SCRIPT = "export function execute(args, context) {{ {body} }}"
+BAD = {
+    "typescript": {
+        "does_not_compile": ("export function execute(args) {\n  return `x ${args.`;\n}", "line 2, column"),
+        "prints": (SCRIPT.format(body='console.log("the result");'), "printed instead"),
+        "cycle": (SCRIPT.format(body="const a: any = {}; a.a = a; return a;"), "contains itself"),
+        "floods": (SCRIPT.format(body='for (;;) console.log("x".repeat(10000));'), "bytes of output"),
+        "floods_errors": (SCRIPT.format(body='for (;;) console.error("x".repeat(10000));'), "bytes of output"),
+        "never_ends": (SCRIPT.format(body="for (;;) {}"), "did not end within 2 s"),
+        "never_resolves": (SCRIPT.format(body="return new Promise(() => {});"), ""),
+        "throws_text": (SCRIPT.format(body='throw "no error at all";'), "no error at all"),
+        "throws_null": (SCRIPT.format(body="throw null;"), "null"),
+        "rejects_number": (SCRIPT.format(body="return Promise.reject(42);"), "42"),
+        "gives_a_function": (SCRIPT.format(body="return () => 1;"), ""),
+        "gives_a_bigint": (SCRIPT.format(body="return 10n;"), ""),
+        "gives_too_much": (SCRIPT.format(body='return "x".repeat(3_000_000);'), ""),
+        "has_no_execute": ("export const other = 1; // not execute", "execute"),
+        "leaves": (SCRIPT.format(body='process.exit(0);'), ""),
+    },
+    "python": {
+        "does_not_compile": ("def execute(args, context):\n    return [1, 2", ""),
+        "prints": ("def execute(args, context):\n    print('the result')", "printed instead"),
+        "cycle": ("def execute(args, context):\n    a = []\n    a.append(a)\n    return a", ""),
+        "floods": ("def execute(args, context):\n    while True: print('x' * 10000)", "bytes of output"),
+        "floods_raw": ("import os\ndef execute(args, context):\n    while True: os.write(2, b'x' * 9999)", "bytes of"),
+        "never_ends": ("def execute(args, context):\n    while True: pass", "did not end within 2 s"),
+        "raises_exit": ("import sys\ndef execute(args, context):\n    sys.exit('enough')", "enough"),
+        "raises_no_exception": ("def execute(args, context):\n    raise KeyboardInterrupt", "KeyboardInterrupt"),
+        "gives_a_set": ("def execute(args, context):\n    return {1, 2}", ""),
+        "gives_nan": ("def execute(args, context):\n    return float('nan')", ""),
+        "gives_too_much": ("def execute(args, context):\n    return 'x' * 3_000_000", ""),
+        "takes_all_memory": ("def execute(args, context):\n    return len(bytearray(400_000_000))", "MemoryError"),
+        "dies": ("import os\ndef execute(args, context):\n    os._exit(7)", "exit code 7"),
+    },
+}  # fmt: skip
+BAD["node"] = {
+    name: (code.replace("const a: any", "const a"), words)
+    for name, (code, words) in BAD["typescript"].items()
+    if name in ("does_not_compile", "prints", "cycle", "throws_text", "has_no_execute")
+}
+CASES = [(runtime, name) for runtime, programs in BAD.items() for name in programs]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    home = tmp_path_factory.mktemp("home")
+    (home / "tools").mkdir()
+    good = "def execute(args, context):\n    return 'fine'"
+    for runtime, name in [*CASES, ("python", "good")]:
+        code = good if name == "good" else BAD[runtime][name][0]
+        text = TOOL.format(
+            name=f"{name}_{runtime}", runtime=runtime, code="\n".join(f"  {line}" for line in code.split("\n"))
+        )
+        Path(home, "tools", f"{name}_{runtime}.yml").write_text(text, encoding="utf-8")
+    async with App.open(home=home, database_url="memory://", sandbox={"seconds": 2, "warm": 1}) as opened:
+        yield opened
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("runtime", "name"), CASES)
+async def test_it_fails_with_the_reason_and_the_next_call_works(app: App, runtime: str, name: str) -> None:
+    outcome = await app.invoke(f"{name}_{runtime}", {})
+    if (runtime, name) == ("python", "does_not_compile"):  # is seen when the file is read: there is no such tool
+        assert outcome.error is not None
+        assert outcome.error.code == "TOOL_NOT_FOUND"
+        assert any(f"{name}_{runtime}.yml:8:" in problem.where for problem in app.problems), app.problems
+        return
+    assert outcome.error is not None, outcome
+    assert (outcome.status, outcome.error.code) == ("failure", "SANDBOX_ERROR"), outcome.error
+    assert BAD[runtime][name][1] in outcome.error.message, outcome.error
+    assert (await app.invoke("good_python", {})).output == "fine"
