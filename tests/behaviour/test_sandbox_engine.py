@@ -54,10 +54,26 @@ async def until(holds: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.02)
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def servers_of_other_tests() -> None:
+    """What runs below us already (a database, say) is none of ours, and must not be touched."""
+    _others.clear()
+    _others.update(descendants(os.getpid()))
+
+
+def ours() -> list[int]:
+    """The processes below us that a test has begun."""
+    theirs = {pid for other in _others for pid in (other, *descendants(other))}
+    return [pid for pid in descendants(os.getpid()) if pid not in theirs]
+
+
 def jailed(kind: str = "") -> list[int]:
     """The processes below us that a jail has begun, by a word of their command lines."""
     found = []
-    for pid in descendants(os.getpid()):
+    for pid in ours():
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
             if words and kind.encode() in words and not words.split(b"\0")[0].endswith(b"/bwrap"):
@@ -116,7 +132,7 @@ async def test_whoever_goes_away_leaves_nothing_behind(make: MAKE) -> None:
     again = await asyncio.gather(*(sandbox.run_code(*LANES[number % 3]) for number in range(12)))
     assert [ran.value for ran in again] == [7] * 12
     await sandbox.close()
-    assert descendants(os.getpid()) == []
+    assert ours() == []
     assert open_files() <= before
 
 
@@ -124,7 +140,7 @@ async def test_workers_that_nobody_waits_for_any_more_stay_within_what_is_kept_w
     sandbox = make(warm=0, at_once=6)
     await sandbox.run_code("typescript", "return 1")
     leaving = [asyncio.ensure_future(sandbox.run_code("typescript", "return 1")) for _ in range(6)]
-    await until(lambda: len(descendants(os.getpid())) >= 6, "all of them are being started")
+    await until(lambda: len(ours()) >= 6, "all of them are being started")
     for running in leaving:
         running.cancel()
     await asyncio.wait(leaving)
@@ -152,7 +168,7 @@ async def test_closing_ends_what_runs(make: MAKE) -> None:
     for one in ended:
         assert isinstance(one, Ran | Ended | NotReached), one
         assert not isinstance(one, Ran) or one.failure is not None
-    assert descendants(os.getpid()) == []
+    assert ours() == []
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3, 10])

@@ -275,10 +275,10 @@ def identity(path: Path, status: os.stat_result) -> Identity:
 
 
 def secret_identity(path: Path, status: os.stat_result) -> Identity:
-    """The same for what is hidden. The number of a file that is deleted may be that of the next one, so of files the time of
-    the last change counts too."""
-    changed = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
-    return *identity(path, status), changed
+    """The same for what is hidden. The number of a file that is deleted may be that of the next one, so of files their
+    age and size count too. Not when they were last touched: to mount something over a file may be that."""
+    is_folder = stat.S_ISDIR(status.st_mode)
+    return *identity(path, status), 0 if is_folder else status.st_mtime_ns, 0 if is_folder else status.st_size
 
 
 def by_name(name: str) -> bool:

@@ -127,6 +127,8 @@ class Worker:
             await asyncio.sleep(0)  # what it wrote to stderr before its last frame is there by now
             await asyncio.sleep(0)
             heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
+        if self.box.stopped == "output" and heard.failure is None:
+            heard.failure = Failure("died", stopped_words("output", self._limits))
         return heard
 
     async def _next(
@@ -223,6 +225,7 @@ class Worker:
             self._texts[stream].append(text[:room])
         if len(text) > room:
             self.box.kill("output")
+            self.box.stopped = self.box.stopped or "output"  # also if it has just ended by itself
 
     def _text(self, stream: str) -> str:
         return b"".join(self._texts[stream]).decode("utf-8", "replace")

@@ -87,7 +87,7 @@ class Bubblewrap:
         remap = spec.workspace is not None and identity.can_remap(spec.workspace)
         who = identity.choose(spec, remap=remap)
         if who is not None and spec.workspace is not None and not remap:
-            identity.give(spec.workspace, who)
+            identity.give(spec.workspace, who, spec.hidden)
         mapped = {path: how != "hide" for path, how in apart.mounts.items()}
         around = (*_walls(who, remap), *_world(spec, apart))
         said = launch.order(

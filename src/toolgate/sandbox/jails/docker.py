@@ -271,7 +271,7 @@ class Docker:
         if chosen is None:
             return _nobody(identity.FIRST, identity.LAST) if spec.workspace is None else (os.geteuid(), os.getegid())
         if spec.workspace is not None and spec.workspace.stat().st_uid == 0:
-            identity.give(spec.workspace, chosen)
+            identity.give(spec.workspace, chosen, spec.hidden)
         return chosen
 
     async def close(self) -> None:

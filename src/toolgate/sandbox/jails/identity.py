@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,14 +72,17 @@ def can_remap(folder: Path) -> bool:
     return _answers[device]
 
 
-def give(folder: Path, identity: Identity) -> None:
-    """Make root's workspace theirs. Neither through links nor where a file has a second name, which may be elsewhere."""
+def give(folder: Path, identity: Identity, hidden: Collection[Path] = ()) -> None:
+    """Make root's workspace theirs, but for what they are not to see. Neither through links nor where a file has a second
+    name, which may be elsewhere."""
     with os.scandir(folder) as entries:
         for entry in entries:
+            if Path(entry.path) in hidden:
+                continue
             found = entry.stat(follow_symlinks=False)
             if found.st_uid == 0 and (found.st_nlink == 1 or entry.is_dir(follow_symlinks=False)):
                 os.chown(entry.path, *identity, follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False):
-                give(Path(entry.path), identity)
+                give(Path(entry.path), identity, hidden)
     if folder.stat(follow_symlinks=False).st_uid == 0:
         os.chown(folder, *identity, follow_symlinks=False)

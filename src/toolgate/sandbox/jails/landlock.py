@@ -75,7 +75,7 @@ class Landlock:
         self._boxes = {other for other in self._boxes if not other.closed}
         who = identity.choose(spec, remap=False)
         if who is not None and spec.workspace is not None:
-            identity.give(spec.workspace, who)
+            identity.give(spec.workspace, who, spec.hidden)
         rules = list(allowed(spec, who))
         scratch = make_scratch(self._parent, who)
         try:

@@ -78,7 +78,7 @@ class Namespaces:
         remap = spec.workspace is not None and identity.can_remap(spec.workspace)
         who = identity.choose(spec, remap=remap)
         if who is not None and spec.workspace is not None and not remap:
-            identity.give(spec.workspace, who)
+            identity.give(spec.workspace, who, spec.hidden)
         mapped = {path: how != "hide" for path, how in apart.mounts.items()}
         steps = world(spec, who, apart)
         order = Pipe.down(

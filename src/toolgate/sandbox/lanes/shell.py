@@ -77,6 +77,7 @@ async def _hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int) ->
         heard += chunk
         if len(heard) > most:
             box.kill("output")
+            box.stopped = box.stopped or "output"  # also if it has just ended by itself
             del heard[most:]
             break
     return bytes(heard)
