@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDINARY = 54_321
-"""A user that nobody is."""
+ORDINARY = 54_321 + os.getpid() % 10_000
+"""A user that nobody is, and one of its own for each process that runs tests: with Landlock alone, a user's jails share one
+count of processes."""
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 MB = 1024 * 1024
 
