@@ -88,7 +88,7 @@ class SandboxRunner:
 def _result(ctx: InvokeContext, ran: Ran, *, late: bool) -> Any:
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
-        ctx.log(line.message, line.level)  # type: ignore[arg-type]
+        ctx.log(line.message, line.level)
     if ran.stopped == "time" and late:
         raise TimedOut(message="The tool did not finish within the time that its caller gives.")
     if ran.failure is not None:

@@ -8,7 +8,7 @@ Whoever asks for too much at once is not read until it has been served, so the h
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import orjson
@@ -26,6 +26,7 @@ LONGEST_LOG_LINE = 2_000
 STARTER = b"toolgate-starter:"
 """What the starter says, on stderr, if it could not confine itself: then nothing was run."""
 
+Level = Literal["debug", "info", "warn", "error"]
 Kind = Literal["syntax", "raised", "value", "missing", "died"]
 Serve = Callable[[str, list[Any]], Awaitable[Any]]
 """Answers a question of the code: what it wants, and with what. An exception is told to the code."""
@@ -73,7 +74,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Log(msgspec.Struct, frozen=True):
     """A line that code gave to its logger."""
 
-    level: str
+    level: Level
     message: str
 
 
@@ -300,5 +301,5 @@ def _number(value: Any) -> int | None:
     return value if type(value) is int and 0 < value < 10**9 else None
 
 
-def _level(value: Any) -> str:
-    return value if value in ("debug", "info", "warn", "error") else "info"
+def _level(value: Any) -> Level:
+    return next((level for level in get_args(Level) if level == value), "info")

@@ -5,7 +5,7 @@ caller could do one call at a time, and no more; what the tools give goes to the
 """
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from msgspec import structs
 from pydantic import Field
@@ -155,7 +155,7 @@ def value_of(ctx: InvokeContext, ran: Ran, seconds: float) -> Any:
     record."""
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
-        ctx.log(line.message, _level(line.level))
+        ctx.log(line.message, line.level)
     if ran.stopped == "time":
         words = f"The code did not end within {seconds:g} s."
         if seconds == ctx.time_limit:  # that is its caller's impatience, not its fault
@@ -166,10 +166,6 @@ def value_of(ctx: InvokeContext, ran: Ran, seconds: float) -> Any:
     if ran.stopped is not None:
         raise stopped(ran.stopped, None, ran.stdout, ran.stderr)
     return ran.value
-
-
-def _level(level: str) -> Literal["debug", "info", "warn", "error"]:
-    return level if level in ("debug", "warn", "error") else "info"  # type: ignore[return-value]
 
 
 class Calls:

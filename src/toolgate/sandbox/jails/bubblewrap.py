@@ -16,7 +16,7 @@ from pathlib import Path
 from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
 from toolgate.sandbox.jails.apart import Parts, parts
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import Launch, Pipe
+from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
 from toolgate.sandbox.jails.tree import parent_of
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
@@ -36,18 +36,7 @@ CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE")
 """And to show a workspace as that one's."""
 
-ENFORCES: dict[Feature, str] = {
-    "files": "mount namespace with a root of its own; system read-only",
-    "environment": "built anew",
-    "network": "network namespace without interfaces; no sockets (seccomp)",
-    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
-    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
-    "cpu": "one core (affinity)",
-    "time": "killed by the host",
-    "disk": "tmpfs with a size, its files polled; a workspace is polled",
-    "output": "counted by the host",
-    "signals": "pid namespace",
-}
+ENFORCES: dict[Feature, str] = OWN_WORLD
 
 
 class Bubblewrap:

@@ -25,7 +25,7 @@ from toolgate.sandbox.jails.own import INSIDE as INSIDE
 from toolgate.sandbox.jails.own import STARTER as STARTER
 from toolgate.sandbox.jails.own import python as python
 from toolgate.sandbox.jails.removal import remove as remove
-from toolgate.sandbox.port import MB, Limits, Spec, Unavailable
+from toolgate.sandbox.port import MB, Feature, Limits, Spec, Unavailable
 
 ORDER_BYTES = MB
 """The most that an unprivileged pipe holds."""
@@ -35,6 +35,19 @@ CODE_RANGE = 512 * MB
 
 DENO_ITSELF = 24 * MB
 """What Deno keeps from programs for itself."""
+OWN_WORLD: dict[Feature, str] = {
+    "files": "mount namespace with a root of its own; system read-only",
+    "environment": "built anew",
+    "network": "network namespace without interfaces; no sockets (seccomp)",
+    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
+    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
+    "cpu": "one core (affinity)",
+    "time": "killed by the host",
+    "disk": "tmpfs with a size, its files polled; a workspace is polled",
+    "output": "counted by the host",
+    "signals": "pid namespace",
+}
+"""By what means a jail that gives a process namespaces of its own holds each feature."""
 
 
 class Pipe:

@@ -14,7 +14,7 @@ from pathlib import Path
 from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
 from toolgate.sandbox.jails.apart import Parts, parts
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import Launch, Pipe, View
+from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 LAUNCHER = own.INSIDE / "namespace_launcher.py"
@@ -34,18 +34,7 @@ LINKS = {
 Step = list[str]
 """bind PATH read|write|device SOURCE, fresh PATH OPTIONS, link PATH TARGET, hide PATH: the launcher knows what to do."""
 
-ENFORCES: dict[Feature, str] = {
-    "files": "mount namespace with a root of its own; system read-only",
-    "environment": "built anew",
-    "network": "network namespace without interfaces; no sockets (seccomp)",
-    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
-    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
-    "cpu": "one core (affinity)",
-    "time": "killed by the host",
-    "disk": "tmpfs with a size and a number of files; a workspace is polled",
-    "output": "counted by the host",
-    "signals": "pid namespace",
-}
+ENFORCES: dict[Feature, str] = OWN_WORLD | {"disk": "tmpfs with a size and a number of files; a workspace is polled"}
 
 
 class Namespaces:
