@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -426,6 +427,19 @@ async def test_what_has_ended_is_gone_and_buried() -> None:
         assert await started.wait() == 0
         await started.close()
         assert not Path(f"/proc/{first}").exists()
+    await jail.close()
+
+
+@pytest.mark.usefixtures("subreaper")
+async def test_what_has_ended_before_it_was_named_is_buried_too() -> None:
+    """The loop is busy with others meanwhile, so it hears of the name and of the end at once."""
+    jail, before = Bubblewrap(), set(tree.descendants(os.getpid()))
+    started = await jail.start(Spec(profile="shell", argv=("/bin/true",)))
+    while not Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].startswith(" Z"):
+        time.sleep(0.01)
+    assert await started.wait() == 0
+    await started.close()
+    assert set(tree.descendants(os.getpid())) <= before
     await jail.close()
 
 

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CENT = 10_000_000
 PRICE = 10 * CENT
 SECONDS = 100
+TOO_MANY = 10_000
+"""Calls that no process has made before it is killed, however late the kill comes on a busy machine."""
 
 pytestmark = pytest.mark.requirement("COST-2")
 
@@ -108,19 +110,19 @@ async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str |
 async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_path: Path, url: str | None) -> None:
     chance = random.Random(20261115)
     async with opened(tmp_path, url) as app:
-        await app.set_budget(new_budget("day", 2_000 * PRICE))
+        await app.set_budget(new_budget("day", 3 * TOO_MANY * PRICE))
         for _ in range(3):
-            process = await asyncio.to_thread(start, tmp_path, 1_000, 16, url)
+            process = await asyncio.to_thread(start, tmp_path, TOO_MANY, 16, url)
             before = len(lines(tmp_path / "effects"))
             go(process)
             await until(partial(spent_since, tmp_path, before))
             await asyncio.sleep(chance.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.communicate, timeout=SECONDS)
-        unsettled = "SELECT call_id FROM reservations WHERE state <> 'settled'"
-        assert await calls_in(app, unsettled), "no kill ever hit a running call, so this proves nothing"
-        status = await all_settled(app)
         effects = set(lines(tmp_path / "effects"))
+        returned = {line.split()[0] for line in lines(tmp_path / "returned")}
+        assert effects - returned, "no kill ever hit a running call, so this proves nothing"
+        status = await all_settled(app)
         succeeded = {line.split()[0] for line in lines(tmp_path / "returned") if line.endswith(" success")}
         assert succeeded <= effects
         began = await calls_in(app, "SELECT DISTINCT call_id FROM audit_log WHERE kind = 'start'")

@@ -17,7 +17,7 @@ from typing import IO
 from toolgate.sandbox.jails import standins, watch
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.removal import remove
-from toolgate.sandbox.jails.tree import descendants, parent_of
+from toolgate.sandbox.jails.tree import descendants, is_first, parent_of
 from toolgate.sandbox.port import Spec, Stopped, Unavailable
 
 TOLD_SECONDS = 2.0
@@ -300,11 +300,15 @@ class Process:
                 self._strike()
 
     def _know(self, init: int) -> None:
-        """By a handle, since the number may be another's soon: it is ours as long as the launcher is its parent."""
+        """By a handle, since the number may be another's soon: it is ours as long as the launcher is its parent, or we are
+        since the launcher has ended."""
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(init)
-            if parent_of(init) == self.pid:
+            parent = parent_of(init)
+            if parent == self.pid or (parent == os.getpid() and is_first(init)):
                 self._init_handle, self.init = handle, init
+                if self._ended.done():
+                    self._strike()
             else:
                 os.close(handle)
 

@@ -17,7 +17,7 @@ from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
 from toolgate.sandbox.jails.apart import Parts, parts
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
-from toolgate.sandbox.jails.tree import parent_of
+from toolgate.sandbox.jails.tree import is_first, parent_of
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
@@ -117,13 +117,8 @@ def _is_orphan(pid: int) -> bool:
     words = _words(pid)
     if not words[0].endswith(b"/bwrap") or os.fsencode(launch.STARTER) not in words:
         return False
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    numbers = status.partition("\nNSpid:")[2].partition("\n")[0].split()
     above = parent_of(pid)
-    return len(numbers) > 1 and numbers[-1] == "1" and above is not None and not _words(above)[0].endswith(b"/bwrap")
+    return is_first(pid) and above is not None and not _words(above)[0].endswith(b"/bwrap")
 
 
 def _words(pid: int) -> list[bytes]:

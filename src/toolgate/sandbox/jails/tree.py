@@ -13,6 +13,16 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
+def is_first(pid: int) -> bool:
+    """Whether it is the first process of a world of its own."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+            numbers = file.read().partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    except OSError:
+        return False
+    return len(numbers) > 1 and numbers[-1] == b"1"
+
+
 def descendants(pid: int) -> list[int]:
     """All of them that are alive now."""
     found: list[int] = []
