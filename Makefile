@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test slow check fmt bench lock clean
+.PHONY: help run test slow conformance check fmt bench lock clean
 .DELETE_ON_ERROR:
 
 ifeq ($(origin PYTHON),undefined)
@@ -13,7 +13,7 @@ READY := .venv/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(READY) ## Set up and run the quickstart
 	$(BIN)/python examples/quickstart/quickstart.py
@@ -23,6 +23,9 @@ test: $(READY) ## Set up and run the tests, without the slow ones
 
 slow: $(READY) ## Run the slow tests
 	$(BIN)/python -m pytest -m slow
+
+conformance: $(READY) ## Run the official MCP conformance suite (needs npm)
+	$(BIN)/python -m tests.conformance.run
 
 check: $(READY) ## Lint, format, types, layers, documentation
 	$(BIN)/ruff check .

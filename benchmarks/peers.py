@@ -1,4 +1,4 @@
-"""The environment of the peers: made once in `.peers` from the hashed lock, made again when the lock changes."""
+"""The environments of the peers: made once, in `.peers`, from hashed locks; made again when a lock changes."""
 
 import hashlib
 import os
@@ -8,26 +8,27 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LOCK = HERE / "peers.txt"
-HOME = HERE / ".peers"
-BIN = HOME / ("Scripts" if os.name == "nt" else "bin")
-STAMP = HOME / "lock.sha256"
+HOMES = {"peers": HERE / ".peers", "gateways": HERE / ".peers" / "gateways"}
+"""What is measured in one process, and the gateways, which need an older `mcp`. Each has a list, NAME.in, and its lock."""
+SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 
-def interpreter() -> Path:
-    """The peers' Python, installed if it is not there yet or not of this lock and this Python."""
-    wanted = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
-    python = BIN / "python"
-    if not STAMP.exists() or STAMP.read_text() != wanted:
-        shutil.rmtree(HOME, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(HOME)], check=True)
+def interpreter(name: str = "peers") -> Path:
+    """The Python of an environment, installed if it is not there yet or not of this lock and this Python."""
+    lock, home = HERE / f"{name}.txt", HOMES[name]
+    stamp = home / "lock.sha256"
+    wanted = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
+    python = home / SCRIPTS / "python"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(home, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "--require-hashes", "-r", str(LOCK)], check=True)
-        STAMP.write_text(wanted)
+        subprocess.run([*install, "--require-hashes", "-r", str(lock)], check=True)
+        stamp.write_text(wanted)
     return python
 
 
 def versions() -> dict[str, str]:
-    """What peers.in pins, by name."""
-    lines = (HERE / "peers.in").read_text().splitlines()
+    """What the lists pin, by name."""
+    lines = [line for name in HOMES for line in (HERE / f"{name}.in").read_text().splitlines()]
     return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))

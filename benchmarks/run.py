@@ -1,4 +1,4 @@
-"""How fast Toolgate is beside its peers: `python benchmarks/run.py [--quick] [invoke crowd durable list startup sandbox]`.
+"""How fast Toolgate is beside its peers: `python benchmarks/run.py [--quick] [NAME …]`, with names as in `NAMES`, or all.
 
 Prints what was measured beside its goal. A run of everything is kept in `results/`. Speed is not a test: a missed goal is
 reported, and only a worker that crashes makes the exit code 1. docs/explanation/speed.md says what is measured and why.
@@ -8,6 +8,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 
+import mcp_rows
 import peers
 import report
 import rows
@@ -15,7 +16,7 @@ import sandbox
 from contest import WorkerCrashed
 from rich.console import Console
 
-NAMES = ("invoke", "crowd", "durable", "list", "startup", "sandbox")
+NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox")
 
 
 def main() -> int:
@@ -59,6 +60,8 @@ def measure(bench: rows.Bench, wanted: set[str]) -> None:
         rows.startup(bench)
     if "sandbox" in wanted:
         sandbox.sandbox(bench)
+    if "mcp" in wanted:
+        mcp_rows.over_http(bench)
     bench.findings.sort(key=lambda finding: finding.row)
 
 

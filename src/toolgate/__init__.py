@@ -7,6 +7,8 @@ it is first asked for: a module with tools needs `tool`, and not the whole of an
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from toolgate.version import VERSION
+
 if TYPE_CHECKING:
     from toolgate.app import App
     from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
@@ -56,7 +58,8 @@ __all__ = [
     "tool",
 ]
 
-__version__ = "0.1.0"
+
+__version__ = VERSION
 
 _HOMES = {
     "toolgate.app": ("App",),

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from toolgate.errors import DefinitionError, Denied, Fault, NotOpen
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
-from toolgate.model import LOCAL, Actor, Call, Entry, Outcome, Source, Tool, new_id
+from toolgate.model import LOCAL, Actor, Call, Caller, Entry, Outcome, Source, Tool, new_id
 from toolgate.registry.catalog import Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
@@ -53,6 +53,7 @@ class App(Governing):
                 self.load(source)
             if self.custom is not None:
                 self.custom.start()
+            await self.mcp_tools.start()
             await self._keeper.start()
             self._policy_watch = asyncio.create_task(self._watch_policy())
         except BaseException:
@@ -98,6 +99,7 @@ class App(Governing):
         approval: str | None = None,
         timeout: float | None = None,
         door: str = "python",
+        caller: Caller | None = None,
     ) -> Awaitable[Outcome]:
         """Call a tool: await this. Whatever the tool, a hook, a gate or the arguments do, it gives an outcome."""
         if not self._opened:
@@ -110,7 +112,9 @@ class App(Governing):
             raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
         if session is not None and not isinstance(session, str):
             raise TypeError(f"session must be text, not a {type(session).__name__}")
-        call = Call(new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door)
+        call = Call(
+            new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller
+        )
         return self._invoke(call)
 
     # -- the registry
@@ -139,7 +143,8 @@ class App(Governing):
     @property
     def problems(self) -> list[Problem]:
         """The tools that could not be loaded, and why."""
-        return [*self.catalog.problems, *(self.custom.problems if self.custom is not None else ())]
+        custom = self.custom.problems if self.custom is not None else ()
+        return [*self.catalog.problems, *custom, *self.mcp_tools.problems]
 
     async def tools(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """The tools that an actor may see, by name."""

@@ -342,10 +342,16 @@ class InvokeContext:
                 from_code=from_code,
                 purse=purse or call.purse,
                 whole=whole,
+                caller=call.caller,
             )
         )
 
     # -- what a tool may report
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell whoever called how far the call has got, if they can be told while it runs."""
+        if self.call.caller is not None:
+            await self.call.caller.progress(progress, total, message)
 
     def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:
         """Report what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from toolgate.approval.request import Answer, Approval, Approver, Grant, GrantTerms, State
+from toolgate.connecting import Connecting
 from toolgate.errors import Denied, NotOpen
 from toolgate.model import LOCAL, Actor, Call, Outcome, new_id
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.budgets import BudgetRow, By, CostLine
 from toolgate.store.database import now
-from toolgate.wiring import Listener, Wired, to_the_end
+from toolgate.wiring import Listener, to_the_end
 
 if TYPE_CHECKING:
     from toolgate.explain import Explanation
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from toolgate.store.idempotency import KeyRow
 
 
-class Governing(Wired):
+class Governing(Connecting):
     """The part of an App with which people govern."""
 
     # -- flags

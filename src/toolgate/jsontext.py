@@ -199,6 +199,7 @@ def _at(value: Any, where: Iterable[Any]) -> Any:
 
 
 WORDS = {
+    "unfit": "{message}",
     "const": "must be {expected_value!r}",
     "pattern": "does not match the pattern {pattern}",
     "format": "is not a valid {format}",

@@ -286,6 +286,37 @@ class Purse(msgspec.Struct):
     left: int
 
 
+class Caller(Protocol):
+    """What the door that a call came through can do for it while it runs. Only doors that keep in touch with whoever called
+    have one (MCP); the methods never raise, except that `ask` raises a CallError where there is no answer."""
+
+    capabilities: Mapping[str, Any]
+    """What the client says it can be asked for: elicitation, sampling, roots, as MCP spells them."""
+    input_responses: Mapping[str, Any] | None
+    """Answers to what the tool asked when it was called before with the same arguments (protocol 2026-07-28)."""
+    request_state: str | None
+    """And what the tool wanted to be reminded of."""
+    log_level: str | None
+    """The least severe messages that the client wants to see; None: none at all."""
+    can_come_again: bool
+    """Whether the client, told what a tool needs to know, calls again with the answers; otherwise it has to be asked."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the call has got."""
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Pass on a message of the tool's."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put a request of the tool's to the client (elicitation/create, sampling/createMessage, roots/list)."""
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        """What the tool wants to know, and to have back when it is called again with the answers."""
+
+    def goes_on(self) -> None:
+        """The tool takes long: whoever called need not wait for it."""
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to run one tool."""
 
@@ -312,6 +343,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """What is left to the program that makes this call, and to all that it calls in turn."""
     whole: bool = False
     """Whether the output goes to a program: then it is not cut to what a model can read."""
+    caller: Caller | None = None
+    """How to reach whoever called while the call runs, where that can be done."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):

@@ -23,6 +23,8 @@ LENIENT = orjson.OPT_PASSTHROUGH_DATACLASS
 SCALARS = frozenset({int, bool, type(None)})
 CUT = "...[truncated]"
 MOST_CUTS = 50
+ENCODED = ("data", "blob")
+"""Where an object that names a MIME type has the encoded content."""
 
 
 class Outputs:
@@ -81,13 +83,15 @@ class Outputs:
         if isinstance(value, list | tuple):
             return len(value) > self._items or any(self._over(part) for part in value)
         if isinstance(value, dict):
-            return any(self._over(part) for part in value.values()) or any(len(key) > self._string for key in value)
+            encoded = encoded_in(value)
+            inner = (part for key, part in value.items() if key != encoded)
+            return any(self._over(part) for part in inner) or any(len(key) > self._string for key in value)
         return False
 
     def cut(self, output: Any) -> tuple[Any, tuple[str, ...]]:
         """The output within the limits, and a line for each thing that was cut. Where it is too large as a whole, everything
         gets shorter until it is not; names of objects are the last to go."""
-        limits = Limits(self._string, self._items)
+        limits = Limits(self._string, self._items, self._bytes)
         cuts: list[str] = []
         while True:
             shortened = _shorten(output, "", limits, cuts)
@@ -104,11 +108,14 @@ class Limits(NamedTuple):
 
     string: int
     items: int
+    encoded: int
+    """Characters of an image or the like, which is whole or not there at all."""
     names: int = 1 << 24
 
     def halved(self) -> "Limits":
         names = self.names // 2 if self.names <= MANY_NAMES else MANY_NAMES
-        return Limits(min(self.string, max(self.string // 2, 16)), max(self.items // 2, 1), max(names, 1))
+        string = min(self.string, max(self.string // 2, 16))
+        return Limits(string, max(self.items // 2, 1), self.encoded // 2, max(names, 1))
 
 
 MANY_NAMES = 8192
@@ -130,7 +137,23 @@ def _shorten(value: Any, path: str, limits: Limits, cuts: list[str]) -> Any:
     return value
 
 
+def encoded_in(value: dict[str, Any]) -> str | None:
+    """Under which name an object holds the content of a file, encoded: it says of what type it is (as parts of MCP do)."""
+    if not isinstance(value.get("mimeType"), str):
+        return None
+    return next((name for name in ENCODED if isinstance(value.get(name), str)), None)
+
+
 def _shorten_object(value: dict[str, Any], path: str, limits: Limits, cuts: list[str]) -> dict[str, Any]:
+    encoded = encoded_in(value)
+    if encoded is not None:
+        size = len(value[encoded])
+        rest = _shorten_object({name: part for name, part in value.items() if name != encoded}, path, limits, cuts)
+        if size <= limits.encoded:
+            return {**rest, encoded: value[encoded]}
+        cuts.append(f"{path or 'the object'}: {size:,} characters of data, none shown")
+        words = f"[{value['mimeType'][:100]}, {size:,} characters: left out]"
+        return {"type": "text", "text": words} if encoded == "data" else {**rest, "text": words}
     if len(value) > limits.names:
         cuts.append(f"{path or 'the object'}: {len(value):,} names, {limits.names:,} shown")
     shown = {}

@@ -73,6 +73,7 @@ FORMS = (
         rf"(?:{_GAP}*[A-Za-z0-9+/=]{{16,}})*(?:{_GAP}*[A-Za-z0-9+/=]{{1,76}})?(?:{_GAP}*{_PEM.format('END')})?",
         "PRIVATE KEY",
     ),
+    _form(r"\btg_[a-z0-9]{12}_[A-Za-z0-9]{20,}", "tg_"),
     _form(r"\bgh[pousr]_[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     _form(r"\bgithub_pat_[A-Za-z0-9_]{20,}", "github_pat_"),
     _form(r"\bglpat-[A-Za-z0-9_-]{16,}", "glpat-"),

@@ -17,13 +17,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from toolgate.errors import SettingsError
-from toolgate.model import Tier
+from toolgate.model import NAME, Tier
 
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY"}
 """Variables with our prefix that are read elsewhere."""
-BY_TOOL = {"tools", "tier_overrides", "tierOverrides"}
+BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers"}
+"""Groups whose names somebody else gave: of tools, servers, variables, headers."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
 
 
@@ -220,6 +221,145 @@ class SandboxSettings(Section):
     """The image that runs code if the backend is docker: it needs Python and, for TypeScript, Deno."""
 
 
+class ServerTool(Section):
+    """What is said here of one tool of an MCP server, beyond what the server says of it."""
+
+    name: str | None = None
+    """What it is called here, in place of `mcp_{server}_{tool}`."""
+    enabled: bool | None = None
+    """Whether it is offered; None: yes."""
+    tier: Tier | None = None
+    """What a call of it risks; None: as for the server's other tools."""
+    cost: Decimal | None = Field(default=None, ge=0)
+    """Dollars a call."""
+    requires_permission: str | None = None
+    """The scope that a caller must have: `tool:web_search`."""
+    timeout: float | None = Field(default=None, gt=0, le=86_400)
+    """Seconds that a call of it may take; None: as for the server's other tools."""
+    cache_seconds: float | None = Field(default=None, gt=0)
+    """How long its results may be given out again; None: not at all."""
+    per_minute: int | None = Field(default=None, ge=1)
+    """How often one user may call it."""
+
+
+class OAuth(Section):
+    """How a remote server is logged in to. Tokens, and what a registration gives, are kept as secrets."""
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Whether a person logs in, or Toolgate does by itself."""
+    client_id: str | None = None
+    """None: the client registers itself, where the server allows that."""
+    client_secret: str | None = None
+    """A reference to a secret: `{{secret:NAME}}`."""
+    client_metadata_url: str | None = None
+    """The address of a client id metadata document, for servers that take one in place of a registration."""
+    issuer: str | None = None
+    """Whose client id and secret these are: no other authorization server gets them. None: whichever the server names."""
+    scopes: tuple[str, ...] = ()
+    """What the login asks for, besides what the server says that it needs."""
+    redirect_port: int = Field(default=8701, ge=1, le=65_535)
+    """Where `toolgate servers login` listens, on loopback, for the browser to come back."""
+
+
+class ServerSettings(Section):
+    """One MCP server whose tools are offered: a program that is started here, or an address."""
+
+    preset: str | None = None
+    """A server that Toolgate knows (brave-search, filesystem, postgres, github …): what is said here comes on top of it."""
+    command: tuple[str, ...] = ()
+    """The program and its arguments. With `npm` or `pypi`: only the arguments."""
+    npm: str | None = None
+    """A package of the npm registry, `name@version`: it is installed once, without running its scripts, and then started."""
+    pypi: str | None = None
+    """A package of the Python package index, `name==version`, likewise."""
+    url: str | None = None
+    """Of a remote server. One of command, npm, pypi, url (or a preset that has it)."""
+    transport: Literal["stdio", "http", "sse"] | None = None
+    """None: stdio for programs, http (streamable HTTP) for addresses."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """All that the program finds in its environment, besides PATH, HOME, TMPDIR and the locale; `{{secret:NAME}}` is filled
+    in."""
+    cwd: Path | None = None
+    """Where the program begins; None: in a folder of its own."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with each request to an address; `{{secret:NAME}}` is filled in."""
+    oauth: OAuth | None = None
+    """Set where the server wants a login."""
+    enabled: bool = True
+    """Whether its tools are offered; it is not even started otherwise."""
+    prefix: str | None = None
+    """Stands before the names of its tools; None: `mcp_{server}_`. Empty: they keep their names."""
+    tools: dict[str, ServerTool] = Field(default_factory=dict)
+    """By the server's own name of a tool."""
+    only: tuple[str, ...] | None = None
+    """Tools that are offered, by the server's own names; None: all."""
+    tier: Tier | None = None
+    """Of tools of which nothing else is said. None: write for a program in a jail without network, else external_api."""
+    requires_permission: str | None = None
+    """The scope that a caller of any of its tools, resources and prompts must have, unless a tool's own says otherwise."""
+    trust_annotations: bool = False
+    """Whether a tool that says it only reads is taken at its word (tier read_only)."""
+    trust_first_seen: bool = False
+    """Whether tools that were never seen before may be used without anybody accepting them."""
+    isolation: Literal["auto", "required", "none"] = "auto"
+    """auto: in a jail if there is one on this machine. required: or not at all."""
+    read: tuple[Path, ...] = ()
+    """In the jail: files and folders that it may read."""
+    write: tuple[Path, ...] = ()
+    """In the jail: folders that it may read and change."""
+    blocked: tuple[str, ...] = ()
+    """Patterns of paths (`*/.git/*`, `*.pem`) that its tools may not be given, besides those that no tool may."""
+    network: Literal["none", "domains", "host"] | None = None
+    """In the jail: none, only `domains`, or all that this machine reaches. None: domains if there are any, else none."""
+    domains: tuple[str, ...] = ()
+    """Hosts that it may reach: `api.example.com`, `*.example.com`, `db.example.com:5432`. Port 443 if none is said."""
+    memory_mb: int = Field(default=512, ge=96, le=65_536)
+    """In the jail: memory of all its processes together."""
+    output_bytes: int = Field(default=16_777_216, ge=1_024, le=1_000_000_000)
+    """The longest message that is taken from it."""
+    start_seconds: float = Field(default=30, gt=0, le=600)
+    """How long it may take to start and say what it has."""
+    timeout: float | None = Field(default=None, gt=0, le=86_400)
+    """Seconds that a call of its tools may take; None: `max_execution_time`."""
+    heartbeat_seconds: float = Field(default=30, gt=0, le=3_600)
+    """How often it is asked for a sign of life; one that gives none is started anew."""
+    restarts: int = Field(default=5, ge=0, le=1_000)
+    """How often in a row it is started anew before it is left alone for `rest_seconds`; after that one more try is made."""
+    rest_seconds: float = Field(default=60, gt=0, le=86_400)
+    """How long one that failed too often is left alone."""
+    idle_seconds: float | None = Field(default=None, gt=0)
+    """A program that nobody called for this long is stopped, until the next call. None: it keeps running."""
+
+
+class McpSettings(Section):
+    """Toolgate as an MCP server, and what holds for all servers that it calls."""
+
+    page: int = Field(default=200, ge=1, le=10_000)
+    """Tools in one answer to tools/list."""
+    list_seconds: float = Field(default=300, gt=0, le=86_400)
+    """How long a client may keep a list of tools that it was given."""
+    approval_seconds: float = Field(default=300, ge=0, le=3_600)
+    """How long a call waits for an answer of a client that can ask its person; after that it is pending."""
+    origins: tuple[str, ...] = ()
+    """Web pages (`https://app.example.com`) whose scripts may call /mcp, besides those of this machine."""
+    hosts: tuple[str, ...] = ()
+    """Names by which this server is reached, besides those of this machine."""
+
+
+class ServeSettings(Section):
+    """The HTTP server."""
+
+    host: str = "127.0.0.1"
+    """The address that it listens on."""
+    port: int = Field(default=8700, ge=0, le=65_535)
+    """0: any that is free."""
+    body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
+    """The largest request that is taken."""
+    anonymous: Literal["refuse", "local"] = "refuse"
+    """What becomes of a request without a key. local: if it comes from this machine, it is taken for the person's at it; for
+    tests, and for a machine that one person uses."""
+
+
 class Settings(Section):
     """Everything that can be set."""
 
@@ -271,9 +411,21 @@ class Settings(Section):
     commands: Commands = Commands()
     secrets: SecretSettings = SecretSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    servers: dict[str, ServerSettings] = Field(default_factory=dict)
+    """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
+    mcp: McpSettings = McpSettings()
+    serve: ServeSettings = ServeSettings()
 
     _read_from: Path | None = None
     """The file that was read."""
+
+    @field_validator("servers")
+    @classmethod
+    def _named_servers(cls, servers: dict[str, ServerSettings]) -> dict[str, ServerSettings]:
+        for name in servers:
+            if not NAME.match(name):
+                raise ValueError(f"{name[:80]!r} can't be a server's name: a letter, then up to 63 letters, digits, _ and -")
+        return servers
 
     @field_validator("redis_url", "opa_url")
     @classmethod
@@ -326,7 +478,8 @@ class Settings(Section):
 SECTIONS: dict[str, type[Section]] = {
     "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
     "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
-    "secrets": SecretSettings, "sandbox": SandboxSettings,
+    "secrets": SecretSettings, "sandbox": SandboxSettings, "servers": ServerSettings, "mcp": McpSettings,
+    "serve": ServeSettings,
 }  # fmt: skip
 
 
@@ -382,12 +535,12 @@ def _read_file(file: Path, *, required: bool) -> dict[str, Any]:
     return _document_e(_snake(read))
 
 
-def _snake(value: Any, *, of_tools: bool = False) -> Any:
-    """Names in snake_case, except where they are names of tools."""
+def _snake(value: Any, *, by_name: bool = False) -> Any:
+    """Names in snake_case, except where they are names of tools and the like."""
     if not isinstance(value, dict):
         return value
-    names = {str(key): _snake(part, of_tools=key in BY_TOOL) for key, part in value.items()}
-    if of_tools:
+    names = {str(key): _snake(part, by_name=not by_name and key in BY_NAME) for key, part in value.items()}
+    if by_name:
         return names
     return {re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower(): part for key, part in names.items()}
 

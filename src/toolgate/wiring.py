@@ -16,7 +16,7 @@ import orjson
 
 from toolgate.bus.notices import DATA
 from toolgate.context import InvokeContext, Providers
-from toolgate.errors import CallError
+from toolgate.errors import CallError, StoreError
 from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, new_id
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
@@ -69,6 +69,7 @@ class Wired:
         from toolgate.ending import Ending
         from toolgate.execute.breaker import Breakers
         from toolgate.execute.local import LocalRunner
+        from toolgate.execute.mcp import McpRunner
         from toolgate.execute.run import Execution, Runner
         from toolgate.execute.sandbox import SandboxRunner
         from toolgate.hooks import HookSet
@@ -78,6 +79,7 @@ class Wired:
         from toolgate.journal import Journal
         from toolgate.ledger.artifacts import Artifacts
         from toolgate.ledger.audit import Ledger
+        from toolgate.mcpclient.engine import Servers
         from toolgate.outputs import Outputs
         from toolgate.policy.guard import Guard
         from toolgate.policy.open import open_engine
@@ -92,6 +94,7 @@ class Wired:
         from toolgate.registry.sources.custom import CustomFolder
         from toolgate.registry.sources.custom_check import compiled
         from toolgate.registry.sources.custom_taking import CustomTools
+        from toolgate.registry.sources.mcp_taking import McpTools
         from toolgate.sandbox.engine import Sandbox
         from toolgate.sandbox.places import Places
         from toolgate.secrets import Secrets, open_sources
@@ -160,6 +163,26 @@ class Wired:
             None if settings.in_memory else settings.home, file=settings.secrets.file, keyring=settings.secrets.keyring
         )
         self.secrets = Secrets(*sources, tools=settings.secrets.tools)
+        self.servers_engine = Servers(
+            secrets=self._secret_of_servers,
+            sandbox=self.sandbox,
+            home=None if settings.in_memory else settings.home,
+            keep=None if settings.in_memory else self._keep_for_servers,
+            tokens=self._token_of_servers,
+            rules=lambda: self.tiers.paths,
+        )
+        self.mcp_tools = McpTools(
+            settings.servers,
+            self.servers_engine,
+            self.store,
+            self.catalog,
+            self._rules,
+            register=self._register,
+            forget=self.guard.forget,
+            note=self._note,
+            announce=self._announce_change,
+        )
+        self.execution.runners["mcp"] = McpRunner(self.mcp_tools)
         self.journal = Journal(self.store, settings.home / "backups", limits.backup_bytes, limits.backup_days)
         self.providers.everywhere[Journal] = self.journal
         self.budgets = Budgets(
@@ -236,6 +259,7 @@ class Wired:
             closing.push_async_callback(self.consent.close)
             closing.push_async_callback(self.budgets.close)
             closing.push_async_callback(self._keeper.stop)
+            closing.push_async_callback(self.mcp_tools.stop)
             if self.custom is not None:
                 closing.push_async_callback(self.custom.stop)
             if self._policy_watch is not None:
@@ -251,6 +275,7 @@ class Wired:
 
     async def _use(self, found: Flags, limits: "list[BudgetRow]") -> None:
         """Take what the store says now."""
+        await self.mcp_tools.look()
         self._flags = found
         self._use_policy_data()
         self.budgets.use(limits)
@@ -315,6 +340,25 @@ class Wired:
                 await self._push_policy()
 
     # -- what the steps ask for
+
+    def _secret_of_servers(self, name: str) -> str | None:
+        """A secret that the settings of an MCP server name: what everybody here has, and no login of any server."""
+        return self.secrets.find(name, LOCAL)
+
+    def _token_of_servers(self, name: str) -> str | None:
+        """What is kept of a server's login, for that server alone: settings can't name it, and no caller can."""
+        from toolgate.mcpclient.tokens import OWNER
+
+        return next(filter(None, (source(f"{OWNER}/{name}") for source in self.secrets.sources)), None)
+
+    def _keep_for_servers(self, name: str, value: str) -> None:
+        from toolgate.mcpclient.tokens import OWNER
+        from toolgate.secrets import Vault
+
+        vault = next((source for source in self.secrets.sources if isinstance(source, Vault)), None)
+        if vault is None:
+            raise StoreError("There is no place to keep a server's login in.")
+        vault.set(f"{OWNER}/{name}", value)
 
     def _canonical(self, tool: str, tenant: str, arguments: dict[str, Any]) -> bytes:
         """Arguments that a person edited, as they would run; raises a CallError if they do not fit the tool."""

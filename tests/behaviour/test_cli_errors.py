@@ -53,11 +53,15 @@ def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
         "grants list", "grants add", "grants revoke", "idempotency list", "idempotency settle",
         "secrets set", "secrets list", "secrets remove", "secrets test",
         "tools list", "tools info", "tools enable", "tools disable", "tools tokens", "tools search", "tools export",
-        "tools add", "tools new", "tools test",
+        "tools add", "tools new", "tools test", "tools accept",
+        "servers list", "servers show", "servers add", "servers import", "servers refresh", "servers restart",
+        "servers remove", "servers login", "servers presets",
+        "mcp", "serve", "keys create", "keys list", "keys revoke",
         "audit tail", "audit show", "audit verify", "audit export",
     }  # fmt: skip
     for words, command in commands():
-        assert any("--json" in parameter.opts for parameter in command.params), words
+        speaks_json_anyway = words == ("mcp",)
+        assert speaks_json_anyway or any("--json" in parameter.opts for parameter in command.params), words
         shown = terminal(*words, "--help")
         assert shown.code == 0
         assert shown.out.startswith(f"Usage: toolgate {' '.join(words)}")

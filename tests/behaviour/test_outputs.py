@@ -146,6 +146,24 @@ async def test_what_is_too_long_is_cut_at_any_depth(value: Any, shown: Any, cut:
     assert outcome.to_dict()["artifact"]["cut"] == [cut]
 
 
+PNG = {"type": "image", "mimeType": "image/png"}
+FILE = {"uri": "file:///a.bin", "mimeType": "application/octet-stream"}
+
+
+@pytest.mark.requirement("IO-3")
+async def test_an_image_is_given_out_whole_or_not_at_all() -> None:
+    whole = {"content": [{**PNG, "data": "A" * 900_000}]}
+    assert (await given_out(whole)).output == whole
+    outcome = await given_out({"content": [{**PNG, "data": "A" * 1_000_001}, {"type": "text", "text": "beside it"}]})
+    assert outcome.output["content"] == [
+        {"type": "text", "text": "[image/png, 1,000,001 characters: left out]"},
+        {"type": "text", "text": "beside it"},
+    ]
+    outcome = await given_out({"resource": {**FILE, "blob": "A" * 2_000_000}})
+    assert outcome.output["resource"] == {**FILE, "text": "[application/octet-stream, 2,000,000 characters: left out]"}
+    assert outcome.artifact is not None and outcome.artifact.id
+
+
 @pytest.mark.requirement("IO-3")
 @pytest.mark.parametrize(
     "value", ["x" * 10_000, list(range(100)), {str(number): number for number in range(1000)}, "é" * 10_000]

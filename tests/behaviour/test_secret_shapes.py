@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import tool
+from toolgate.hazards.shapes import shapes
 from toolgate.model import MASK
 from toolgate.redact import Redactor
-from toolgate.secrets.shapes import shapes
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-4")

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from toolgate.sandbox.jails import launch, seccomp
 from toolgate.sandbox.jails.launch import Pipe
 from toolgate.sandbox.jails.syscalls import MACHINES, NEWEST, numbers
-from toolgate.sandbox.port import Profile, Spec, Unavailable
+from toolgate.sandbox.port import Network, Profile, Spec, Unavailable
 
-PROFILES: tuple[Profile, ...] = ("python", "deno", "shell")
+PROFILES: tuple[Profile, ...] = ("python", "deno", "shell", "server")
 ALLOWED = 0x7FFF_0000
 KILLED = 0x8000_0000
 FAILED = 0x0005_0000
@@ -183,8 +183,35 @@ def test_no_flags_of_clone_make_a_namespace(flags: int, machine: str) -> None:
     new = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
     for profile in PROFILES:
         answer = judged(seccomp.program(profile, machine=machine), numbers(machine)["clone"], [flags], machine)
-        wanted = not flags & new and (profile == "shell" or flags & 0x10000)
+        wanted = not flags & new and (profile in ("shell", "server") or flags & 0x10000)
         assert (answer == ALLOWED) == bool(wanted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    family=st.integers(0, 50),
+    kind=st.integers(0, 15),
+    flags=st.sampled_from([0, 0x800, 0x80000, 0x80800]),
+    protocol=st.integers(0, 300),
+    network=st.sampled_from(["none", "loopback", "host"]),
+    machine=st.sampled_from(["x86_64", "aarch64"]),
+)
+def test_a_server_has_the_sockets_of_its_network(
+    family: int, kind: int, flags: int, protocol: int, network: Network, machine: str
+) -> None:
+    """Those of the internet, streams and datagrams; those of the machine only where none but its own can be met."""
+    code = seccomp.program("server", machine=machine, network=network)
+    answer = judged(code, numbers(machine)["socket"], [family, kind | flags, protocol], machine)
+    families = {"none": (), "loopback": (1, 2, 10), "host": (2, 10)}[network]
+    assert (answer == ALLOWED) == (family in families and kind in (1, 2) and protocol in (0, 6, 17))
+
+
+@settings(max_examples=200, deadline=None)
+@given(level=st.integers(0, 300), option=st.integers(0, 100), machine=st.sampled_from(["x86_64", "aarch64"]))
+def test_no_option_of_a_socket_has_the_kernel_run_anything(level: int, option: int, machine: str) -> None:
+    code = seccomp.program("server", machine=machine, network="loopback")
+    answer = judged(code, numbers(machine)["setsockopt"], [3, level, option], machine)
+    assert (answer == ALLOWED) == ((level, option) not in {(1, 26), (1, 50), (1, 51), (1, 52), (6, 31)})
 
 
 def judged(code: bytes, number: int, arguments: list[int] | None = None, machine: str = "x86_64") -> int:
@@ -201,6 +228,8 @@ def judged(code: bytes, number: int, arguments: list[int] | None = None, machine
                 held = int.from_bytes(data[operand : operand + 4], "little")
             case 0x06:
                 return int(operand)
+            case 0x54:
+                held &= operand
             case 0x15 | 0x25 | 0x35 | 0x45:
                 true = {0x15: held == operand, 0x25: held > operand, 0x35: held >= operand, 0x45: bool(held & operand)}[what]
                 place += yes if true else no

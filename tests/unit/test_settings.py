@@ -11,9 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import SettingsError
-from toolgate.settings import SECTIONS, Section, Settings, load_settings
+from toolgate.settings import SECTIONS, OAuth, Section, ServerSettings, ServerTool, Settings, load_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+
+
+BY_NAME: dict[str, type[Section]] = {
+    "servers.<name>.": ServerSettings, "servers.<name>.tools.<tool>.": ServerTool, "servers.<name>.oauth.": OAuth,
+}  # fmt: skip
+"""Groups of which there are as many as somebody names."""
+
+
+def all_settings() -> list[tuple[str, Any]]:
+    named = [setting for prefix, section in BY_NAME.items() for setting in every_setting(section, prefix)]
+    return [*every_setting(), *named]
 
 
 def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -26,7 +37,7 @@ def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterat
             yield f"{prefix}{name}", default
 
 
-@pytest.mark.parametrize(("name", "default"), list(every_setting()), ids=lambda part: part if isinstance(part, str) else "")
+@pytest.mark.parametrize(("name", "default"), all_settings(), ids=lambda part: part if isinstance(part, str) else "")
 def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, default: Any) -> None:
     shown = orjson.dumps(default, default=str).decode()
     variable = "TOOLGATE_" + name.replace(".", "__").upper()
@@ -39,12 +50,12 @@ def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, d
 
 def test_the_page_has_no_setting_that_does_not_exist() -> None:
     names = {line.split("`")[1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")}
-    assert names - {name for name, _ in every_setting()} == {"tools.<name>.enabled"}
+    assert names - {name for name, _ in all_settings()} == {"tools.<name>.enabled"}
 
 
 def test_every_group_of_settings_can_explain_a_wrong_name() -> None:
     groups = {name for name, field in Settings.model_fields.items() if isinstance(field.get_default(), Section)}
-    assert groups | {"tools", "rate_limits"} == set(SECTIONS)
+    assert groups | {"tools", "rate_limits", "servers"} == set(SECTIONS)
 
 
 # -- layers
@@ -190,3 +201,28 @@ def test_overrides_of_settings_change_only_what_they_name() -> None:
     first = load_settings(os.devnull, {"limits": {"output_items": 5}, "token_price": 2}, {})
     second = first.with_overrides({"limits": {"output_string": 7}})
     assert (second.limits.output_items, second.limits.output_string, second.token_price) == (5, 7, 2)
+
+
+def test_names_that_others_gave_stay_as_they_are(tmp_path: Path) -> None:
+    """Of servers, their tools, variables and headers: only our own names may be spelled in two ways."""
+    text = """
+    servers:
+      myServer:
+        command: [server]
+        env: {API_KEY: a, someThing: b}
+        headers: {X-Api-Key: c}
+        trustFirstSeen: true
+        tools: {getAll: {requiresPermission: "tool:getAll"}}
+    """
+    [(name, server)] = load(text, tmp=tmp_path).servers.items()
+    assert name == "myServer"
+    assert server.env == {"API_KEY": "a", "someThing": "b"}
+    assert server.headers == {"X-Api-Key": "c"}
+    assert server.trust_first_seen
+    assert server.tools["getAll"].requires_permission == "tool:getAll"
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "mcp:x", "x" * 65, "1st", "a\n"])
+def test_a_servers_name_is_one_that_its_tools_can_have(name: str) -> None:
+    with pytest.raises(SettingsError, match="can't be a server's name"):
+        load(servers={name: {"command": ["x"]}})

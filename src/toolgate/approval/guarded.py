@@ -82,6 +82,10 @@ class Plan(msgspec.Struct, frozen=True):
     schema: Mapping[str, Any]
     tier: Tier
     document: Document
+    blocked: tuple[str, ...] = ()
+    """Patterns of paths that this tool may not be given, besides those that no tool may."""
+    queries: tuple[str, ...] = ()
+    """Arguments that are SQL for a database that is only to be read."""
 
     def find(self, arguments: Mapping[str, Any]) -> Iterator[Guarded]:
         return self._visit(arguments, self.document.whole(self.schema), Around(), ())

@@ -52,6 +52,7 @@ class TierRules:
         opens them. `unwritable` is what it is set up by: no tool above read_only changes, moves or deletes it."""
         self._path_rules = (sensitive, allowed, home, own, unwritable)
         self._command_rules = (allow, deny)
+        self._narrower: dict[tuple[str, ...], Sensitive] = {}
 
     @cached_property
     def paths(self) -> "Sensitive":
@@ -81,6 +82,8 @@ class TierRules:
         guards = entry.guards
         if not isinstance(guards, Plan):
             return
+        for name in guards.queries:
+            _check_query(entry, name, arguments.get(name))
         looks: Looks | None = None
         for number, found in enumerate(guards.find(arguments)):
             if number == MOST:
@@ -91,15 +94,28 @@ class TierRules:
             elif found.kind == "variable":
                 _check_variable(entry, found)
             else:
-                self._check_path(entry, found, cwd, looks)
+                self._check_path(entry, found, cwd, looks, self._paths_but(guards.blocked))
 
-    def _check_path(self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks") -> None:
+    def _paths_but(self, blocked: tuple[str, ...]) -> "Sensitive":
+        """What a tool may not open whose server has patterns of its own: those weigh more than any exception."""
+        if not blocked:
+            return self.paths
+        if blocked not in self._narrower:
+            from toolgate.hazards.paths import Sensitive
+
+            sensitive, allowed, home, own, unwritable = self._path_rules
+            self._narrower[blocked] = Sensitive(
+                sensitive, allowed, data=home, own=own, unwritable=unwritable, blocked=blocked
+            )
+        return self._narrower[blocked]
+
+    def _check_path(self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", paths: "Sensitive") -> None:
         category = entry.tool.category
         perhaps = found.kind == "maybe" and category != "filesystem"
         for path in _spellings(found):
             if (perhaps and not _looks_like_a_path(path, cwd)) or _is_address(path, cwd):
                 continue
-            reason = self.paths.reason(
+            reason = paths.reason(
                 path,
                 cwd,
                 writing=entry.tier != "read_only",
@@ -124,6 +140,16 @@ class TierRules:
                     reason = self.paths.reason(path, cwd, writing=True, looks=looks)
                     if reason is not None:
                         raise _denied(entry, found, f"names a file that no command may open: {reason}", self.paths.advice)
+
+
+def _check_query(entry: Entry, name: str, sql: Any) -> None:
+    from toolgate.hazards.queries import check_query
+
+    try:
+        check_query(sql if isinstance(sql, str) else "")
+    except Denied as refused:
+        words = f"is no query that only reads: {refused.reason or refused.message}"
+        raise _denied(entry, Guarded("neither", sql, (name,)), words, refused.suggestion) from None
 
 
 def _look() -> "Looks":

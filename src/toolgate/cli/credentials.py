@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from toolgate.app import App
 from toolgate.cli.opening import diverted
 from toolgate.errors import Denied, described
+from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
-from toolgate.secrets.shapes import shapes
 
 
 class Tested(NamedTuple):

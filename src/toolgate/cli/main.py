@@ -21,6 +21,7 @@ from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note,
 from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
 from toolgate.journal import NoBackup, NotUndone
 from toolgate.policy.documents import PolicyError
+from toolgate.serve.problems import KeyRefused, NotServing
 
 CODES: dict[type[ToolgateError], tuple[str, int]] = {
     Usage: ("USAGE_ERROR", 2),
@@ -34,6 +35,8 @@ CODES: dict[type[ToolgateError], tuple[str, int]] = {
     NoBackup: ("NOT_FOUND", 1),
     NotUndone: ("NOT_UNDONE", 1),
     BusError: ("REDIS_ERROR", 1),
+    KeyRefused: ("KEY_ERROR", 1),
+    NotServing: ("SERVE_ERROR", 1),
 }
 """Code and exit code of what is no call error; those have codes of their own, and exit 1."""
 
@@ -70,8 +73,8 @@ def toolgate(
 
 
 COMMANDS = (
-    "call", "explain", "tools", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency", "undo",
-    "audit", "artifacts", "doctor",
+    "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency",
+    "undo", "audit", "artifacts", "keys", "serve", "mcp", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 

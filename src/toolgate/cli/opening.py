@@ -48,10 +48,11 @@ def place_of(ctx: typer.Context) -> Place:
 
 
 @asynccontextmanager
-async def opened(ctx: typer.Context) -> AsyncIterator[App]:
-    """The App of this command."""
+async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
+    """The App of this command. One that ends at once asks no MCP server of its own accord what it has."""
     place = place_of(ctx)
     app = App.open(place.settings, **place.overrides)
+    app.mcp_tools.lists_by_itself = serving
     with diverted():
         await app.__aenter__()
     try:

@@ -25,6 +25,7 @@ from toolgate.cli.checks import Check
 from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
 from toolgate.cli.sandboxes import sandboxes
+from toolgate.cli.server_checks import server_checks
 from toolgate.errors import SettingsError, ToolgateError
 from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
@@ -77,6 +78,8 @@ async def _opened(app: App) -> AsyncIterator[Check]:
     async for check in governance(app):
         yield check
     async for check in sandboxes(app):
+        yield check
+    async for check in server_checks(app):
         yield check
     yield _tokenizer()
     yield _scanner(app)

@@ -11,7 +11,7 @@ from toolgate.cli import tool_info
 from toolgate.cli.listing import BADGES, Listed, bar, declared, find, listed, price, total, width
 from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened
 from toolgate.cli.ranking import rank
-from toolgate.cli.screen import emit, note, say, show
+from toolgate.cli.screen import emit, note, plural, say, show
 from toolgate.cli.switching import switch
 from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import Problem
@@ -61,12 +61,12 @@ def list_tools(
     """List all tools, or those that a tenant or persona has."""
     somebody = (tenant, persona, user) != (None, None, None)
 
-    async def gather() -> tuple[list[Listed], list[Problem], bool]:
+    async def gather() -> tuple[list[Listed], list[Problem], bool, dict[str, str]]:
         async with opened(ctx) as app:
             found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
-            return found, list(app.problems), app.settings.show_token_costs
+            return found, list(app.problems), app.settings.show_token_costs, app.mcp_tools.withheld
 
-    found, problems, with_tokens = asyncio.run(gather())
+    found, problems, with_tokens, withheld = asyncio.run(gather())
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
     if as_json:
         emit(
@@ -74,6 +74,7 @@ def list_tools(
                 "tools": [tool.to_dict() for tool in found],
                 "total_tokens": total(found),
                 "problems": [problem._asdict() for problem in problems],
+                "waiting": withheld,
             }
         )
         return 0
@@ -85,6 +86,11 @@ def list_tools(
         say(f"\n{which}: ~{total(found)} tokens", lines=True)
     say(USAGE, lines=True)
     _note_problems(problems)
+    if withheld:
+        note(
+            (f"\n{plural(len(withheld), 'tool')} of MCP servers to be looked at: toolgate tools accept --all", "yellow"),
+            lines=True,
+        )
     return 0
 
 
@@ -266,6 +272,22 @@ def disable(
 ) -> int:
     """Disable a tool for everybody, a tenant or a persona."""
     return switch(ctx, name, False, tenant, persona, reason, as_json)
+
+
+@group.command("accept")
+def accept(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Whatever waits, of every server.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept what is shown without asking.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Accept what MCP servers offer that is new or has changed: it is shown first. Until then nobody can call it."""
+    from toolgate.cli.accept import accept_tools
+
+    return accept_tools(ctx, names or [], everything=everything, yes=yes, as_json=as_json)
 
 
 # -- custom tools: files of their own, and code that is imported when it is wanted

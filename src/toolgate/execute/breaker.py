@@ -20,6 +20,8 @@ from toolgate.model import Entry
 
 TROUBLE = frozenset({"TIMEOUT", "CONNECTION_ERROR", "MCP_ERROR", "N8N_ERROR", "INVOCATION_ERROR"})
 """Codes that speak of the target's health, not of the caller's arguments."""
+TROUBLE_OF_SERVERS = frozenset({"TIMEOUT", "CONNECTION_ERROR", "OUTCOME_UNKNOWN"})
+"""The same of an MCP server, whose tools share one target: a server that answers is well, whatever it answers."""
 TRIAL_GRACE = 5.0
 """Seconds beyond its time limit after which a trial of which nothing was heard is over: its process died."""
 FORGOTTEN_SECONDS = 7 * 86_400

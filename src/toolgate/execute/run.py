@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from toolgate.context import Control, InvokeContext
 from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut
-from toolgate.execute.breaker import TROUBLE, Breakers, Pass, Target, Verdict, target_of
+from toolgate.execute.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.execute.local import understand
 from toolgate.hooks import Stages
 from toolgate.model import Entry, Retry
@@ -92,7 +92,8 @@ class Execution:
         except BaseException as raised:
             error = understand(raised, getattr(entry.implementation, "instance", None))
             impatient = error.code == "TIMEOUT" and ctx.time_limit < entry.timeout
-            if error.code in TROUBLE and not impatient:  # a caller's own short limit says nothing of the target
+            trouble = TROUBLE_OF_SERVERS if entry.kind == "mcp" else TROUBLE
+            if error.code in trouble and not impatient:  # a caller's own short limit says nothing of the target
                 verdict = "trouble"
             if error is raised:
                 raise
@@ -137,8 +138,9 @@ class Execution:
         ctx.error = None
 
     async def close(self) -> list[str]:
+        """The runners last made first: what they start may be in the hands of those made before."""
         await self.breakers.close()
-        return [trouble for runner in self.runners.values() for trouble in await runner.close()]
+        return [trouble for runner in reversed(self.runners.values()) for trouble in await runner.close()]
 
 
 def _judge(ctx: InvokeContext, error: CallError) -> None:

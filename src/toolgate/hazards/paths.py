@@ -51,12 +51,15 @@ class Sensitive:
         data: Path | None = None,
         own: Iterable[Path] = (),
         unwritable: Iterable[Path] = (),
+        blocked: Iterable[str] = (),
     ) -> None:
         """`own` are files of Toolgate's: nobody opens them. `unwritable` may be read, but not be changed, moved or deleted,
-        nor may the folders that they are in. Both count whatever is allowed, and by what they are at the time of a call."""
+        nor may the folders that they are in. Both count whatever is allowed, and by what they are at the time of a call.
+        `blocked` are more patterns, which no exception is made from."""
         self.home = str(home or Path.home())
         self._more = [_compiled(pattern, self.home) for pattern in patterns]
         self._allowed = [_compiled(pattern, self.home) for pattern in allowed]
+        self._blocked = [_compiled(pattern, self.home) for pattern in blocked]
         self._data = None if data is None else slashed(os.path.realpath(data))
         self._own, self._unwritable = tuple(own), tuple(unwritable)
 
@@ -165,6 +168,8 @@ class Sensitive:
         own = self._ours(path, looks, writing, holder)
         if own is not None:
             return own
+        if any(pattern.match(path) for pattern in self._blocked):
+            return "what the settings of its server block"
         if any(pattern.match(path) for pattern in self._allowed):
             return None
         if any(pattern.match(path) for pattern in self._more):

@@ -55,6 +55,8 @@ class Catalog:
         self._permitted: dict[tuple[str | None, str | None], tuple[Tool, ...]] = {}
         self._listed = 0
         self.problems: list[Problem] = []
+        self.withheld: Mapping[str, str] = {}
+        """Names that nobody may call yet, and why: for the log. Callers are told that there is no such tool."""
         self.version = 0
         """Counts up whenever what an actor may see might have changed."""
 
@@ -127,7 +129,7 @@ class Catalog:
         except TypeError:  # a list, say
             entry = None
         if entry is None:
-            raise not_found(name)
+            raise not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
         return entry
 
     def why_off(self, entry: Entry, tenant: str) -> str | None:

@@ -20,10 +20,14 @@ from toolgate.errors import DefinitionError, Fault
 from toolgate.hooks import Hook, instance
 from toolgate.model import NAME, PROPOSES, TIERS, Entry, Source, Tier, Tool, Validator, must_ask, nano
 from toolgate.registry.declare import declared
+from toolgate.registry.schema_work import Bounded, TooMuchWork, Work, measure
 
 MAX_NAME = 64
 INNERMOST = -1_000_000_000
 MAX_SCHEMA_BYTES = 262_144
+LONG_SCHEMA = 20_000
+REFERS = b'ef":'
+"""What a schema with a reference has in it: `$ref`, `$dynamicRef`, `$recursiveRef`."""
 NO_DEFAULTS: dict[str, Any] = {}
 """Shared by all entries without defaults: with 100,000 tools, an object less to fetch is time."""
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -220,6 +224,8 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
         raise refuse("$schema", f"{schema['$schema']!r} is no known draft of JSON Schema")
     try:
         return _validator(text)
+    except TooMuchWork as error:
+        raise refuse("", error.message) from error
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         words = getattr(error, "message", str(error)).split("\n", 1)[0]
         path = list(getattr(error, "instance_path", None) or ()) or _reference_in(schema, words) or []
@@ -231,8 +237,9 @@ def _validator(schema: bytes) -> Validator:
     """A schema, compiled. Tools with the very same schema share it."""
     read = orjson.loads(schema)
     jsonschema_rs.meta.validate(read)
+    work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else Work()
     validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
-    return validator
+    return validator if work == Work() else Bounded(validator, work)
 
 
 def _reference_in(schema: Any, words: str) -> list[str] | None:

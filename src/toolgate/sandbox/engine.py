@@ -84,6 +84,7 @@ class Sandbox:
         )
         self._rooms: dict[int, asyncio.Semaphore] = {}
         self._choosing: asyncio.Task[Jail] | None = None
+        self._choosing_servers: asyncio.Task[Jail] | None = None
         self._chosen_at = 0.0
         self._pool: Pool | None = None
         self._monty: MontyLane | None = None
@@ -246,6 +247,19 @@ class Sandbox:
                 raise unavailable("it is closed") from None
             raise
 
+    async def server_jail(self) -> Jail:
+        """What holds servers, which stay: the same jail, but for containers, whose processes are not ours to watch."""
+        if self.settings.backend != "docker":
+            return await self.jail()
+        if self._closed:
+            raise unavailable("it is closed")
+        if self._choosing_servers is None or (self._choosing_servers.done() and self._choosing_servers.exception()):
+            self._choosing_servers = asyncio.ensure_future(choose_for_servers())
+        try:
+            return await asyncio.shield(self._choosing_servers)
+        except Unavailable as error:
+            raise unavailable(error.message) from error
+
     async def _has_jail(self) -> bool:
         try:
             await self.jail()
@@ -369,11 +383,18 @@ class Sandbox:
             await asyncio.wait(list(self._closing))
         if self._docker is not None:
             await self._docker.close()
-        if self._choosing is not None:
-            if not self._choosing.done():
-                self._choosing.cancel()
-            elif not self._choosing.cancelled() and self._choosing.exception() is None:
-                await self._choosing.result().close()
+        for choosing in filter(None, (self._choosing, self._choosing_servers)):
+            if not choosing.done():
+                choosing.cancel()
+            elif not choosing.cancelled() and choosing.exception() is None:
+                await choosing.result().close()
+
+
+async def choose_for_servers() -> Jail:
+    """One that is always there for programs that stay."""
+    from toolgate.sandbox.jails.choose import choose
+
+    return await choose(SandboxSettings())
 
 
 def _ran(heard: Heard, stopped: Stopped | None, lane: str, jail: str, enforced: Mapping[Feature, str], begun: float) -> Ran:

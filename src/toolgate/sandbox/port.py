@@ -16,9 +16,14 @@ FEATURES: tuple[Feature, ...] = (
 )  # fmt: skip
 """What has to be held. A jail that can't hold one of them is not used."""
 
-Profile = Literal["python", "deno", "shell"]
-"""What kind of program it is: decides the system calls that it has, and how its memory is counted. Only a shell may start
-other programs."""
+Profile = Literal["python", "deno", "shell", "server"]
+"""What kind of program it is: decides the system calls that it has, and how its memory is counted. Only a shell and a server
+may start other programs."""
+STARTS_OTHERS: frozenset[Profile] = frozenset(("shell", "server"))
+
+Network = Literal["none", "loopback", "host"]
+"""What of a network a server has: none and no sockets; its own loopback, on which the host may answer; or the host's.
+Everything else has none."""
 
 Stopped = Literal["time", "memory", "disk", "processes", "output"]
 """Why the host put an end to a process."""
@@ -32,6 +37,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     """What one run may use. Sizes are bytes."""
 
     seconds: float = 30.0
+    """Infinite for what runs until it is stopped: a server."""
     memory: int = 256 * MB
     """All its processes together."""
     disk: int = 64 * MB
@@ -64,6 +70,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Path, ...] = ()
     """In the workspace: what it may not see."""
     path: tuple[str, ...] = ("/usr/local/bin", "/usr/bin", "/bin")
+    writable: tuple[Path, ...] = ()
+    """Only for servers: folders of the host, besides a workspace, that it may read and change, at the same path. What is
+    fixed or hidden may be in them, or in what is readable."""
+    shown: tuple[tuple[Path, Path], ...] = ()
+    """Only for servers: a file of the host, and the path at which it is found, to be read only."""
+    network: Network = "none"
+    listen: tuple[tuple[str, int], ...] = ()
+    """With a loopback of its own: addresses and ports on it that the host answers on (`Process.listeners`)."""
     limits: Limits = Limits()
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError, Denied, StoreError
+from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
 from toolgate.secrets.names import NAME, PREFIX, REFERENCE, keys_for
-from toolgate.secrets.shapes import shapes
 from toolgate.secrets.sources import Source
 
 MARK = b"secret:"
@@ -163,8 +163,9 @@ class Secrets:
 
 
 def _gives_away(entry: Entry) -> bool:
-    """Whether a tool does with its arguments what code or a command says, so that masking its output holds nothing back."""
-    return entry.kind == "sandbox" or (entry.tool.source == "builtin" and entry.name in GIVE_AWAY)
+    """Whether a tool does with its arguments what code or a command says, so that masking its output holds nothing back; or
+    sends them to somebody else's server."""
+    return entry.kind in ("sandbox", "mcp") or (entry.tool.source == "builtin" and entry.name in GIVE_AWAY)
 
 
 def _error(look: Callable[..., object], *of: object) -> CallError | None:

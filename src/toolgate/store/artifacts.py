@@ -28,10 +28,10 @@ def keep(row: ArtifactRow) -> Transaction[None]:
     )
 
 
-def fetch(artifact_id: str, tenant: str) -> Transaction[bytes | None]:
-    """The content, if it belongs to this tenant and its time is not over."""
+def fetch(artifact_id: str, tenant: str, user: str | None = None) -> Transaction[bytes | None]:
+    """The content, if it belongs to this tenant, and of a user to that user's call, and its time is not over."""
     rows = yield (
-        "SELECT content FROM artifacts WHERE id = :id AND tenant_id = :tenant AND expires_at >= :moment",
+        "SELECT content, user_id FROM artifacts WHERE id = :id AND tenant_id = :tenant AND expires_at >= :moment",
         {"id": artifact_id, "tenant": tenant, "moment": now()},
     )
-    return bytes(rows[0][0]) if rows else None
+    return bytes(rows[0][0]) if rows and user in (None, rows[0][1]) else None

@@ -26,6 +26,7 @@ AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 MOVE_EMPTY_PATHS = 0x4 | 0x40
 NO_SYMLINKS, BENEATH = 0x04, 0x08
+AF_INET, SOCK_DGRAM, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x8914, 1
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 CAPABILITY_VERSION, CAP_KILL = 0x20080522, 5
 OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR = 428, 429, 437, 442
@@ -134,15 +135,27 @@ def is_folder(descriptor: int) -> bool:
     return os.fstat(descriptor).st_mode & 0o170000 == 0o040000
 
 
-def own_namespaces(user: "list[int] | None") -> None:
-    wanted = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+def own_namespaces(user: "list[int] | None", network: str) -> None:
+    wanted = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+    if network != "host":
+        wanted |= CLONE_NEWNET
     checked(libc.unshare(ctypes.c_int(wanted | (CLONE_NEWUSER if user else 0))), "unshare")
+    if network == "loopback":
+        raise_loopback()
     if user:
         written("/proc/self/setgroups", "deny")
         written("/proc/self/uid_map", f"{user[0]} {user[0]} 1")
         written("/proc/self/gid_map", f"{user[1]} {user[1]} 1")
         written("/proc/sys/user/max_user_namespaces", "0")
     checked(libc.sethostname(b"sandbox", ctypes.c_size_t(7)), "sethostname")
+
+
+def raise_loopback() -> None:
+    """Let the new network's only interface be used."""
+    socket = checked(libc.socket(AF_INET, SOCK_DGRAM, 0), "socket")
+    request = ctypes.create_string_buffer(b"lo".ljust(16, b"\0") + IFF_UP.to_bytes(2, sys.byteorder), 40)
+    checked(libc.ioctl(socket, ctypes.c_ulong(SIOCSIFFLAGS), request), "raise the loopback")
+    os.close(socket)
 
 
 def written(path: str, text: str) -> None:
@@ -242,7 +255,7 @@ def keep_one_capability() -> None:
     syscall("capset", CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(kept))
 
 
-def run_as_init(place: str, proc: int, report: int, lifeline: int) -> None:
+def run_as_init(place: str, proc: int, report: int, passed: list[int]) -> None:
     """Process 1: start the program, reap whatever ends, and go when the program goes. Nobody else in this world outlives it.
     Returns only in the process that is to become the program."""
     checked(prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "PR_SET_PDEATHSIG")
@@ -258,7 +271,7 @@ def run_as_init(place: str, proc: int, report: int, lifeline: int) -> None:
     keep_one_capability()
     # Python has a handler for it; all others, having none, are not delivered to process 1.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for descriptor in (0, 1, 2, lifeline):
+    for descriptor in (0, 1, 2, *passed):
         os.close(descriptor)
     while True:
         process, status = os.waitpid(-1, 0)
@@ -299,9 +312,19 @@ def end_like(status: int) -> None:
 
 
 def launch(
-    host: int, lifeline: int, told: int, user: "list[int] | None", world: list[list[str]], place: str, writes_proc: bool
+    host: int,
+    lifeline: int,
+    told: int,
+    user: "list[int] | None",
+    world: list[list[str]],
+    place: str,
+    writes_proc: bool,
+    network: str = "none",
+    through: "int | None" = None,
 ) -> None:
-    """Returns only in the process that is to become the program. `writes_proc`: the starter has to."""
+    """Returns only in the process that is to become the program. `writes_proc`: the starter has to. `through`: a descriptor
+    that is for the starter."""
+    passed = [] if through is None else [through]
     checked(prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "PR_SET_PDEATHSIG")
     if os.getppid() != host:
         raise OSError("the host is gone")
@@ -309,7 +332,7 @@ def launch(
     os.umask(0o022)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    own_namespaces(user)
+    own_namespaces(user, network)
     checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "keep mounts private")
     build(world, place)
     heard, report = os.pipe()
@@ -317,10 +340,10 @@ def launch(
     if init == 0:
         os.close(heard)
         os.close(told)
-        run_as_init(place, 0 if writes_proc else MS_RDONLY, report, lifeline)
+        run_as_init(place, 0 if writes_proc else MS_RDONLY, report, [lifeline, *passed])
         return
     os.write(told, b'{"child-pid": %d}\n' % init)
-    for descriptor in (0, 1, 2, told, report):
+    for descriptor in (0, 1, 2, told, report, *passed):
         os.close(descriptor)
     end_like(watch(init, heard, lifeline))
 

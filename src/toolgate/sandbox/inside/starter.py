@@ -101,13 +101,8 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
     worker = load(order) if order["same"] else None
     kernel = Kernel()
     calm_signals(order["same"])
-    os.umask(0o077)
-    close_descriptors(lifeline)
-    if order["remap"]:
-        remap(kernel, order["remap"])
-    if order["cpu"] is not None:
-        ours = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
+    os.umask(order["umask"])
+    prepare_world(kernel, order, lifeline)
     give_up_rights(kernel, order)
     for folder in order["folders"]:
         os.makedirs(folder, 0o700, exist_ok=True)
@@ -126,6 +121,19 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
     if worker is None:
         os.execve(program, order["argv"], order["environment"])
     return worker, order
+
+
+def prepare_world(kernel: Kernel, order: dict[str, Any], lifeline: int) -> None:
+    """What takes the rights that are about to be given up."""
+    listen = order["listen"]
+    close_descriptors({lifeline, listen["through"]} if listen else {lifeline})
+    if listen:
+        hand_out(listen)
+    if order["remap"]:
+        remap(kernel, order["remap"])
+    if order["cpu"] is not None:
+        ours = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
 
 
 def read_order(lifeline: int) -> dict[str, Any]:
@@ -173,29 +181,50 @@ def calm_signals(python: bool) -> None:
             _signal.signal(number, _signal.SIG_IGN if excepted else _signal.SIG_DFL)
 
 
-def close_descriptors(kept: int) -> None:
-    """Whatever was inherited, but the standard three and the lifeline."""
+def close_descriptors(kept: set[int]) -> None:
+    """Whatever was inherited, but the standard three and what is still needed."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != kept:
+        if int(name) > 2 and int(name) not in kept:
             try:  # noqa: SIM105 - contextlib would have to be imported
                 os.close(int(name))
             except OSError:
                 pass  # The listing's own.
 
 
-def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
-    """Lay the workspace once more over itself so that, seen from here, its owner is whom we become; on disk nothing changes.
+def hand_out(wanted: dict[str, Any]) -> None:
+    """Listen on this world's own loopback, and give the sockets to the host, which answers on them. None stays here."""
+    import _socket
 
-    The parts of it that are mounted apart, being fixed or hidden, are taken off before and laid on again."""
-    space = user_namespace(kernel, orders["users"], orders["groups"])
+    sockets = []
+    for address, port in wanted["places"]:
+        made = _socket.socket(_socket.AF_INET6 if ":" in address else _socket.AF_INET, _socket.SOCK_STREAM)
+        try:
+            made.bind((address, port))
+        except OSError as error:
+            raise Failed(f"nobody can listen on port {port} here: {error}") from None
+        made.listen(128)
+        sockets.append(made)
+    through = _socket.socket(fileno=wanted["through"])
+    numbers = b"".join(made.fileno().to_bytes(4, sys.byteorder) for made in sockets)
+    through.sendmsg([b"1"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
+    for made in (*sockets, through):
+        made.close()
+
+
+def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
+    """Lay folders once more over themselves so that, seen from here, their owner is whom we become; on disk nothing changes.
+
+    Their parts that are mounted apart, being fixed or hidden, are taken off before and laid on again."""
+    spaces = [user_namespace(kernel, users, groups) for users, groups in orders["maps"]]
     places = orders["places"]
-    trees = [mapped_tree(kernel, path, space) if mapped else open_tree(kernel, path) for path, mapped in places]
+    trees = [mapped_tree(kernel, path, spaces[which]) if which >= 0 else open_tree(kernel, path) for path, which in places]
     for tree, (path, _) in zip(trees, places):  # noqa: B905 - strict came with Python 3.10
         (kept, empty), (held, name) = kernel.buffer(b"\0"), kernel.buffer(os.fsencode(path) + b"\0")
         kernel.call(MOVE_MOUNT, tree, empty, AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH)
         os.close(tree)
         del kept, held
-    os.close(space)
+    for space in spaces:
+        os.close(space)
 
 
 def open_tree(kernel: Kernel, path: str) -> int:
@@ -289,7 +318,7 @@ def restrict_files(kernel: Kernel, wanted: dict[str, Any]) -> None:
     handled = FIRST_VERSION | REFER | TRUNCATE | (IOCTL_DEV if version >= 5 else 0)
     sizes = handled.to_bytes(8, "little")
     if version >= 4:
-        sizes += NET.to_bytes(8, "little")
+        sizes += (0 if wanted.get("network") else NET).to_bytes(8, "little")
     if version >= 6:
         sizes += SCOPES.to_bytes(8, "little")
     kept, attributes = kernel.buffer(sizes)

@@ -1,4 +1,4 @@
-"""What of a workspace is mounted apart from the rest of it: parts that may not be changed, and parts that may not be seen.
+"""What of a folder is mounted apart from the rest of it: parts that may not be changed, and parts that may not be seen.
 
 Three things would walk round a mere mount on such a part. Its folder could be renamed and another put in its place: so each
 folder on the way there is mounted too, since what is a mount can't be renamed. It could be missing and be made: so
@@ -26,28 +26,37 @@ class Parts(msgspec.Struct):
 
 def parts(spec: Spec) -> Parts:
     """Raises Unavailable for what can't be held."""
-    if spec.workspace is None:
+    if not spec.hidden and not spec.fixed:
         return Parts({}, ())
     mounts: dict[Path, How] = {}
     held: list[Path] = []
     try:
         for path in spec.hidden:
             if path.is_symlink() or path.exists():
-                mounts |= _ways(spec.workspace, path) | {_real(path): "hide"}
+                mounts |= _ways(spec, path) | {_real(path): "hide"}
         for path in spec.fixed:
-            _fix(spec.workspace, path, mounts, held)
+            _fix(spec, path, mounts, held)
     except BaseException:
         standins.release(held)
         raise
     return Parts(dict(sorted(mounts.items(), key=lambda mount: mount[0].parts)), tuple(held))
 
 
-def _fix(workspace: Path, path: Path, mounts: dict[Path, How], held: list[Path]) -> None:
-    missing = _missing(workspace, path)
+def root_of(spec: Spec, path: Path) -> Path:
+    """The innermost of the folders given to the program that this is a part of."""
+    given = [folder for folder in (spec.workspace, *spec.writable, *spec.readable) if folder is not None]
+    around = [folder for folder in given if path != folder and path.is_relative_to(folder) and ".." not in path.parts]
+    if not around:
+        raise Unavailable(f"{path} is not in the workspace {spec.workspace or given}.")
+    return max(around, key=lambda folder: len(folder.parts))
+
+
+def _fix(spec: Spec, path: Path, mounts: dict[Path, How], held: list[Path]) -> None:
+    missing = _missing(root_of(spec, path), path)
     if missing is not None and standins.hold(missing):
         held.append(missing)
         path = missing
-    for way, how in _ways(workspace, path).items():
+    for way, how in _ways(spec, path).items():
         mounts.setdefault(way, how)
     if mounts.get(path) != "hide":
         mounts[_real(path)] = "read"
@@ -61,16 +70,18 @@ def _missing(workspace: Path, path: Path) -> Path | None:
     return None
 
 
-def _ways(workspace: Path, path: Path) -> dict[Path, How]:
-    """The folders between the workspace and its part, which it may go on writing to."""
-    return {_real(place): "write" for place in _between(workspace, path)}
+def _ways(spec: Spec, path: Path) -> dict[Path, How]:
+    """The folders between the workspace and its part, which it may go on writing to. What it may only read needs none:
+    there nothing can be renamed."""
+    root = root_of(spec, path)
+    if root != spec.workspace and root not in spec.writable:
+        return {}
+    return {_real(place): "write" for place in _between(root, path)}
 
 
-def _between(workspace: Path, path: Path) -> list[Path]:
+def _between(root: Path, path: Path) -> list[Path]:
     """Inner before outer."""
-    if not path.is_relative_to(workspace) or path == workspace or ".." in path.parts:
-        raise Unavailable(f"{path} is not in the workspace {workspace}.")
-    return [place for place in path.parents if place != workspace and place.is_relative_to(workspace)]
+    return [place for place in path.parents if place != root and place.is_relative_to(root)]
 
 
 def _real(path: Path) -> Path:

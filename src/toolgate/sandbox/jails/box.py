@@ -10,14 +10,15 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 from contextlib import suppress
-from typing import IO
 
 from toolgate.sandbox.jails import standins, watch
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.removal import remove
 from toolgate.sandbox.jails.tree import descendants, is_first, parent_of
+from toolgate.sandbox.pipes import Pipes, wake
 from toolgate.sandbox.port import Spec, Stopped, Unavailable
 
 TOLD_SECONDS = 2.0
@@ -40,6 +41,7 @@ _CHILD = re.compile(rb'"child-pid":\s*(\d+)\s*[,}\n]')
 async def start(launch: Launch, spec: Spec) -> "Process":
     """Start it. Whatever was made for it is gone again if that fails."""
     ends = [launch.order.inner, *launch.pass_fds] + ([launch.told.inner] if launch.told else [])
+    ends += [launch.handing.inner] if launch.handing else []
     try:
         child = subprocess.Popen(
             launch.argv,
@@ -60,6 +62,8 @@ async def start(launch: Launch, spec: Spec) -> "Process":
     finally:
         for number in ends:
             os.close(number)
+        if launch.handing:
+            launch.handing.inner = -1
     try:
         return Process(child, launch, spec)
     except OSError as error:
@@ -69,10 +73,11 @@ async def start(launch: Launch, spec: Spec) -> "Process":
         raise Unavailable(f"A process can't be watched here: {error.strerror or error}.") from error
 
 
-class Process:
+class Process(Pipes):
     """A jailed process."""
 
     def __init__(self, child: subprocess.Popen[bytes], launch: Launch, spec: Spec) -> None:
+        super().__init__(child)
         self.pid = child.pid
         """The launcher's."""
         self.init: int | None = None
@@ -81,8 +86,6 @@ class Process:
         self._busy = True
         self.spec = spec
         self.launch = launch
-        self._child = child
-        self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._named = asyncio.Event()
         """Whether the first process inside is known; or never will be."""
@@ -91,11 +94,6 @@ class Process:
         self._closing: asyncio.Future[None] | None = None
         self._handle = os.pidfd_open(child.pid)
         self._init_handle = -1
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._writing = asyncio.Lock()
-        for pipe in (child.stdin, child.stdout, child.stderr):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
         self._loop.add_reader(self._handle, self._on_end)
         if launch.told:
             self._loop.add_reader(launch.told.outer, self._on_told)
@@ -124,54 +122,26 @@ class Process:
         """Whether it was closed, or is about to be."""
         return self._closing is not None
 
-    # What is said and heard
-
-    async def write(self, data: bytes) -> None:
-        """To its stdin, one after another. What can't be delivered any more is dropped."""
-        async with self._writing:
-            pipe, rest = self._child.stdin, memoryview(data)
-            while rest and pipe is not None and not pipe.closed:
-                try:
-                    rest = rest[os.write(pipe.fileno(), rest) :]
-                except BlockingIOError:
-                    await self._ready(pipe, writing=True)
-                except OSError:
-                    return
-
-    async def close_stdin(self) -> None:
-        """It finds the end of its input."""
-        _close(self._child.stdin)
-
-    async def read(self, most: int) -> bytes:
-        """The next bytes of its stdout; empty at the end."""
-        return await self._read(self._child.stdout, most)
-
-    async def read_errors(self, most: int) -> bytes:
-        """The next bytes of its stderr; empty at the end."""
-        return await self._read(self._child.stderr, most)
-
-    async def _read(self, pipe: IO[bytes] | None, most: int) -> bytes:
-        # Whoever floods us must not keep everybody else from their turn.
-        await asyncio.sleep(0)
-        while pipe is not None and not pipe.closed:
-            try:
-                return os.read(pipe.fileno(), most)
-            except BlockingIOError:
-                await self._ready(pipe, writing=False)
-        return b""
-
-    async def _ready(self, pipe: IO[bytes], *, writing: bool) -> None:
-        """Wait until the pipe can be used again, or the box is closed."""
-        number, loop = pipe.fileno(), self._loop
-        turn: asyncio.Future[None] = loop.create_future()
-        (loop.add_writer if writing else loop.add_reader)(number, _wake, turn)
-        self._waiting.add(turn)
+    async def listeners(self) -> list[socket.socket]:
+        """What it was to listen on (`Spec.listen`), in that order: from now on the caller's. Raises Unavailable."""
+        handing = self.launch.handing
+        if handing is None:
+            return []
+        receiving = asyncio.ensure_future(handing.receive())
         try:
-            await turn
-        finally:
-            self._waiting.discard(turn)
-            if not pipe.closed:
-                (loop.remove_writer if writing else loop.remove_reader)(number)
+            await asyncio.wait((receiving, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            receiving.cancel()
+            raise
+        found = receiving.result() if receiving.done() else []
+        if len(found) == len(self.spec.listen):
+            return found
+        receiving.cancel()
+        for one in found:
+            one.close()
+        self.kill()  # one that lives and says nothing would be listened to for ever
+        said = (await self.read_errors(1000)).decode(errors="replace").strip()
+        raise Unavailable(f"It has no network of its own: {said or 'it ended at once'}.")
 
     # How it ends
 
@@ -242,7 +212,7 @@ class Process:
         if self._init_handle < 0:
             return
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(self._init_handle, _wake, turn)
+        self._loop.add_reader(self._init_handle, wake, turn)
         try:
             await turn
         finally:
@@ -254,13 +224,7 @@ class Process:
 
     def _release(self) -> None:
         """Every descriptor, and what was made on the host."""
-        for turn in list(self._waiting):
-            _wake(turn)
-        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
-            if pipe is not None and not pipe.closed:
-                self._loop.remove_reader(pipe.fileno())
-                self._loop.remove_writer(pipe.fileno())
-            _close(pipe)
+        self.close_pipes()
         if self._init_handle >= 0:
             os.close(self._init_handle)
             self._init_handle = -1
@@ -324,6 +288,8 @@ def _undo(launch: Launch) -> None:
     launch.order.close_outer()
     if launch.told:
         launch.told.close_outer()
+    if launch.handing:
+        launch.handing.close()
     for folder in launch.remove:
         remove(folder)
     standins.release(launch.release)
@@ -333,14 +299,3 @@ def _undo(launch: Launch) -> None:
 def _send(handle: int, number: int) -> None:
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(handle, number)
-
-
-def _wake(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None and not pipe.closed:
-        with suppress(OSError):
-            pipe.close()

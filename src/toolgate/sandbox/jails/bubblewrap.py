@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
-from toolgate.sandbox.jails.apart import Parts, parts
+from toolgate.sandbox.jails.apart import How, Parts, parts
+from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
 from toolgate.sandbox.jails.tree import is_first, parent_of
@@ -35,6 +36,9 @@ CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """What the starter needs to become somebody else."""
 REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE")
 """And to show a workspace as that one's."""
+LISTENING = ("CAP_NET_BIND_SERVICE",)
+"""And to listen on ports that are the system's."""
+FIRST_FREE = 1024
 
 ENFORCES: dict[Feature, str] = OWN_WORLD
 
@@ -73,27 +77,30 @@ class Bubblewrap:
         return started
 
     def _launch(self, program: str, spec: Spec, apart: Parts) -> Launch:
-        remap = spec.workspace is not None and identity.can_remap(spec.workspace)
-        who = identity.choose(spec, remap=remap)
-        if who is not None and spec.workspace is not None and not remap:
+        mapped = identity.mappable(spec)
+        who = identity.choose(spec, mapped=mapped)
+        if who is not None and spec.workspace is not None and spec.workspace not in mapped:
             identity.give(spec.workspace, who, spec.hidden)
-        mapped = {path: how != "hide" for path, how in apart.mounts.items()}
-        around = (*_walls(who, remap), *_world(spec, apart))
+        remap = launch.remapping(spec, who, mapped, apart) if who else None
+        around = (*_walls(spec, who, remap=remap is not None), *_world(spec, apart))
+        handing = Handing() if spec.listen else None
         said = launch.order(
             spec,
             identity=who,
             home=f"{SCRATCH}/home",
             temporary=f"{SCRATCH}/tmp",
             work=str(spec.workspace or f"{SCRATCH}/work"),
-            filter=seccomp.program(spec.profile),
-            remap=launch.remapping(spec, who, mapped) if who and remap else None,
+            filter=seccomp.program(spec.profile, network=spec.network),
+            remap=remap,
             cpu=self._cpu,
+            handing=handing,
         )
         order, told = Pipe.down(said), Pipe.up()
         return Launch(
             argv=(program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order)),
             order=order,
             told=told,
+            handing=handing,
             places=(SCRATCH,),
             release=apart.held,
         )
@@ -128,36 +135,46 @@ def _words(pid: int) -> list[bytes]:
         return [b""]
 
 
-def _walls(who: Identity | None, remap: bool) -> Iterator[str]:
+def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:
     """Namespaces of its own; an end when we end; no terminal, no environment."""
-    yield from ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if spec.network != "host":
+        yield "--unshare-net"
     yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv")
     # Read by the C library before anything of ours runs: arenas would use up the address space.
     yield from ("--setenv", "MALLOC_ARENA_MAX", "1")
-    if who is None:
+    low = LISTENING if any(port < FIRST_FREE for _, port in spec.listen) else ()
+    if who is None and low:
+        # With --disable-userns the starter would be in a second user namespace, to which the network does not belong. The
+        # filter of system calls lets nobody make another one anyhow.
+        yield "--unshare-user"
+    elif who is None:
         yield from ("--unshare-user", "--disable-userns")
     else:
         yield from ("--cap-drop", "ALL")
-        for name in (*CAPABILITIES, *(REMAPPING if remap else ())):
-            yield from ("--cap-add", name)
+    for name in (*(CAPABILITIES if who else ()), *(REMAPPING if remap else ()), *low):
+        yield from ("--cap-add", name)
 
 
 def _world(spec: Spec, apart: Parts) -> Iterator[str]:
     """All that the program will see. Whatever is not a bind is memory, so all of it has a size or is made read-only."""
     yield from ("--perms", "1777", "--size", str(spec.limits.disk), "--tmpfs", SCRATCH)
     readable = launch.readable_paths(spec)
-    shown = [view.path for view in launch.system_paths() if view.kind == "bind"]
-    yield from _ways([*shown, *readable, *([spec.workspace] if spec.workspace else [])])
-    for view in launch.system_paths():
+    views = (*launch.system_paths(), *launch.network_paths(spec.network))
+    shown = [view.path for view in views if view.kind == "bind"]
+    written = ([spec.workspace] if spec.workspace else []) + list(spec.writable)
+    yield from _ways([*shown, *readable, *written, *(place for _, place in spec.shown)])
+    for view in views:
         yield from ("--symlink", view.target, str(view.path)) if view.kind == "link" else _bind(view.path, Path(view.target))
     yield from _devices()
-    around = [path for path in readable if spec.workspace is not None and spec.workspace.is_relative_to(path)]
-    for path in around:
-        yield from _bind(path, path)
-    yield from _workspace(spec, apart)
-    for path in readable:
-        if path not in around:
-            yield from _bind(path, path)
+    around = [path for path in readable if any(folder.is_relative_to(path) for folder in written)]
+    mounts = [(path, _bind(path, path)) for path in around]
+    mounts += [(path, _given(path)) for path in written]
+    mounts += [(path, _apart(path, how)) for path, how in apart.mounts.items()]
+    mounts += [(path, _bind(path, path)) for path in readable if path not in around]
+    mounts += [(place, _bind(place, source)) for source, place in spec.shown]
+    for _, words in sorted(mounts, key=lambda mount: len(mount[0].parts)):
+        yield from words
     # The first process inside is bubblewrap's own, which no filter holds: its memory must not be within reach.
     yield from ("--proc", "/proc", "--perms", "0555", "--size", SMALL, "--tmpfs", "/proc/1", "--remount-ro", "/proc/1")
     for name in KERNELS_OWN:
@@ -186,19 +203,18 @@ def _devices() -> Iterator[str]:
     yield from ("--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/dev")
 
 
-def _workspace(spec: Spec, apart: Parts) -> Iterator[str]:
-    if spec.workspace is None:
-        return
-    if Path(SCRATCH).is_relative_to(spec.workspace):
-        raise Unavailable(f"{spec.workspace} can't be a workspace: it holds the folder for temporary files.")
-    yield from ("--bind", str(spec.workspace), str(spec.workspace))
-    for path, how in apart.mounts.items():
-        match how:
-            case "write":
-                yield from ("--bind", str(path), str(path))
-            case "read":
-                yield from ("--ro-bind", str(path), str(path))
-            case "hide" if path.is_dir():
-                yield from ("--perms", "0000", "--size", SMALL, "--tmpfs", str(path), "--remount-ro", str(path))
-            case "hide":
-                yield from ("--ro-bind", os.devnull, str(path))
+def _given(folder: Path) -> tuple[str, ...]:
+    if Path(SCRATCH).is_relative_to(folder):
+        raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
+    return ("--bind", str(folder), str(folder))
+
+
+def _apart(path: Path, how: How) -> tuple[str, ...]:
+    match how:
+        case "write":
+            return ("--bind", str(path), str(path))
+        case "read":
+            return ("--ro-bind", str(path), str(path))
+        case "hide" if path.is_dir():
+            return ("--perms", "0000", "--size", SMALL, "--tmpfs", str(path), "--remount-ro", str(path))
+    return ("--ro-bind", os.devnull, str(path))

@@ -267,7 +267,7 @@ class Docker:
         """Who it is: somebody else than anyone if it has nothing of the host's, else whose the workspace is; never root."""
         if self._rootless:
             return _nobody(20_000, 60_000) if spec.workspace is None else (0, 0)
-        chosen = identity.choose(spec, remap=False)
+        chosen = identity.choose(spec, mapped=())
         if chosen is None:
             return _nobody(identity.FIRST, identity.LAST) if spec.workspace is None else (os.geteuid(), os.getegid())
         if spec.workspace is not None and spec.workspace.stat().st_uid == 0:

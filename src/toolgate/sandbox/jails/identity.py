@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.sandbox.jails.own import STARTER, python
-from toolgate.sandbox.port import Spec
+from toolgate.sandbox.port import Spec, Unavailable
 
 FIRST, LAST = 1_900_000_000, 2_000_000_000
 """User numbers that nobody else uses."""
@@ -30,11 +30,25 @@ class Identity(NamedTuple):
     gid: int
 
 
-def choose(spec: Spec, *, remap: bool) -> Identity | None:
-    """None: we are not root, so there is nothing to give up. `remap`: the workspace's owner is mapped onto it."""
+def lent(spec: Spec) -> list[Path]:
+    """Folders of the host that a program is to use as their owner could."""
+    given = [] if spec.workspace is None else [spec.workspace]
+    return [*given, *spec.writable, *(spec.readable if spec.profile == "server" else ())]
+
+
+def mappable(spec: Spec) -> frozenset[Path]:
+    """Those of them whose owner can be mapped onto the program's user."""
+    return frozenset(folder for folder in lent(spec) if can_remap(folder))
+
+
+def choose(spec: Spec, *, mapped: Collection[Path]) -> Identity | None:
+    """None: we are not root, so there is nothing to give up. `mapped`: folders whose owner is mapped onto it."""
     if os.geteuid() != 0:
         return None
-    if spec.workspace is None or remap:
+    stuck = [folder for folder in spec.writable if folder not in mapped]
+    if stuck:
+        return _owner(stuck)
+    if spec.workspace is None or spec.workspace in mapped:
         number = FIRST + secrets.randbelow(LAST - FIRST)
         return Identity(number, number)
     owner = spec.workspace.stat()
@@ -43,6 +57,17 @@ def choose(spec: Spec, *, remap: bool) -> Identity | None:
     digest = hashlib.sha256(os.fsencode(spec.workspace.resolve())).digest()
     number = FIRST + int.from_bytes(digest[:8]) % (LAST - FIRST)
     return Identity(number, number)
+
+
+def _owner(folders: list[Path]) -> Identity:
+    """Of folders that can't be shown as anybody else's. Nothing is given away: they are not ours alone."""
+    owners = {Identity(found.st_uid, found.st_gid) for found in (folder.stat() for folder in folders)}
+    if len(owners) > 1 or any(owner.uid == 0 for owner in owners):
+        raise Unavailable(
+            f"Nobody but root could write to {folders[0]}: its file system can't show it as another user's. "
+            "Run Toolgate as an ordinary user, or name a folder that is not root's."
+        )
+    return owners.pop()
 
 
 def mapping(owner: int, identity: int) -> str:

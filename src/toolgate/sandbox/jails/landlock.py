@@ -26,7 +26,7 @@ from typing import Any
 from toolgate.sandbox.jails import box, identity, launch, own, removal, seccomp
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, Pipe
-from toolgate.sandbox.port import Feature, Spec, Unavailable
+from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 
 LAUNCHER = own.INSIDE / "landlock_launcher.py"
 NEEDED = 3
@@ -73,7 +73,7 @@ class Landlock:
             self._swept = True
             await asyncio.to_thread(remove_stale, self._parent)
         self._boxes = {other for other in self._boxes if not other.closed}
-        who = identity.choose(spec, remap=False)
+        who = identity.choose(spec, mapped=())
         if who is not None and spec.workspace is not None:
             identity.give(spec.workspace, who, spec.hidden)
         rules = list(allowed(spec, who))
@@ -94,8 +94,8 @@ class Landlock:
                 home=str(scratch / "home"),
                 temporary=str(scratch / "tmp"),
                 work=str(spec.workspace.resolve() if spec.workspace else scratch / "work"),
-                filter=seccomp.program(spec.profile, alone=True),
-                landlock={"rules": [*rules, _rule(scratch, write=True)]},
+                filter=seccomp.program(spec.profile, alone=True, network=spec.network),
+                landlock={"rules": [*rules, _rule(scratch, write=True)], "network": spec.network == "host"},
                 processes=spec.limits.processes + threads_of(who.uid if who else os.getuid()),
                 cpu=self._cpu,
             )
@@ -103,7 +103,7 @@ class Landlock:
         plan = {
             "host": os.getpid(),
             "lifeline": order.inner,
-            "starts_others": spec.profile == "shell",
+            "starts_others": spec.profile in STARTS_OTHERS,
             "starter": str(own.STARTER),
         }
         return Launch(
@@ -138,7 +138,9 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     """Raise Unavailable rather than hold half of it."""
     if found < NEEDED:
         raise Unavailable(f"Landlock version {NEEDED} is needed (Linux 6.2); this kernel has {found or 'none'}.")
-    if spec.profile == "shell" and found < HOLDS_SIGNALS:
+    if spec.network == "loopback":
+        raise Unavailable("Landlock can't let a program reach some hosts and no others; bubblewrap can.")
+    if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:
         raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
     if spec.fixed or spec.hidden:
         parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
@@ -156,7 +158,7 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
                 f"The sandbox's user can't reach {path}: a folder above it is closed to others. "
                 "Install it where every user can run it, or install bubblewrap."
             )
-    for view in launch.system_paths():
+    for view in (*launch.system_paths(), *launch.network_paths(spec.network)):
         if view.kind == "bind":
             yield _rule(Path(view.target), optional=True)
     for path in launch.readable_paths(spec):
@@ -164,8 +166,8 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
             yield _rule(path)
     for name, write in DEVICES.items():
         yield _rule(Path("/dev") / name, write=write, execute=False, optional=True)
-    if spec.workspace is not None:
-        yield _rule(spec.workspace.resolve(), write=True)
+    for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
+        yield _rule(folder.resolve(), write=True)
 
 
 def needed(spec: Spec) -> Iterator[Path]:
@@ -175,8 +177,8 @@ def needed(spec: Spec) -> Iterator[Path]:
     yield from (path.resolve() for path in spec.readable)
     if program == own.python():
         yield Path(sys.base_prefix).resolve()
-    if spec.workspace is not None:
-        yield spec.workspace.resolve()
+    for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
+        yield folder.resolve()
 
 
 def is_reachable(path: Path, who: Identity | None) -> bool:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import MAGIC_NUMBER
@@ -20,12 +20,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.sandbox.jails.identity import Identity, mapping
+from toolgate.sandbox.jails.apart import Parts, root_of
+from toolgate.sandbox.jails.handing import Handing
+from toolgate.sandbox.jails.identity import Identity, lent, mapping
 from toolgate.sandbox.jails.own import INSIDE as INSIDE
 from toolgate.sandbox.jails.own import STARTER as STARTER
 from toolgate.sandbox.jails.own import python as python
 from toolgate.sandbox.jails.removal import remove as remove
-from toolgate.sandbox.port import MB, Feature, Limits, Spec, Unavailable
+from toolgate.sandbox.port import MB, Feature, Limits, Network, Spec, Unavailable
 
 ORDER_BYTES = MB
 """The most that an unprivileged pipe holds."""
@@ -35,6 +37,13 @@ CODE_RANGE = 512 * MB
 
 DENO_ITSELF = 24 * MB
 """What Deno keeps from programs for itself."""
+
+SERVER_FILE = 4096 * MB
+"""The largest file that a server may write in folders that are given to it."""
+
+UMASK, SERVER_UMASK = 0o077, 0o022
+"""What a server writes in somebody's folders is for others to read, as usual."""
+
 OWN_WORLD: dict[Feature, str] = {
     "files": "mount namespace with a root of its own; system read-only",
     "environment": "built anew",
@@ -104,6 +113,8 @@ class Launch(msgspec.Struct, kw_only=True):
     told: Pipe | None = None
     """Where the launcher says `{"child-pid": N}`, the host's number of the first process inside: with it, all of them end.
     None: there is no such process, and what descends from the launcher is looked up."""
+    handing: Handing | None = None
+    """How the sockets come out that it was to listen on."""
     pass_fds: tuple[int, ...] = ()
     """Further descriptors that the launcher needs. They are closed here after the start."""
     environment: Mapping[str, str] = {}
@@ -142,14 +153,15 @@ def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
     found = {
         # Where a program is told of cores, which root runs, 0 would not keep the kernel from starting it; 1 does.
         "RLIMIT_CORE": 1,
-        "RLIMIT_CPU": math.ceil(limits.seconds) + 1,
-        "RLIMIT_FSIZE": limits.disk,
+        "RLIMIT_FSIZE": SERVER_FILE if spec.writable else limits.disk,
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_NPROC": processes or limits.processes,
         "RLIMIT_SIGPENDING": 256,
     }
+    if math.isfinite(limits.seconds):
+        found["RLIMIT_CPU"] = math.ceil(limits.seconds) + 1
     return found | memory(spec, limits)
 
 
@@ -178,6 +190,7 @@ def order(
     remap: Mapping[str, Any] | None = None,
     processes: int | None = None,
     cpu: int | None = None,
+    handing: Handing | None = None,
 ) -> bytes:
     """What the starter is to do: its length, then the whole. Paths are those inside the jail."""
     folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
@@ -190,6 +203,8 @@ def order(
         "cwd": str(spec.cwd) if spec.cwd is not None else work,
         "cpu": next(_cpus()) if cpu is None else cpu,
         "rlimits": {name: (value, value) for name, value in rlimits(spec, processes).items()},
+        "umask": SERVER_UMASK if spec.profile == "server" else UMASK,
+        "listen": {"through": handing.inner, "places": list(map(list, spec.listen))} if handing else None,
         "landlock": dict(landlock) if landlock else None,
         "filter": filter,
         "environment": environment(spec, home=home, temporary=temporary),
@@ -223,18 +238,17 @@ def _cpus() -> Iterator[int]:
     return cycle(sorted(os.sched_getaffinity(0)))
 
 
-def remapping(spec: Spec, identity: Identity, apart: Mapping[Path, bool]) -> dict[str, Any]:
-    """The starter's order to see the workspace's owner as the identity. `apart`: what is mounted in it, and whether from the
-    same file system."""
-    if spec.workspace is None:
-        raise ValueError("There is no workspace to be remapped.")
-    owner = spec.workspace.stat()
-    places = [(str(spec.workspace), True), *((str(path), same) for path, same in apart.items())]
-    return {
-        "users": mapping(owner.st_uid, identity.uid),
-        "groups": mapping(owner.st_gid, identity.gid),
-        "places": places,
-    }
+def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: Parts) -> dict[str, Any] | None:
+    """The starter's order to see the owners of some folders as the identity; None if there is nothing to be mapped. What is
+    mounted inside of them would be covered, so it is all laid on again, outer before inner."""
+    owners = ((folder, folder.stat()) for folder in mapped)
+    rows = {folder: (mapping(own.st_uid, identity.uid), mapping(own.st_gid, identity.gid)) for folder, own in owners}
+    maps = sorted(set(rows.values()))
+    places = {folder: maps.index(rows[folder]) if folder in rows else -1 for folder in lent(spec)}
+    for path, how in apart.mounts.items():
+        places[path] = -1 if how == "hide" else places.get(root_of(spec, path), -1)
+    ordered = sorted(places.items(), key=lambda place: place[0].parts)
+    return {"maps": maps, "places": [(str(path), number) for path, number in ordered]} if maps else None
 
 
 @cache
@@ -252,6 +266,16 @@ def system_paths() -> tuple[View, ...]:
         if path.exists():
             found.append(View("bind", path, str(path.resolve()) if path.is_file() else str(path)))
     return tuple(found)
+
+
+@cache
+def network_paths(network: Network) -> tuple[View, ...]:
+    """What of /etc a program needs that speaks to others: whom to trust and, where it looks names up itself, how."""
+    names = ["ssl/certs", "pki", "ca-certificates"] if network != "none" else []
+    if network == "host":
+        names += ["resolv.conf", "hosts", "nsswitch.conf", "services", "gai.conf"]
+    paths = (Path("/etc") / name for name in names)
+    return tuple(View("bind", path, str(path.resolve())) for path in paths if path.exists())
 
 
 def readable_paths(spec: Spec) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
 from toolgate.sandbox.jails.apart import Parts, parts
+from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
 from toolgate.sandbox.port import Feature, Spec, Unavailable
@@ -64,11 +65,12 @@ class Namespaces:
         return started
 
     def _launch(self, spec: Spec, apart: Parts) -> Launch:
-        remap = spec.workspace is not None and identity.can_remap(spec.workspace)
-        who = identity.choose(spec, remap=remap)
-        if who is not None and spec.workspace is not None and not remap:
+        mapped = identity.mappable(spec)
+        who = identity.choose(spec, mapped=mapped)
+        if who is not None and spec.workspace is not None and spec.workspace not in mapped:
             identity.give(spec.workspace, who, spec.hidden)
-        mapped = {path: how != "hide" for path, how in apart.mounts.items()}
+        remap = launch.remapping(spec, who, mapped, apart) if who else None
+        handing = Handing() if spec.listen else None
         steps = world(spec, who, apart)
         order = Pipe.down(
             launch.order(
@@ -77,9 +79,10 @@ class Namespaces:
                 home=f"{SCRATCH}/home",
                 temporary=f"{SCRATCH}/tmp",
                 work=str(spec.workspace or f"{SCRATCH}/work"),
-                filter=seccomp.program(spec.profile),
-                remap=launch.remapping(spec, who, mapped) if who and remap else None,
+                filter=seccomp.program(spec.profile, network=spec.network),
+                remap=remap,
                 cpu=self._cpu,
+                handing=handing,
             )
         )
         told = Pipe.up()
@@ -87,17 +90,20 @@ class Namespaces:
             "host": os.getpid(),
             "lifeline": order.inner,
             "told": told.inner,
+            "through": handing.inner if handing else None,
+            "network": spec.network,
             "user": None if os.geteuid() == 0 else [os.geteuid(), os.getegid()],
             "world": steps,
             "place": PLACE,
             # To map one user onto another, which only root can; and for what can be changed there, one has to be root.
-            "writes_proc": remap,
+            "writes_proc": remap is not None,
             "starter": str(own.STARTER),
         }
         return Launch(
             argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
             order=order,
             told=told,
+            handing=handing,
             # Read by the C library before anything of ours runs: arenas would use up the address space.
             environment={"MALLOC_ARENA_MAX": "1"},
             places=(SCRATCH,),
@@ -113,14 +119,15 @@ class Namespaces:
 def world(spec: Spec, who: Identity | None, apart: Parts) -> list[Step]:
     """All that the program will see, outer places before inner ones."""
     steps = [["fresh", SCRATCH, _scratch_options(spec, who)]]
-    steps += [_shown(view) for view in launch.system_paths()]
+    steps += [_shown(view) for view in (*launch.system_paths(), *launch.network_paths(spec.network))]
     steps += [_bind(Path("/dev") / name, "device") for name in DEVICES]
     steps += [["link", f"/dev/{name}", target] for name, target in LINKS.items()]
     steps += [_bind(path, "read", path.resolve()) for path in launch.readable_paths(spec)]
-    if spec.workspace is not None:
-        if Path(SCRATCH).is_relative_to(spec.workspace):
-            raise Unavailable(f"{spec.workspace} can't be a workspace: it holds the folder for temporary files.")
-        steps.append(_bind(spec.workspace, "write", spec.workspace.resolve()))
+    for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
+        if Path(SCRATCH).is_relative_to(folder):
+            raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
+        steps.append(_bind(folder, "write", folder.resolve()))
+    steps += [_bind(place, "read", source.resolve()) for source, place in spec.shown]
     steps += [["hide", str(path)] if how == "hide" else _bind(path, how) for path, how in apart.mounts.items()]
     return sorted(steps, key=lambda step: step[1].count("/"))
 

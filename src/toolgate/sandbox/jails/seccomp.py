@@ -3,17 +3,17 @@
 Assembled here, as the kernel's own little programs (classic BPF), so that no library is needed. Refused calls fail with
 EPERM; those newer than this list do not exist (ENOSYS); a call made as another machine's (32 bits, x32) ends the process.
 Where a call is fine for some arguments only, they are looked at: `clone` makes threads but no namespaces, `chmod` sets no
-setuid bit, `fcntl` sends no signals and takes no leases.
+setuid bit, `fcntl` sends no signals and takes no leases, `socket` makes none but those of the internet.
 """
 
 import platform
 import struct
 from collections.abc import Iterable
-from errno import EINVAL, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM
+from errno import EAFNOSUPPORT, EINVAL, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT
 from functools import cache
 
 from toolgate.sandbox.jails.syscalls import MACHINES, NEWEST, numbers
-from toolgate.sandbox.port import Profile, Unavailable
+from toolgate.sandbox.port import STARTS_OTHERS, Network, Profile, Unavailable
 
 OWN_PID = 0x7FFF_FFFE
 """Stands in a filter for the number of the process it will hold; the starter, which knows it, puts it in."""
@@ -27,7 +27,7 @@ _KILL = 0x8000_0000
 _X32 = 0x4000_0000
 
 _LOAD, _RETURN = 0x20, 0x06
-_EQUAL, _GREATER, _AT_LEAST, _ANY_BIT = 0x15, 0x25, 0x35, 0x45
+_EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _AND = 0x15, 0x25, 0x35, 0x45, 0x54
 
 Instruction = tuple[int, int, int, int]
 """Code, steps to jump if true, steps if false, operand."""
@@ -50,6 +50,9 @@ rename link symlink unlink readlink getdents time epoll_create epoll_wait eventf
 """
 
 _SHELL = "execve execveat wait4 waitid setpgid setsid splice fork vfork"
+
+_NETWORK = "connect bind listen accept accept4 sendmsg sendmmsg"
+"""With a network, what can be done with a socket; which ones there are, and what can be set, is looked at."""
 
 _IN_ITS_OWN_WORLD = """
 chown lchown fchown fchownat utime utimes futimesat utimensat tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open
@@ -76,11 +79,18 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1032)
 _PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 37, 38, 39, 0x5356_4D41)
 """Names, death signal, what can be asked, NO_NEW_PRIVS, names of memory."""
 _MERGEABLE = 12
-_UNIX = 1
+_UNIX, _INET, _INET6 = 1, 2, 10
+_STREAM, _DATAGRAM, _KIND = 1, 2, 0xF
+_PROTOCOLS = (0, 6, 17)
+_OF_SOCKETS, _OF_TCP = 1, 6
+_PROGRAMS = (26, 50, 51, 52)
+"""Options of a socket that have the kernel run a program of the caller's."""
+_UPPER_LAYER = (31,)
+"""TLS and the like, in the kernel."""
 
 
 @cache
-def program(profile: Profile, *, machine: str | None = None, alone: bool = False) -> bytes:
+def program(profile: Profile, *, machine: str | None = None, alone: bool = False, network: Network = "none") -> bytes:
     """The filter for one kind of program. `alone`: it shares the host's processes and files, held only by Landlock."""
     machine = machine or platform.machine()
     if machine not in MACHINES:
@@ -94,10 +104,11 @@ def program(profile: Profile, *, machine: str | None = None, alone: bool = False
     ]
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
-    for name, block in _looked_at(profile, alone).items():
+    for name, block in (_looked_at(profile, alone) | _sockets(network)).items():
         if name in known:
             code += [(_EQUAL, 0, len(block), known[name]), *block]
-    for first, last in _ranges(known[name] for name in _allowed(profile, alone) if name in known):
+    allowed = _allowed(profile, alone) | (set() if network == "none" else set(_NETWORK.split()))
+    for first, last in _ranges(known[name] for name in allowed if name in known):
         code += _within(first, last)
     code += [(_GREATER, 0, 1, NEWEST), _fail(ENOSYS), _fail(EPERM)]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
@@ -106,11 +117,11 @@ def program(profile: Profile, *, machine: str | None = None, alone: bool = False
 def _allowed(profile: Profile, alone: bool) -> set[str]:
     """Whatever the arguments."""
     names = set(_EVERYONE.split())
-    if profile == "shell":
+    if profile in STARTS_OTHERS:
         names |= set(_SHELL.split())
     if not alone:
         names |= {"kill", "tgkill", *_IN_ITS_OWN_WORLD.split()}
-    elif profile == "shell":
+    elif profile in STARTS_OTHERS:
         names |= {"kill", "tgkill"}  # Landlock knows whose they are.
     return names
 
@@ -118,7 +129,7 @@ def _allowed(profile: Profile, alone: bool) -> set[str]:
 def _looked_at(profile: Profile, alone: bool) -> dict[str, list[Instruction]]:
     """The arguments decide; or the call fails with something else than EPERM, which its callers know how to go round."""
     blocks = {
-        "clone": _without(0, _CLONE_NEW) if profile == "shell" else _threads_only(),
+        "clone": _without(0, _CLONE_NEW) if profile in STARTS_OTHERS else _threads_only(),
         "clone3": [_fail(ENOSYS)],
         "openat2": [_fail(ENOSYS)],
         "fallocate": [_fail(EOPNOTSUPP)],
@@ -139,9 +150,36 @@ def _looked_at(profile: Profile, alone: bool) -> dict[str, list[Instruction]]:
         blocks["execve"] = [(_RETURN, 0, 0, ASK)]  # The starter's own, which comes after the filter, and no other.
     if alone and profile == "shell":
         blocks["socketpair"] = [_fail(EPERM)]  # Its buffers are memory that nobody counts here.
-    elif alone:
+    elif alone and profile not in STARTS_OTHERS:
         blocks |= {name: _only(0, (OWN_PID,), EPERM) for name in ("kill", "tgkill")}
     return blocks
+
+
+def _sockets(network: Network) -> dict[str, list[Instruction]]:
+    """Those of the internet; in a network of its own, also those of the machine, which on the host's would reach others."""
+    if network == "none":
+        return {}
+    families = (_INET, _INET6, _UNIX) if network == "loopback" else (_INET, _INET6)
+    # Not EPERM: libraries try what a machine may not have, and know these.
+    block = [*_require(0, families, EAFNOSUPPORT), *_require(1, (_STREAM, _DATAGRAM), EPROTONOSUPPORT, bits=_KIND)]
+    block += [*_require(2, _PROTOCOLS, EPROTONOSUPPORT), _PASS]
+    refused = [*_refuse(_OF_SOCKETS, _PROGRAMS), *_refuse(_OF_TCP, _UPPER_LAYER), _PASS]
+    return {"socket": block, "setsockopt": refused}
+
+
+def _require(index: int, values: tuple[int, ...], error: int, *, bits: int | None = None) -> list[Instruction]:
+    """Goes on behind itself if the argument is one of these."""
+    tests: list[Instruction] = [(_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    some: list[Instruction] = [] if bits is None else [(_AND, 0, 0, bits)]
+    return [_argument(index), *some, *tests, _fail(error)]
+
+
+def _refuse(level: int, options: tuple[int, ...]) -> list[Instruction]:
+    """Goes on behind itself if it is another level, or another option of it."""
+    tests: list[Instruction] = [(_EQUAL, len(options) - 1 - place, 0, option) for place, option in enumerate(options)]
+    last = tests.pop()
+    inner = [_argument(2), *tests, (_EQUAL, 0, 1, last[3]), _fail(EPERM)]
+    return [_argument(1), (_EQUAL, 0, len(inner), level), *inner]
 
 
 def _fail(error: int) -> Instruction:

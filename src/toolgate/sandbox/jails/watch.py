@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 USUAL, CLOSE, IDLE = 0.03, 0.005, 1.0
 """Seconds from one look to the next: at most boxes, at one that has used a third of something, at one that waits."""
+SERVER, SERVER_CLOSE = 0.1, 0.02
+"""The same for servers, which stay for days."""
 
 logger = logging.getLogger("toolgate.sandbox")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -79,7 +81,8 @@ class Sight:
         if self.box.busy:
             self.hoard.look_into(now, self._members, self._on_hoard)
         near = 3 * used.memory > limits.memory or 3 * files > limits.files or 3 * used.written > limits.disk
-        self.next = now + (IDLE if not self.box.busy else CLOSE if near else USUAL)
+        usual, close = (SERVER, SERVER_CLOSE) if self.box.spec.profile == "server" else (USUAL, CLOSE)
+        self.next = now + (IDLE if not self.box.busy else close if near else usual)
 
     def _too_much(self, used: Used, files: int) -> Stopped | None:
         limits = self.box.spec.limits
@@ -126,13 +129,13 @@ class Sight:
         members = self._members()
         memory = sum(_resident(member) for member in members) + self._sockets()
         written = 0
-        if self.growth is not None:
+        if self.growth is not None and self.box.spec.profile != "server":  # whose life has no end to count towards
             written = sum(_written(member) for member in (*members, f"/proc/{self.box.init or self.box.pid}"))
         return Used(len(members), memory, written)
 
     def _sockets(self) -> int:
         """Where they have a network of their own, only theirs are counted there."""
-        if self.proc < 0:
+        if self.proc < 0 or self.box.spec.network == "host":
             return 0
         _, _, rest = _read(f"/proc/{self.box.init}/net/sockstat").partition(b"sockets: used ")
         return int(rest.split()[0]) * _socket_buffer() if rest else 0

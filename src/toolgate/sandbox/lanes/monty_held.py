@@ -101,7 +101,7 @@ def _order(binary: Path, limits: Limits) -> bytes:
     rules = [{"path": path, "write": False, "execute": True} for path in (*readable, str(binary))]
     made = order(
         spec,
-        identity=choose(spec, remap=False),
+        identity=choose(spec, mapped=()),
         home="/",
         temporary="/",
         work="/",

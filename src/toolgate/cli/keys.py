@@ -1,0 +1,159 @@
+"""`toolgate keys`: who may call over HTTP, and as whom."""
+
+import asyncio
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli.columns import pieces
+from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.screen import emit, note, say
+from toolgate.cli.times import iso, seconds_of, shown
+from toolgate.model import LOCAL
+from toolgate.serve.keys import PREFIX, Keys
+from toolgate.store.database import now
+from toolgate.store.keys import ApiKey, KeyState
+
+group = typer.Typer(help="Who may call over HTTP, and as whom.", no_args_is_help=True)
+
+STYLES: dict[KeyState, str] = {"valid": "green", "expired": "dim", "revoked": "dim"}
+
+
+@group.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, or who has it.", show_default=False)],
+    tenant: Tenant = None,
+    persona: Persona = None,
+    user: User = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="S", help="What tools may ask for (tool:web_search); repeatable.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="How long it is taken: 12h, 30d, 52w.")
+    ] = None,
+    may_approve: Annotated[
+        bool, typer.Option("--may-approve", help="Whoever holds it may approve calls, like a person at this machine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make a key. It is shown once, now."""
+    readable("NAME", name)
+    actor = actor_of(tenant, persona, user, scope or ())
+    lasting = None if expires is None else _lasting(expires)
+    by = actor_of(tenant, None, LOCAL.user)
+
+    async def make() -> tuple[ApiKey, str]:
+        async with opened(ctx) as app:
+            return await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, by=by)
+
+    key, text = asyncio.run(make())
+    if as_json:
+        emit({**_to_dict(key), "key": text})
+        return 0
+    say(text)
+    until = "does not expire" if key.expires_at is None else f"expires {shown(key.expires_at)}"
+    note(("✓ Made", "green"), f" key {key.id} for {_whom(key)}; it {until}. It is not shown again.")
+    note(("Send it as `Authorization: Bearer tg_…`.", "dim"))
+    return 0
+
+
+@group.command("list")
+def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False) -> int:
+    """List the keys: of all tenants, or of one."""
+    whose = None if tenant is None else actor_of(tenant, None, None).tenant
+
+    async def gather() -> list[ApiKey]:
+        async with opened(ctx) as app:
+            return await Keys(app).list(whose)
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"keys": [_to_dict(key) for key in found]})
+        return 0
+    for key in found:
+        _say_line(key)
+    if not found:
+        note(("There are no keys. `toolgate keys create NAME` makes one.", "dim"))
+    return 0
+
+
+@group.command()
+def revoke(
+    ctx: typer.Context,
+    key_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a key, or how it alone begins.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """End a key, at once and everywhere."""
+    wanted = key_id.removeprefix(PREFIX).partition("_")[0]  # a whole key will do too: it may be all that one has of it
+    if not wanted:
+        raise Usage("ID must be the id of a key; `toolgate keys list` shows them.")
+
+    async def end() -> ApiKey:
+        async with opened(ctx) as app:
+            keys = Keys(app)
+            found = [key for key in await keys.list() if key.id.startswith(wanted)]
+            exact = [key for key in found if key.id == wanted] or found
+            if len(exact) != 1:
+                raise NotFound(
+                    "There is no such key." if not exact else f"{len(exact)} keys begin like that.",
+                    suggestion="`toolgate keys list` shows them.",
+                )
+            return await keys.revoke(exact[0].id, by=actor_of(exact[0].actor.tenant, None, LOCAL.user))
+
+    key = asyncio.run(end())
+    if as_json:
+        emit(_to_dict(key))
+    else:
+        say(("✗ Revoked", "red"), f" key {key.id} ({key.name}) of {_whom(key)}")
+    return 0
+
+
+def _lasting(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=seconds_of(text, "--expires"))
+    except OverflowError:
+        raise Usage("--expires is too long; leave it away for a key that does not expire.") from None
+
+
+def _whom(key: ApiKey) -> str:
+    persona = "" if key.actor.persona is None else f" as {key.actor.persona}"
+    return f"{key.actor.user} of tenant {key.actor.tenant}{persona}"
+
+
+def _to_dict(key: ApiKey) -> dict[str, Any]:
+    actor = key.actor
+    return {
+        "id": key.id,
+        "name": key.name,
+        "state": key.state(now()),
+        "tenant": actor.tenant,
+        "persona": actor.persona,
+        "user": actor.user,
+        "scopes": list(actor.scopes),
+        "may_approve": key.may_approve,
+        "created_by": key.created_by,
+        "created_at": iso(key.created_at),
+        "expires_at": None if key.expires_at is None else iso(key.expires_at),
+        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+        "revoked_by": key.revoked_by,
+        "last_used_at": None if key.last_used_at is None else iso(key.last_used_at),
+    }
+
+
+def _say_line(key: ApiKey) -> None:
+    state = key.state(now())
+    until = "never expires" if key.expires_at is None else f"until {shown(key.expires_at)}"
+    used = "never used" if key.last_used_at is None else f"used about {shown(key.last_used_at)}"
+    pieces(
+        key.id,
+        (f"{state:<7}", STYLES[state]),
+        key.name,
+        _whom(key),
+        (", ".join(key.actor.scopes), "dim"),
+        ("may approve" if key.may_approve else "", "yellow"),
+        (f"{until}, {used}", "dim"),
+    )

@@ -1,0 +1,191 @@
+"""`toolgate servers add` and `toolgate servers import`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.cli.screen import emit, note, say
+from toolgate.cli.server_words import Name, compared_words, say_compared, settings_of
+from toolgate.connecting import ServerStatus
+from toolgate.errors import CallError
+from toolgate.model import Tier
+from toolgate.registry.catalog import Problem
+from toolgate.registry.sources.mcp_import import Imported
+from toolgate.registry.sources.mcp_presets import PRESETS
+from toolgate.registry.sources.mcp_settings import described
+from toolgate.store.servers import Compared
+
+MOST_BYTES = 4_194_304
+"""Of a file that is imported."""
+Texts = list[str] | None
+Paths = list[Path] | None
+
+
+def add(
+    ctx: typer.Context,
+    name: Name,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND …]", help="The program and its arguments.", show_default=False)
+    ] = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="A remote server.")] = None,
+    npm: Annotated[str | None, typer.Option("--npm", metavar="PACKAGE@VERSION", help="A package of npm.")] = None,
+    pypi: Annotated[str | None, typer.Option("--pypi", metavar="PACKAGE==VERSION", help="A package of PyPI.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", metavar="P", help="A server that Toolgate knows.")] = None,
+    transport: Annotated[
+        Literal["stdio", "http", "sse"] | None, typer.Option("--transport", help="How it is reached.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; a key is kept as a secret.")
+    ] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", metavar="K:V", help="A header, likewise.")] = None,
+    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="DIR", help="Where it is started.")] = None,
+    read: Annotated[list[Path] | None, typer.Option("--read", metavar="PATH", help="What it may read.")] = None,
+    write: Annotated[list[Path] | None, typer.Option("--write", metavar="PATH", help="What it may read and change.")] = None,
+    blocked: Annotated[
+        list[str] | None, typer.Option("--block", metavar="PATTERN", help="Paths it may not be given.")
+    ] = None,
+    domain: Annotated[list[str] | None, typer.Option("--domain", metavar="HOST", help="A host that it may reach.")] = None,
+    network: Annotated[
+        Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")
+    ] = None,
+    isolation: Annotated[Literal["auto", "required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None,
+    tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None,
+    login: Annotated[bool, typer.Option("--oauth", help="It wants a login: `toolgate servers login`.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Use tools that were never seen before unasked.")] = False,
+    trust_annotations: Annotated[bool, typer.Option("--trust-annotations", help="Believe it that tools only read.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Change the server of this name.")] = False,
+    start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, and see what it has.")] = True,
+    as_json: AsJson = False,
+) -> int:
+    """Add a server, start it, and see what it has.
+
+    \b
+      toolgate servers add files --preset filesystem --write ./notes
+      toolgate servers add mine --read ./data -- python server.py --verbose
+      toolgate servers add remote --url https://example.com/mcp --header "Authorization: Bearer …"
+    """
+    options: dict[str, Any] = {
+        "url": url, "npm": npm, "pypi": pypi, "preset": preset, "transport": transport, "cwd": cwd, "read": read,
+        "write": write, "blocked": blocked, "domains": domain, "network": network, "isolation": isolation,
+        "tier": tier, "timeout": timeout, "trust_first_seen": trust, "trust_annotations": trust_annotations,
+        "oauth": {} if login else None,
+    }  # fmt: skip
+    values, secrets = settings_of(name, command or [], options, env=env or (), headers=header or ())
+    if login:
+        values["oauth"] = {}
+    if prefix is not None:
+        values["prefix"] = prefix
+
+    async def run() -> tuple[ServerStatus, Compared | None, CallError | None, list[str]]:
+        async with opened(ctx) as app:
+            status = await app.add_server(name, values, secrets=secrets, replace=replace)
+            lacking = app.missing_secrets(status.settings)
+            compared, failure = None, None
+            if start and status.settings.enabled and not lacking:
+                compared, failure = await _listed(app, name)
+            return await app.server(name), compared, failure, lacking
+
+    status, compared, failure, lacking = asyncio.run(run())
+    if as_json:
+        emit({**status.to_dict(), "secrets": sorted(secrets), "missing_secrets": lacking, **compared_words(compared)})
+        return 1 if failure is not None else 0
+    say(("✓ Added ", "green"), f"{name}: {status.to_dict()['what']}")
+    for secret in secrets:
+        say(f"  Kept as the secret {secret}.")
+    _say_lacking(status, lacking)
+    if compared is not None:
+        say_compared(status, compared)
+    if failure is not None:
+        note((f"It can't be used yet: {failure.message}", "red"))
+        note(failure.suggestion or f"`toolgate servers refresh {name}` tries again.")
+    return 1 if failure is not None else 0
+
+
+async def _listed(app: App, name: str) -> tuple[Compared | None, CallError | None]:
+    """What a server has, or why it can't be asked."""
+    try:
+        return await app.refresh_server(name), None
+    except CallError as error:
+        return None, error
+
+
+def _say_lacking(status: ServerStatus, lacking: list[str]) -> None:
+    """Which secrets have to be set before it can work, and where to get them."""
+    preset = PRESETS.get(status.settings.preset or "")
+    known = {need.secret: need for need in preset.needs} if preset is not None else {}
+    for secret in lacking:
+        need = known.get(secret)
+        words = f" ({need.what}{f', from {need.url}' if need.url else ''})" if need is not None else ""
+        note((f"It needs the secret {secret}{words}: toolgate secrets set {secret}", "yellow"))
+    if lacking:
+        note((f"Then: toolgate servers refresh {status.name}", "dim"))
+    if preset is not None and preset.advice:
+        note((preset.advice, "dim"))
+
+
+def import_file(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
+    replace: Annotated[bool, typer.Option("--replace", help="Change servers of the same name.")] = False,
+    use: Annotated[
+        list[str] | None, typer.Option("--use-secret", metavar="NAME", help="A secret of yours that it may be given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add the servers of a desktop client's or an editor's file (mcpServers). Keys in it are kept as secrets.
+
+    Nothing is started before you say so (`toolgate servers refresh NAME`). What `npx` and `uvx` would fetch each time
+    becomes a package that is installed once.
+    """
+    document = _read(file)
+
+    async def run() -> tuple[list[Imported], list[Problem]]:
+        async with opened(ctx) as app:
+            return await app.import_servers(document, replace=replace, use=use or ())
+
+    added, problems = asyncio.run(run())
+    if as_json:
+        emit({"servers": [_imported(one) for one in added], "problems": [problem._asdict() for problem in problems]})
+        return 1 if problems else 0
+    for one in added:
+        say(("✓ Added ", "green"), f"{one.name}: {described(one.settings)}")
+        for secret in one.secrets:
+            say(f"  Kept as the secret {secret}.")
+        for secret in one.missing:
+            if secret not in (use or ()):
+                note((f"  It needs the secret {secret}: toolgate secrets set {secret}", "yellow"))
+    for problem in problems:
+        note((f"{problem.where}: {problem.why}", "red"))
+    if added:
+        note((f"toolgate servers refresh {added[0].name}, then toolgate tools accept {added[0].name}", "dim"))
+    return 1 if problems else 0
+
+
+def _imported(one: Imported) -> dict[str, Any]:
+    return {"name": one.name, "secrets": sorted(one.secrets), "missing_secrets": list(one.missing)}
+
+
+def _read(file: str) -> Any:
+    try:
+        content = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
+    except OSError as error:
+        raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
+    if len(content) > MOST_BYTES:
+        raise Usage(f"{file} is larger than {MOST_BYTES:,} bytes: that is no list of servers.")
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise Usage(f"{file} is not JSON: {error}.", suggestion="Comments and commas at the end are not JSON.") from None
+
+
+def _bytes(file: Path) -> bytes:
+    with file.open("rb") as opened_file:
+        return opened_file.read(MOST_BYTES + 1)

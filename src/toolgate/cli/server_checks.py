@@ -1,0 +1,47 @@
+"""The doctor's probes of MCP servers: each is started and asked what it has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from toolgate.app import App
+from toolgate.cli.checks import Check
+from toolgate.cli.screen import plural
+from toolgate.connecting import ServerStatus
+from toolgate.errors import ToolgateError
+
+SECONDS = 60.0
+"""What one server may take, the installation of its package included."""
+
+
+async def server_checks(app: App) -> AsyncIterator[Check]:
+    """One for each server, all asked at once, and one for what can't be used of them."""
+    servers = await app.servers()
+    for check in await asyncio.gather(*(_check(app, status) for status in servers)):
+        yield check
+    for problem in app.mcp_tools.problems:
+        yield Check("servers", "warning", f"{problem.where}: {problem.why}")
+    if not servers and not app.mcp_tools.problems:
+        yield Check("servers", "ok", "no MCP servers")
+
+
+async def _check(app: App, before: ServerStatus) -> Check:
+    name = before.name
+    if not before.settings.enabled:
+        return Check("servers", "ok", f"{name} is off")
+    lacking = app.missing_secrets(before.settings)
+    if lacking:
+        return Check("servers", "warning", f"{name} needs the secret {lacking[0]}", f"toolgate secrets set {lacking[0]}")
+    try:
+        async with asyncio.timeout(SECONDS):
+            await app.refresh_server(name)
+    except TimeoutError:
+        return Check("servers", "fault", f"{name} did not answer within {SECONDS:g} s")
+    except ToolgateError as error:
+        return Check("servers", "fault", f"{name}: {error.message}", error.suggestion)
+    status = await app.server(name)
+    jail = status.standing.jail if status.standing is not None else None
+    held = f"in {jail}" if jail else "not in a jail" if status.settings.url is None else "remote"
+    words = f"{name}: {plural(status.accepted, 'tool')}, protocol {status.about.get('protocol')}, {held}"
+    if status.waiting:
+        return Check("servers", "warning", f"{words}; {status.waiting:,} to be accepted", f"toolgate tools accept {name}")
+    return Check("servers", "ok", words)

@@ -1,0 +1,88 @@
+"""What the `servers` commands read and write: options as settings, with the credentials among them taken out, and what a new
+listing of a server has changed.
+"""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import NotFound, Usage
+from toolgate.cli.screen import note, plural, say
+from toolgate.connecting import ServerStatus
+from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
+from toolgate.store.servers import Compared
+
+MOST_NAMED = 20
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False)]
+
+
+async def known(app: App, name: str) -> ServerStatus:
+    """The server of a name."""
+    servers = {status.name: status for status in await app.servers()}
+    if name in servers:
+        return servers[name]
+    near = get_close_matches(name[:64], servers, 1)
+    advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
+    raise NotFound(f"There is no server named {name[:64]}.", suggestion=advice)
+
+
+def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, str]:
+    """NAME=VALUE options as a mapping."""
+    read = {}
+    for text in given:
+        name, found, value = text.partition(between)
+        if not found or not name.strip():
+            raise Usage(f"{option} wants NAME{between}VALUE.")
+        read[name.strip()] = value.strip() if between == ":" else value
+    return read
+
+
+def settings_of(
+    name: str,
+    command: list[str],
+    options: Mapping[str, Any],
+    *,
+    env: Iterable[str],
+    headers: Iterable[str],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings that options describe, and the secrets that were among them. What was not said is not in it."""
+    values = {key: value for key, value in options.items() if value is not None and value is not False and value != []}
+    for folders in ("read", "write"):
+        if folders in values:
+            values[folders] = [str(Path(folder).expanduser().resolve()) for folder in values[folders]]
+    if "cwd" in values:
+        values["cwd"] = str(Path(values["cwd"]).expanduser().resolve())
+    secrets: dict[str, str] = {}
+    if command:
+        starts, words = values.keys() & {"npm", "pypi", "preset"}, without_secrets(name, command, secrets)
+        values |= {"command": words} if starts else packaged(words)
+    named_env, named_headers = pairs("--env", env), pairs("--header", headers, ":")
+    if named_env:
+        values["env"] = kept(name, named_env, secrets)
+    if named_headers:
+        values["headers"] = kept(name, named_headers, secrets, header=True)
+    return values, secrets
+
+
+def compared_words(compared: Compared | None) -> dict[str, Any]:
+    """What a listing has changed, for programs."""
+    return (
+        {} if compared is None else {what: [key[1] or key[0] for key in keys] for what, keys in compared._asdict().items()}
+    )
+
+
+def say_compared(status: ServerStatus, compared: Compared) -> None:
+    """What a listing has changed, for people."""
+    words = {"new": "new", "changed": "changed", "gone": "gone", "taken": "in use from now on"}
+    for what, names in compared_words(compared).items():
+        if names:
+            more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+            say(f"  {plural(len(names), 'tool')} {words[what]}: {', '.join(names[:MOST_NAMED])}{more}")
+    if not compared.any:
+        say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use.")
+    if status.waiting:
+        note((f"{plural(status.waiting, 'tool')} to look at: toolgate tools accept {status.name}", "yellow"))

@@ -1,0 +1,199 @@
+"""`toolgate servers`: MCP servers, how they stand, and what they offer."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli.columns import columns
+from toolgate.cli.opening import AsJson, opened
+from toolgate.cli.screen import emit, note, say
+from toolgate.cli.server_adding import add, import_file
+from toolgate.cli.server_words import Name, compared_words, known, say_compared
+from toolgate.cli.times import shown
+from toolgate.connecting import ServerStatus
+from toolgate.errors import Denied
+from toolgate.registry.catalog import Problem
+from toolgate.registry.sources.mcp_presets import PRESETS
+from toolgate.store.servers import Compared
+
+SHOWN = ("origin", "transport", "isolation", "read", "write", "blocked", "domains", "env", "headers", "protocol", "failure")
+STATES = {"accepted": "green", "new": "yellow", "changed": "red"}
+
+group = typer.Typer(help="MCP servers whose tools are offered.", no_args_is_help=True)
+group.command("add")(add)
+group.command("import")(import_file)
+
+
+@group.command("list")
+def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """List the servers: what they are, how many tools they have, and how many wait to be accepted."""
+
+    async def gather() -> tuple[list[ServerStatus], list[Problem]]:
+        async with opened(ctx) as app:
+            return await app.servers(), list(app.mcp_tools.problems)
+
+    found, problems = asyncio.run(gather())
+    if as_json:
+        emit({"servers": [one.to_dict() for one in found], "problems": [problem._asdict() for problem in problems]})
+        return 0
+    if found:
+        header = ["name", "what", "from", ">tools", ">waiting", "listed"]
+        columns(header, [_cells(one) for one in found], ["" if one.settings.enabled else "dim" for one in found])
+    else:
+        note(("No servers. `toolgate servers add NAME -- COMMAND …` or `toolgate servers presets`.", "dim"))
+    for problem in problems:
+        note((f"{problem.where}: {problem.why}", "yellow"))
+    waiting = [one.name for one in found if one.waiting]
+    if waiting:
+        note((f"Something waits to be accepted: toolgate tools accept {waiting[0]}", "yellow"))
+    return 0
+
+
+def _cells(one: ServerStatus) -> list[str]:
+    what = one.to_dict()["what"] if one.settings.enabled else "(off)"
+    listed = "never" if one.listed_at is None else shown(one.listed_at)
+    return [one.name, what, one.origin, str(one.accepted), str(one.waiting), listed]
+
+
+@group.command("show")
+def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+    """Show one server: what it is, what it may do, and all of its tools."""
+
+    async def gather() -> tuple[ServerStatus, list[dict[str, str]]]:
+        async with opened(ctx) as app:
+            status = await known(app, name)
+            offered = [
+                {"name": entry.name, "tier": entry.tier, "state": "accepted"}
+                for entry in app.catalog.entries()
+                if entry.kind == "mcp" and entry.implementation.server == name
+            ]
+            waiting = [
+                {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
+                for one in await app.quarantined(name)
+            ]
+            return status, sorted([*offered, *waiting], key=lambda tool: tool["name"])
+
+    status, tools = asyncio.run(gather())
+    plain = status.to_dict()
+    if as_json:
+        emit({**plain, "tool_list": tools})
+        return 0
+    say((status.name, "bold"), f"  {plain['what']}")
+    for field in SHOWN:
+        value = plain[field]
+        if value:
+            say(f"  {field.ljust(10)} ", ", ".join(value) if isinstance(value, list) else str(value))
+    for tool in tools:
+        say("  ", (tool["state"].ljust(10), STATES[tool["state"]]), f" {tool['name']}", (f"  {tool['tier']}", "dim"))
+    if status.waiting:
+        note((f"toolgate tools accept {status.name}", "dim"))
+    return 0
+
+
+@group.command("remove")
+def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+    """Remove a server that was added, with its tools and what was accepted of them."""
+
+    async def run() -> None:
+        async with opened(ctx) as app:
+            await app.remove_server(name)  # also one whose settings can't be read, which is not among the known
+
+    asyncio.run(run())
+    if as_json:
+        emit({"name": name, "removed": True})
+    else:
+        say(("✗ Removed ", "red"), name)
+    return 0
+
+
+@group.command("restart")
+def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+    """Have a server started anew, wherever it runs (`toolgate serve`, `toolgate mcp`, programs)."""
+
+    async def run() -> None:
+        async with opened(ctx) as app:
+            await known(app, name)
+            await app.restart_server(name)
+
+    asyncio.run(run())
+    if as_json:
+        emit({"name": name, "restarted": True})
+    else:
+        say(("✓ Restarted ", "green"), f"{name}, where it was running")
+    return 0
+
+
+@group.command("refresh")
+def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+    """Ask a server what it has now, and say what is new, changed or gone."""
+
+    async def run() -> tuple[Compared, ServerStatus]:
+        async with opened(ctx) as app:
+            await known(app, name)
+            return await app.refresh_server(name), await app.server(name)
+
+    compared, status = asyncio.run(run())
+    if as_json:
+        emit({**status.to_dict(), **compared_words(compared)})
+    else:
+        say_compared(status, compared)
+    return 0
+
+
+@group.command("login")
+def log_in(
+    ctx: typer.Context,
+    name: Name,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, if there is one.")] = True,
+    as_json: AsJson = False,
+) -> int:
+    """Log in to a remote server in a browser. Its tokens are kept as secrets."""
+    from toolgate.mcpclient.login import LoginFailed
+
+    async def run() -> None:
+        async with opened(ctx) as app:
+            await known(app, name)
+            try:
+                await app.log_in_server(name, lambda url: note(f"Log in here: {url}"), browser=browser)
+            except LoginFailed as error:
+                raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
+
+    asyncio.run(run())
+    if as_json:
+        emit({"name": name, "logged_in": True})
+    else:
+        say(("✓ Logged in ", "green"), f"to {name}")
+    return 0
+
+
+@group.command("presets")
+def presets(as_json: AsJson = False) -> int:
+    """List the servers that Toolgate knows, and what they need."""
+    if as_json:
+        emit({"presets": [_preset(name) for name in PRESETS]})
+        return 0
+    width = max(map(len, PRESETS))
+    for name, preset in PRESETS.items():
+        say((name.ljust(width), "bold"), f"  {preset.about}")
+        for need in preset.needs:
+            where = f", from {need.url}" if need.url else ""
+            say(" " * width, (f"  needs {need.what}{where}: toolgate secrets set {need.secret}", "dim"))
+        if preset.advice:
+            say(" " * width, (f"  {preset.advice}", "dim"))
+    say(f"\ntoolgate servers add NAME --preset {next(iter(PRESETS))}", lines=True)
+    return 0
+
+
+def _preset(name: str) -> dict[str, Any]:
+    preset = PRESETS[name]
+    named = {said["name"]: tool for tool, said in preset.settings.get("tools", {}).items() if "name" in said}
+    return {
+        "name": name,
+        "about": preset.about,
+        "package": preset.settings.get("npm") or preset.settings.get("pypi"),
+        "tools": named,
+        "needs": [need._asdict() for need in preset.needs],
+        "domains": preset.settings.get("domains", []),
+        "advice": preset.advice,
+    }

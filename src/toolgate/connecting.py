@@ -1,0 +1,296 @@
+"""What people do with MCP servers while an App runs: add them, see how they stand, accept what they offer.
+
+Whoever names no actor is the person who runs this installation, as with flags; for an actor, the policy is asked
+(tool.enable). Each change is on record, and holds for the next call in every process.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+
+from toolgate.errors import Denied, SettingsError, StoreError
+from toolgate.mcpclient.port import Standing
+from toolgate.model import LOCAL, NAME, Actor
+from toolgate.registry.catalog import Problem
+from toolgate.registry.sources.mcp import Upstream
+from toolgate.registry.sources.mcp_import import Imported, read_servers
+from toolgate.registry.sources.mcp_review import Waiting
+from toolgate.registry.sources.mcp_settings import described, preset_of, secrets_in, upstream_of, validated
+from toolgate.secrets.names import key_of
+from toolgate.secrets.sources import Vault
+from toolgate.settings import ServerSettings
+from toolgate.store import servers as table
+from toolgate.store.servers import Compared, ServerRow
+from toolgate.wiring import Wired, to_the_end
+
+
+class ServerStatus(NamedTuple):
+    """A server: what it is, how it stands, and how many tools it has."""
+
+    name: str
+    settings: ServerSettings
+    """With its preset applied."""
+    origin: Literal["settings", "store"]
+    standing: Standing | None
+    accepted: int
+    waiting: int
+    gone: int
+    listed_at: datetime | None
+    """When it was last asked what it has; None: never, or it was another program then."""
+    about: dict[str, Any]
+    """What it said of itself: protocol, capabilities, info."""
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs and people: of variables and headers only the names, because values may be secrets."""
+        standing, settings = self.standing, self.settings
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "enabled": settings.enabled,
+            "state": "off" if not settings.enabled else "idle" if standing is None else standing.state,
+            "transport": settings.transport or ("http" if settings.url else "stdio"),
+            "what": described(settings),
+            "preset": settings.preset,
+            "isolation": settings.isolation,
+            "jail": None if standing is None else standing.jail,
+            "env": sorted(settings.env),
+            "headers": sorted(settings.headers),
+            "read": [str(path) for path in settings.read],
+            "write": [str(path) for path in settings.write],
+            "blocked": list(settings.blocked),
+            "domains": list(settings.domains),
+            "trust_first_seen": settings.trust_first_seen,
+            "trust_annotations": settings.trust_annotations,
+            "tools": {"accepted": self.accepted, "waiting": self.waiting, "gone": self.gone},
+            "listed_at": None if self.listed_at is None else self.listed_at.isoformat(),
+            "protocol": self.about.get("protocol"),
+            "server": self.about.get("info") or None,
+            "capabilities": sorted(self.about.get("capabilities") or ()),
+            "failure": self.problem,
+            "pid": None if standing is None else standing.pid,
+            "starts": 0 if standing is None else standing.starts,
+        }
+
+
+class Connecting(Wired):
+    """The part of an App with which people connect MCP servers."""
+
+    async def servers(self) -> list[ServerStatus]:
+        """Every server, those of the settings file first."""
+        await self.mcp_tools.look()
+        recorded = await self.store.read(table.recorded())
+        counts = await self.store.read(table.counts())
+        standings = {standing.name: standing for standing in self.servers_engine.standings()}
+        troubles = {problem.where: problem.why for problem in self.mcp_tools.missing()}
+        return [
+            self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(f"server {name}"))
+            for name, upstream in self.mcp_tools.upstreams.items()
+        ]
+
+    def _status(
+        self,
+        upstream: Upstream,
+        recorded: table.Recorded,
+        counts: Mapping[str, int],
+        standing: Standing | None,
+        trouble: str | None,
+    ) -> ServerStatus:
+        name = upstream.name
+        listing = recorded.listings.get(name) if self.mcp_tools.is_listed(name) else None
+        return ServerStatus(
+            name,
+            upstream.settings,
+            "settings" if name in self.settings.servers else "store",
+            standing,
+            counts.get("accepted", 0),
+            counts.get("quarantined", 0),
+            counts.get("gone", 0),
+            None if listing is None else listing.listed_at,
+            {} if listing is None else orjson.loads(listing.about),
+            trouble or (None if standing is None else standing.failure),
+        )
+
+    async def server(self, name: str) -> ServerStatus:
+        """One of them. Raises SettingsError if there is none of that name."""
+        found = next((status for status in await self.servers() if status.name == name), None)
+        if found is None:
+            raise SettingsError(f"There is no server named {name[:64]}.", suggestion="`toolgate servers list` shows them.")
+        return found
+
+    @to_the_end
+    async def add_server(
+        self,
+        name: str,
+        settings: ServerSettings | Mapping[str, Any],
+        *,
+        secrets: Mapping[str, str] | None = None,
+        actor: Actor | None = None,
+        replace: bool = False,
+    ) -> ServerStatus:
+        """Add a server, or with `replace` change the one of its name, and keep the secrets that its settings name. It is not
+        started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
+        (`accept_tools`)."""
+        await self._may_connect(name, actor)
+        if not NAME.match(name):
+            raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
+        if name in self.settings.servers:
+            raise SettingsError(f"Server {name} is in the settings file.", suggestion="Change it there.")
+        if not replace and name in self.mcp_tools.upstreams:
+            raise SettingsError(f"There is a server named {name} already.", suggestion="Give this one another name.")
+        given = self._reaching(settings if isinstance(settings, ServerSettings) else validated(name, settings))
+        whole = upstream_of(name, given).settings
+        before = self.mcp_tools.upstreams.get(name)
+        self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
+        by = (actor or LOCAL).user
+        await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
+        details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
+        await self._note("mcp.server_added", actor or LOCAL, "", details)
+        return await self.server(name)
+
+    def _reaching(self, given: ServerSettings) -> ServerSettings:
+        """Settings with the host that a preset works on, if its address is a secret that is set and no host is named."""
+        preset = preset_of(given)
+        address = self._secret_of_servers(preset.reaches) if preset is not None and preset.reaches else None
+        if address is None or given.domains or given.network is not None:
+            return given
+        try:
+            parts = urlsplit(address)
+            host = f"{parts.hostname}:{parts.port or 5432}" if parts.hostname else None
+        except ValueError:
+            host = None
+        return given if host is None else given.model_copy(update={"domains": (host,)})
+
+    @to_the_end
+    async def remove_server(self, name: str, *, actor: Actor | None = None) -> None:
+        """Remove a server that was added, with its tools and what was accepted of them."""
+        await self._may_connect(name, actor)
+        if name in self.settings.servers:
+            raise SettingsError(f"Server {name} is in the settings file.", suggestion="Take it out there.")
+        if not await self._keeper.change(table.remove_server(name)):
+            raise SettingsError(f"There is no server named {name[:64]}.", suggestion="`toolgate servers list` shows them.")
+        await self._note("mcp.server_removed", actor or LOCAL, "", {"server": name})
+
+    @to_the_end
+    async def restart_server(self, name: str, *, actor: Actor | None = None) -> None:
+        """Have a server started anew in every process that has it running."""
+        await self._may_connect(name, actor)
+        await self.server(name)
+        await self._keeper.change(table.ask_restart(name))
+        await self._note("mcp.server_restarted", actor or LOCAL, "", {"server": name})
+
+    async def refresh_server(self, name: str) -> Compared:
+        """Ask a server what it has now, and compare that with what was accepted. It is started if need be."""
+        await self.server(name)
+        return await self.mcp_tools.refresh(name)
+
+    async def quarantined(self, server: str | None = None) -> list[Waiting]:
+        """The definitions that wait to be accepted: of a server, or of all."""
+        await self.mcp_tools.look()
+        return await self.mcp_tools.waiting(server)
+
+    @to_the_end
+    async def accept_tools(self, shown: Iterable[Waiting], *, actor: Actor | None = None) -> list[Waiting]:
+        """Accept definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
+        those that were accepted: one that has changed since it was shown is not."""
+        shown = list(shown)
+        for name in dict.fromkeys(one.name for one in shown):
+            await self._may_connect(name, actor)
+        by = actor or LOCAL
+        accepted = await self.mcp_tools.accept(shown, by.user)
+        await asyncio.gather(*(self._note("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted))
+        return accepted
+
+    @to_the_end
+    async def import_servers(
+        self, document: Any, *, actor: Actor | None = None, replace: bool = False, use: Collection[str] = ()
+    ) -> tuple[list[Imported], list[Problem]]:
+        """Add the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
+        that are there already, a server is given only what `use` names. Gives those that were added, and why others were
+        not."""
+        found, problems = read_servers(document)
+        added = []
+        for one in found:
+            try:
+                self._check_needed(one, use)
+                await self.add_server(one.name, one.settings, secrets=one.secrets, actor=actor, replace=replace)
+                added.append(one)
+            except SettingsError as error:
+                problems.append(Problem(f"server {one.name}", str(error)))
+        return added, problems
+
+    @to_the_end
+    async def log_in_server(
+        self, name: str, show: Callable[[str], None], *, browser: bool = True, actor: Actor | None = None
+    ) -> None:
+        """Log in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets."""
+        from toolgate.mcpclient.login import login
+
+        await self._may_connect(name, actor)
+        settings = (await self.server(name)).settings
+        keep = None if self.settings.in_memory else self._keep_for_servers
+        tokens = self._token_of_servers
+        await login(name, settings, self._secret_of_servers, keep, show, tokens=tokens, browser=browser)
+        await self._keeper.change(table.ask_restart(name))
+        await self._note("mcp.server_login", actor or LOCAL, "", {"server": name})
+
+    def missing_secrets(self, settings: ServerSettings) -> list[str]:
+        """The secrets that a server is to be given, and that are not set."""
+        return [name for name in secrets_in(settings) if self._secret_of_servers(name) is None]
+
+    def _check_needed(self, one: Imported, use: Collection[str]) -> None:
+        """Whoever wrote a file chose the names in it, and where the values go: one that is there already was set for
+        something else."""
+        for name in one.missing:
+            if name not in use and self._secret_of_servers(name) is not None:
+                raise SettingsError(
+                    f"It would be given the secret {name}, which is there already.",
+                    suggestion=f"`--use-secret {name}` if that is meant for it.",
+                )
+
+    def _keep_secrets(self, secrets: Mapping[str, str], own: Collection[str] = ()) -> None:
+        """Keep the credentials of servers where secrets are kept. One that is there already stays, unless it is `own` to the
+        server that is changed: something else may need it."""
+        if not secrets:
+            return
+        vault = next((one for one in self.secrets.sources if isinstance(one, Vault) and one.why_not() is None), None)
+        if vault is None:
+            raise StoreError(
+                f"The values of {', '.join(secrets)} can't be kept as secrets here.",
+                suggestion="Leave them out, and set them in Toolgate's environment as TOOLGATE_SECRET_NAME.",
+            )
+        held = vault.held()
+        other = [name for name, value in secrets.items() if key_of(name) in held and self.secrets.find(name, LOCAL) != value]
+        taken = [name for name in other if name not in own]
+        if taken:
+            raise SettingsError(
+                f"There is a secret {taken[0]} already, with another value.",
+                suggestion=f"`toolgate secrets remove {taken[0]}` removes it.",
+            )
+        for name, value in secrets.items():
+            vault.set(key_of(name), value)
+
+    async def _may_connect(self, name: str, actor: Actor | None) -> None:
+        """Whether an actor may add tools, which is what all this comes to."""
+        if actor is None:
+            return
+        decision = await self.guard.decide(actor, "tool.enable", name)
+        if not decision.allow:
+            await self._note("mcp.change_denied", actor, "", {"server": name, "reason": decision.reason})
+            raise Denied(
+                "PERMISSION_DENIED", f"Changing {name} is not permitted: {decision.reason}.", reason=decision.reason
+            )
+
+
+def _accepted(one: Waiting) -> dict[str, Any]:
+    return {
+        "server": one.server,
+        "tool": one.tool or one.method,
+        "hash": one.hash,
+        "was": "new" if one.is_new else "changed",
+        "warnings": one.warnings(),
+    }

@@ -1,0 +1,165 @@
+"""Which hosts a server may reach, read from its settings: `api.example.com`, `*.example.com`, `db.example.com:5432`.
+
+Without a port, 443 and 80 are meant. Addresses of this machine and of its private networks are refused, whatever name leads
+there, unless that host is named with its port.
+"""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+USUAL_PORTS = (443, 80)
+PROXY_PORT = 3128
+MOST = 100
+"""Hosts of one server."""
+LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+Leave = Literal["public", "any"]
+"""Which addresses of a host may be connected to."""
+
+
+class Rule(NamedTuple):
+    """One entry of the settings."""
+
+    host: str
+    """Without the `*.` of a wildcard; in small letters."""
+    port: int | None
+    wildcard: bool = False
+
+
+class Place(NamedTuple):
+    """An address in the jail, and what is behind it: a host and port, or, if there is no host, the proxy."""
+
+    address: str
+    port: int
+    host: str | None
+
+
+class Layout(NamedTuple):
+    """What a jail's own network looks like."""
+
+    places: tuple[Place, ...]
+    names: dict[str, str]
+    """Its /etc/hosts: name to address."""
+    proxy_port: int
+
+
+def read_rule(text: str) -> Rule:
+    """Raises ValueError with what is wrong."""
+    if "://" in text or "/" in text:
+        raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
+    host, port = _split(text.strip().lower())
+    wildcard = host.startswith("*.")
+    host = host.removeprefix("*.")
+    if is_address(host):
+        if wildcard or port is None:
+            raise ValueError(f"{text!r} is an address: name it with its port")
+        return Rule(str(ipaddress.ip_address(host)), port)
+    name = canonical(host)
+    if name is None or (wildcard and "." not in name):
+        raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
+    return Rule(name, port, wildcard)
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"\[([0-9a-f:.]+)\](?::(\d{1,5}))?|([^\[\]:]+)(?::(\d{1,5}))?", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a host, or its port is none")
+    port = found[2] or found[4]
+    if port is not None and not 0 < int(port) < 65_536:
+        raise ValueError(f"{text!r}: there is no port {port}")
+    return found[1] or found[3], int(port) if port else None
+
+
+def canonical(host: str) -> str | None:
+    """A name as it is compared; None if it is none. Numbers that only some take for an address are no names."""
+    host = host.lower().removesuffix(".")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return None
+    labels = host.split(".")
+    numeric = re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1])
+    return host if len(host) <= 253 and all(map(LABEL.fullmatch, labels)) and not numeric else None
+
+
+def is_address(host: str) -> bool:
+    """Whether it is a literal address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to nobody's own network. What wraps another address is what it wraps."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour
+        if inner is None and found in NAT64:
+            inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
+        if inner is not None:
+            return is_public(str(inner))
+        if found.teredo is not None or int(found) >> 32 == 0:  # and the old way of wrapping: ::1.2.3.4
+            return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+class Domains:
+    """What one server may reach."""
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        """Raises ValueError for what can't be read."""
+        if len(listed) > MOST:
+            raise ValueError(f"more than {MOST} hosts are named")
+        self.rules = tuple(map(read_rule, listed))
+
+    def leave(self, host: str, port: int) -> Leave | None:
+        """Whether it may be reached; None: no."""
+        name = str(ipaddress.ip_address(host)) if is_address(host) else canonical(host)
+        found: Leave | None = None
+        for rule in self.rules:
+            if name is None or not _covers(rule, name, port):
+                continue
+            if not rule.wildcard and rule.port is not None:
+                return "any"
+            found = "public"
+        return found
+
+    def layout(self) -> Layout:
+        """A loopback address for each host that is named, so that two of them may have the same port."""
+        names = {"localhost": "127.0.0.1"}
+        places: dict[tuple[str, int], Place] = {}
+        for rule in self.rules:
+            address = _address_of(rule, names)
+            if address is None:
+                continue
+            for port in USUAL_PORTS if rule.port is None else (rule.port,):
+                places.setdefault((address, port), Place(address, port, rule.host))
+        proxy = next(port for port in range(PROXY_PORT, 65_536) if ("127.0.0.1", port) not in places)
+        return Layout((Place("127.0.0.1", proxy, None), *places.values()), names, proxy)
+
+
+def _covers(rule: Rule, name: str, port: int) -> bool:
+    if port not in (USUAL_PORTS if rule.port is None else (rule.port,)):
+        return False
+    return name.endswith(f".{rule.host}") if rule.wildcard else name == rule.host
+
+
+def _address_of(rule: Rule, names: dict[str, str]) -> str | None:
+    """Where in the jail it is found; None for what only the proxy reaches: wildcards, and addresses of others."""
+    if rule.wildcard:
+        return None
+    if is_address(rule.host):
+        return rule.host if ipaddress.ip_address(rule.host).is_loopback else None
+    if rule.host not in names:
+        number = len(names)
+        names[rule.host] = f"127.77.{number // 250}.{number % 250 + 1}"
+    return names[rule.host]

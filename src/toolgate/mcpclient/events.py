@@ -1,0 +1,96 @@
+"""Server-sent events, out of bytes as they come: each whole, none longer than it may be."""
+
+from typing import NamedTuple
+
+
+class TooLong(Exception):
+    """One event is longer than it may be."""
+
+
+class Event(NamedTuple):
+    """One event. Its name is `message` where it has none of its own."""
+
+    name: str
+    data: bytes
+    id: str | None
+    """The id to go on from, if the stream breaks after this event."""
+    retry: int | None
+    """Milliseconds to wait before going on, if the server says so."""
+
+
+class Events:
+    """Takes bytes and gives the events that are complete with them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tail: list[bytes] = []
+        """The beginning of a line whose end has not come."""
+        self._waiting = 0
+        self._size = 0
+        """Bytes of the event that is being read."""
+        self._began = False
+        self._name = ""
+        self._data: list[bytes] = []
+        self._id: str | None = None
+        self._retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that end in this chunk."""
+        if not chunk:
+            return []
+        after_return = bool(self._tail) and self._tail[-1].endswith(b"\r")
+        self._tail.append(chunk)
+        self._waiting += len(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk and not after_return:
+            self._check(self._waiting)
+            return []
+        lines = b"".join(self._tail).splitlines(keepends=True)
+        self._tail = [] if lines[-1].endswith(b"\n") else [lines.pop()]  # unfinished; or a CR whose LF may still come
+        self._waiting = sum(map(len, self._tail))
+        found = [event for line in lines if (event := self._line(line.rstrip(b"\r\n"))) is not None]
+        self._check(self._waiting)
+        return found
+
+    def _check(self, waiting: int) -> None:
+        if self._size + waiting > self._most:
+            raise TooLong(f"an event of more than {self._most} bytes")
+
+    def _line(self, line: bytes) -> Event | None:
+        if not line:
+            return self._end()
+        if line.startswith(b":"):
+            return None
+        self._size += len(line)
+        self._check(0)
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._began = True
+        elif field == b"event":
+            self._name = value.decode("utf-8", "replace")
+            self._began = True
+        elif field == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+            self._began = True
+        elif field == b"retry" and value.isdigit() and len(value) < 10:
+            self._retry = int(value)
+            self._began = True
+        return None
+
+    def _end(self) -> Event | None:
+        event = None
+        if self._began:
+            event = Event(self._name or "message", b"\n".join(self._data), self._id or None, self._retry)
+        self._name, self._data, self._retry, self._size, self._began = "", [], None, 0, False
+        return event
+
+
+def written(event: Event) -> bytes:
+    """An event as it goes over the wire."""
+    lines = [f"event: {event.name}".encode(), *(b"data: " + line for line in event.data.split(b"\n"))]
+    if event.id is not None:
+        lines.append(f"id: {event.id}".encode())
+    if event.retry is not None:
+        lines.append(f"retry: {event.retry}".encode())
+    return b"\n".join(lines) + b"\n\n"

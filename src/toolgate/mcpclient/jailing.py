@@ -1,0 +1,269 @@
+"""Starts the program of a server: in a jail with only what its settings give it, or plainly where that is what they say.
+
+In the jail it has a home and a folder for temporary files of its own, in memory; its package and interpreter; the files in
+`read` and `write`; the variables in `env`; and no network, or a loopback behind which only `domains` are found, or the
+host's. It runs for as long as it is wanted, so time is not limited; memory, processes and open files are.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from toolgate.errors import NotReached
+from toolgate.mcpclient import finding, packages
+from toolgate.mcpclient.filling import fill
+from toolgate.mcpclient.finding import Command
+from toolgate.mcpclient.port import Unreachable
+from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
+from toolgate.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from toolgate.hazards.paths import Sensitive
+    from toolgate.mcpclient.domains import Domains, Layout
+    from toolgate.mcpclient.proxy import Proxy, Resolve
+    from toolgate.sandbox.engine import Sandbox
+
+Reach = Literal["none", "domains", "host"]
+
+SCRATCH_BYTES = 256 * MB
+SCRATCH_FILES = 50_000
+PROCESSES = 128
+"""And threads: Node alone has a dozen."""
+OPEN_FILES = 1024
+LOCALE = ("LANG", "LANGUAGE", "TZ")
+NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
+
+logger = logging.getLogger("toolgate.mcp")
+
+
+class Program:
+    """A server's program that was started."""
+
+    def __init__(self, box: Box, *, jail: str | None, network: Reach, proxy: "Proxy | None" = None) -> None:
+        self.box = box
+        self.jail = jail
+        """What holds it; None: nothing does."""
+        self.network = network
+        """What it really has."""
+        self.proxy = proxy
+
+    def terminate(self) -> None:
+        """Ask the program, and whatever it started, to end. Does not wait."""
+        ask = getattr(self.box, "terminate", None)
+        if ask is not None:
+            ask()
+            return
+        from toolgate.sandbox.jails.tree import descendants
+
+        # Below the first process inside; or, where there is none, below the launcher.
+        for process in descendants(getattr(self.box, "init", None) or self.box.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGTERM)
+
+    async def close(self) -> None:
+        """End all of it. May be called twice."""
+        try:
+            await self.box.close()
+        finally:
+            if self.proxy is not None:
+                await self.proxy.close()
+
+
+async def open_program(
+    name: str,
+    settings: ServerSettings,
+    secrets: Callable[[str], str | None],
+    sandbox: "Sandbox",
+    home: Path | None,
+    *,
+    rules: "Sensitive | None" = None,
+    resolve: "Resolve | None" = None,
+) -> Program:
+    """Start it; raises Unreachable. Must be called on the event loop's thread.
+
+    `rules`: what no tool may open. `resolve`: how the names of hosts are looked up."""
+    given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
+    words = tuple(fill(word, secrets, f"The command of the server {name!r}") for word in settings.command)
+    settings = settings.model_copy(update={"command": words})
+    command = await packages.command(name, settings, home) or finding.find(name, settings.command, settings.cwd)
+    jail = None if settings.isolation == "none" else await _jail(name, settings, sandbox)
+    if jail is None:
+        return await _start_plainly(name, command, given, settings.cwd)
+    _refuse_runners(name, settings, command)
+    reach = reach_of(settings)
+    try:
+        domains = _domains(name, settings) if reach == "domains" else None
+        layout = domains.layout() if domains is not None else None
+        spec = await asyncio.to_thread(_spec, name, settings, command, given, home, layout, rules)
+        box = await jail.start(spec)
+    except Unavailable as error:
+        raise _not_held(name, error.message, error.suggestion) from error
+    program = Program(box, jail=jail.name, network=reach)
+    if domains is not None and layout is not None:
+        try:
+            program.proxy = await _open_proxy(name, box, domains, layout, resolve)
+        except BaseException as error:
+            await program.close()
+            if isinstance(error, Unavailable):
+                raise _not_held(name, error.message, None) from error
+            raise
+    return program
+
+
+def reach_of(settings: ServerSettings) -> Reach:
+    """What of the network its settings give it, in a jail."""
+    return settings.network or ("domains" if settings.domains else "none")
+
+
+# -- without a jail
+
+
+async def _jail(name: str, settings: ServerSettings, sandbox: "Sandbox") -> Jail | None:
+    try:
+        return await sandbox.server_jail()
+    except NotReached as error:
+        if settings.isolation == "required":
+            raise Unreachable(
+                "SANDBOX_UNAVAILABLE",
+                f"The server {name!r} may only run in a jail. {error.message}",
+                suggestion=error.suggestion,
+            ) from error
+        logger.warning("the server %s runs without a jail: %s", name, error.message)
+        return None
+
+
+async def _start_plainly(name: str, command: Command, given: Mapping[str, str], cwd: Path | None) -> Program:
+    from toolgate.mcpclient import plain
+
+    own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
+    try:
+        box = await plain.start(command.argv, {**own, **locale(), **given}, cwd)
+    except OSError as error:
+        raise Unreachable(message=f"The server {name!r} can't be started: {error.strerror or error}.") from error
+    return Program(box, jail=None, network="host")
+
+
+def locale() -> dict[str, str]:
+    """Language and time zone, the only variables of ours that a server gets."""
+    return {key: value for key, value in os.environ.items() if key in LOCALE or key.startswith("LC_")}
+
+
+# -- in a jail
+
+
+def _refuse_runners(name: str, settings: ServerSettings, command: Command) -> None:
+    setting = finding.fetches(settings.command[0]) if settings.command and not (settings.npm or settings.pypi) else None
+    if setting is not None and reach_of(settings) != "host":
+        raise Unreachable(
+            message=f"{Path(command.argv[0]).name} is to fetch the server {name!r}, which it can't from inside of a jail.",
+            suggestion=f"Name the package in the setting `{setting}`: it is installed once and then started.",
+        )
+
+
+def _domains(name: str, settings: ServerSettings) -> "Domains":
+    from toolgate.mcpclient.domains import Domains
+
+    try:
+        return Domains(settings.domains)
+    except ValueError as error:
+        raise Unreachable(
+            message=f"The domains of the server {name!r} can't be read: {error}.",
+            suggestion="Correct the setting `domains`, or set `network: none`.",
+        ) from None
+
+
+def _spec(
+    name: str,
+    settings: ServerSettings,
+    command: Command,
+    given: Mapping[str, str],
+    home: Path | None,
+    layout: "Layout | None",
+    rules: "Sensitive | None",
+) -> Spec:
+    """Looks through folders: for a thread."""
+    from toolgate.mcpclient.lending import lend
+
+    lent = lend(name, settings, home, rules)
+    network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
+    variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
+    cwd = None if settings.cwd is None else Path(os.path.realpath(settings.cwd.expanduser()))
+    return Spec(
+        profile="server",
+        argv=command.argv,
+        environment=tuple(sorted(variables.items())),
+        readable=(*command.readable, *lent.readable),
+        writable=lent.writable,
+        fixed=lent.fixed,
+        hidden=lent.hidden,
+        cwd=cwd,
+        path=command.path,
+        shown=tuple(_shown(name, home, layout)),
+        network=network,  # type: ignore[arg-type]  # from the table above
+        listen=tuple((place.address, place.port) for place in layout.places) if layout else (),
+        limits=Limits(
+            seconds=math.inf,
+            memory=settings.memory_mb * MB,
+            disk=SCRATCH_BYTES,
+            files=SCRATCH_FILES,
+            processes=PROCESSES,
+            output=settings.output_bytes,
+            open_files=OPEN_FILES,
+        ),
+    )
+
+
+def proxy_variables(port: int) -> dict[str, str]:
+    """What programs that know proxies look for, in both spellings."""
+    address = f"http://127.0.0.1:{port}"
+    found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address) | {"NO_PROXY": "localhost,127.0.0.1,::1"}
+    return found | {key.lower(): value for key, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
+
+
+def _shown(name: str, home: Path | None, layout: "Layout | None") -> "list[tuple[Path, Path]]":
+    """Small files of /etc: the time zone and, where names are found on its own loopback, how."""
+    zone = Path("/etc/localtime")
+    shown = [(zone.resolve(), zone)] if zone.exists() else []
+    if layout is None:
+        return shown
+    folder = packages.place(name, home) / "etc"
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    hosts = "".join(f"{address} {host}\n" for host, address in layout.names.items())
+    for file, text in (("hosts", hosts), ("nsswitch.conf", NSSWITCH)):
+        _replace(folder / file, text)
+        shown.append((folder / file, Path("/etc") / file))
+    return shown
+
+
+def _replace(file: Path, text: str) -> None:
+    """Whoever starts the same server meanwhile reads the old or the new."""
+    new = file.with_name(f".{file.name}-{os.getpid()}")
+    new.write_text(text)
+    new.chmod(0o644)
+    new.replace(file)
+
+
+async def _open_proxy(name: str, box: Box, domains: "Domains", layout: "Layout", resolve: "Resolve | None") -> "Proxy":
+    from toolgate.mcpclient import proxy
+    from toolgate.sandbox.jails.box import Process
+
+    if not isinstance(box, Process):
+        raise Unavailable("This jail has no network of its own.")
+    listeners = await box.listeners()
+    opened = proxy.Proxy(name, domains, resolve=resolve or proxy.resolve)
+    await opened.serve(listeners, layout.places)
+    return opened
+
+
+def _not_held(name: str, why: str, suggestion: str | None) -> Unreachable:
+    return Unreachable(
+        "SANDBOX_UNAVAILABLE",
+        f"The server {name!r} can't be held in a jail: {why}",
+        suggestion=suggestion or "`toolgate doctor` shows what holds programs here; bubblewrap holds most.",
+    )

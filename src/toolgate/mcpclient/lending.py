@@ -1,0 +1,121 @@
+"""Which files of the host a server is given, and what of them is held back all the same.
+
+What the settings name is shown at its own path. Files that no tool may open, and those that `blocked` names, are hidden in
+it; and what would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from toolgate.errors import Denied
+from toolgate.mcpclient.port import Unreachable
+from toolgate.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from toolgate.hazards.paths import Sensitive
+
+NEVER_READ = ("/proc", "/sys", "/dev", "/run", "/boot")
+
+
+class Lent(NamedTuple):
+    """What the jail is told."""
+
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    fixed: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+
+
+def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None) -> Lent:
+    """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
+
+    `rules`: what no tool may open; None: the usual."""
+    from toolgate.hazards.paths import Sensitive
+    from toolgate.sandbox.heldback import GIT
+
+    blocked = Sensitive(patterns=map(whole_folder, settings.blocked), data=home)
+    judges = [blocked] if rules is None else [rules, blocked] if settings.blocked else [rules]
+    writable = tuple(_real(name, path) for path in settings.write)
+    wanted = (*settings.read, *((settings.cwd,) if settings.cwd is not None else ()))
+    readable = tuple(path for path in (_real(name, path) for path in wanted) if path not in writable)
+    fixed: dict[Path, None] = {}
+    hidden: dict[Path, None] = {}
+    for path in (*writable, *readable):
+        _check(name, path, home, judges[0], writing=path in writable)
+        for judge in judges:
+            found, unseen = _held_back(name, path, home, judge, writes_git=_is_git(settings) or path / GIT in writable)
+            fixed |= dict.fromkeys(found if path in writable else ())
+            hidden |= dict.fromkeys(unseen)
+    kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
+    return Lent(readable, writable, kept, tuple(hidden))
+
+
+def whole_folder(pattern: str) -> str:
+    """A pattern for all that is in a folder means the folder: hidden at once, rather than file by file."""
+    while pattern.endswith(("/*", "/**")):
+        pattern = pattern.rpartition("/")[0]
+    return pattern.removeprefix("**/").removeprefix("*/") or "*"
+
+
+def _real(name: str, path: Path) -> Path:
+    real = Path(os.path.realpath(path.expanduser()))
+    if not real.exists():
+        raise Unreachable(
+            message=f"{path}, which the server {name!r} is given, does not exist.",
+            suggestion="Make it, or take it out of the settings `read`, `write` and `cwd` of the server.",
+        )
+    return real
+
+
+def _check(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> None:
+    why = next(_faults(path, home, rules, writing=writing), None)
+    if why is not None:
+        raise Unreachable(
+            "SECURITY_VIOLATION",
+            f"The server {name!r} is not given {path}: {why}.",
+            suggestion="Name a folder below it, with nothing in it but what the server needs.",
+        )
+
+
+def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> Iterator[str]:
+    from toolgate.sandbox.places import NEVER, NEVER_INSIDE
+
+    places = (*NEVER_READ, *(NEVER_INSIDE if writing else ()))
+    if str(path) in NEVER or any(path.is_relative_to(place) for place in places):
+        yield "it belongs to the system"
+    if Path(os.path.realpath(rules.home)).is_relative_to(path):
+        yield "it holds a person's whole home"
+    if home is not None and path.is_relative_to(os.path.realpath(home)):
+        yield "it is Toolgate's own"
+    if writing and not path.is_dir():
+        yield "it is not a folder"
+    reason = rules.reason(str(path))
+    if reason is not None:
+        yield reason
+
+
+def _held_back(
+    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """What may not be changed, and what may not be seen, in a folder."""
+    from toolgate.sandbox.heldback import GIT, GIT_FIXED, Search
+
+    if not path.is_dir():
+        return (), ()
+    if path.name == GIT:
+        # Named by itself, it is meant: but for what says which programs git runs.
+        return tuple(path / part for part in GIT_FIXED if (path / part).exists()), ()
+    try:
+        parts = Search(rules, path, os.path.realpath(home) if home else "", writes_git=writes_git).run()
+    except Denied as error:
+        raise Unreachable(
+            "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion
+        ) from None
+    return parts.fixed, parts.hidden
+
+
+def _is_git(settings: ServerSettings) -> bool:
+    """Whether it is the server that speaks for git, which has to write repositories; for others, `write` must name them."""
+    return settings.preset == "git" or (settings.pypi or "").startswith("mcp-server-git")

@@ -1,0 +1,31 @@
+"""What requests of protocol 2026-07-28 carry, without the SDK, which takes its time to load."""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate.version import VERSION
+
+MODERN = "2026-07-28"
+META = "io.modelcontextprotocol/"
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""By method, the parameter that is also sent as the header Mcp-Name."""
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_CODED = re.compile(r"=\?base64\?.*\?=")
+
+
+def envelope(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What each request of protocol 2026-07-28 says of itself."""
+    return {
+        META + "protocolVersion": protocol,
+        META + "clientInfo": {"name": "toolgate", "version": VERSION},
+        META + "clientCapabilities": capabilities,
+    }
+
+
+def header_value(value: str) -> str:
+    """A value as it can stand in a header: as it is, or coded where it could not."""
+    if _PLAIN.fullmatch(value) and value == value.strip() and not _CODED.fullmatch(value):
+        return value
+    return f"=?base64?{b64encode(value.encode()).decode()}?="

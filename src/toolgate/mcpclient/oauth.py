@@ -1,0 +1,222 @@
+"""Logins at remote servers by OAuth: the SDK's provider, with what a gate needs besides.
+
+The SDK's provider forgets where a token is renewed when the process ends, sends a client's secret wherever the server says,
+and opens the browser in the middle of a call. Here what a login gave is kept whole; a secret goes only to its own authority;
+and a person is only asked by `toolgate servers login`: a call that would need one fails and says so (`authorizing`).
+Only imported where a server has a login: the SDK takes its time.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import issuers_match, union_scopes
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, ValidationError
+
+from toolgate.mcpclient.filling import Secrets, fill
+from toolgate.mcpclient.remote_words import NeedsLogin, login_suggestion
+from toolgate.mcpclient.tokens import Kept, good_until
+from toolgate.settings import OAuth
+
+EARLY = 10.0
+"""Seconds before its end at which a token is no longer used."""
+
+Learn = Callable[[str | None], None]
+Show = Callable[[str], Awaitable[None]]
+Await = Callable[[], Awaitable[AuthorizationCodeResult]]
+
+
+def redirect_uri(settings: OAuth) -> str:
+    """Where the browser comes back to (`login` listens there)."""
+    return f"http://127.0.0.1:{settings.redirect_port}/callback"
+
+
+class Provider(OAuthClientProvider):
+    """The SDK's provider, for one server, with its state kept from one process to the next.
+
+    With `show` and `wait` it can ask a person; without, it gives up where one would be needed.
+    """
+
+    def __init__(
+        self, server: str, url: str, settings: OAuth, secrets: Secrets, kept: Kept, *, learn: Learn | None = None,
+        show: Show | None = None, wait: Await | None = None,
+    ) -> None:  # fmt: skip
+        """`learn`: hears of every token before it is used."""
+        if not _is_private(url):
+            raise ValueError("tokens are sent only over https, or to this machine")
+        self.server, self.kept, self._settings = server, kept, settings
+        self.renewed = False
+        self._learn = learn
+        self.by_itself = settings.grant == "client_credentials"
+        secret = fill(settings.client_secret, secrets, f"The login to {server}") if settings.client_secret else None
+        self._fixed = _registration(settings, secret)
+        super().__init__(url, _metadata(settings), self, show, wait, client_metadata_url=settings.client_metadata_url)
+
+    # -- tokens
+
+    def token(self, refused: str | None = None) -> str | None:
+        """A token that may be used now, other than one that was refused. Others may have got one: another task, another
+        process, a person who logged in."""
+        found = self._good(refused)
+        if found is None:
+            self._take_up()
+            found = self._good(refused)
+        return found
+
+    def _good(self, refused: str | None) -> str | None:
+        tokens, until = self.context.current_tokens, self.context.token_expiry_time
+        if tokens is None or tokens.access_token == refused or (until is not None and until < time.time() + EARLY):
+            return None
+        return tokens.access_token
+
+    def renewable(self) -> bool:
+        """Whether a new token can be had for the old one."""
+        return self.context.can_refresh_token()
+
+    def _take_up(self) -> None:
+        """Take what is kept, if that is anything."""
+        found, context = self.kept.get("TOKENS"), self.context
+        try:
+            if found.get("tokens"):
+                context.current_tokens = self._learned(OAuthToken.model_validate(found["tokens"]))
+                context.token_expiry_time = found.get("until")
+            if found.get("metadata"):
+                context.oauth_metadata = OAuthMetadata.model_validate(found["metadata"])
+            if found.get("resource"):
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found["resource"])
+            client = self.kept.get("CLIENT").get("client")
+            context.client_info = OAuthClientInformationFull.model_validate(client) if client else None
+        except ValidationError:
+            context.clear_tokens()
+        context.client_info = self._fixed or context.client_info
+        context.auth_server_url = found.get("at") or context.auth_server_url
+        self._initialized = True
+
+    def _learned(self, tokens: OAuthToken) -> OAuthToken:
+        if self._learn is not None:
+            self._learn(tokens.access_token)
+            self._learn(tokens.refresh_token)
+        return tokens
+
+    # -- what the SDK asks of its storage, which is this
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.context.current_tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._learned(tokens)
+        self.renewed, context = True, self.context
+        metadata, resource = context.oauth_metadata, context.protected_resource_metadata
+        await self.kept.set(
+            "TOKENS",
+            {
+                "tokens": tokens.model_dump(mode="json", exclude_none=True),
+                "until": good_until(tokens.expires_in),
+                "metadata": metadata.model_dump(mode="json", exclude_none=True) if metadata else None,
+                "resource": resource.model_dump(mode="json", exclude_none=True) if resource else None,
+                "at": context.auth_server_url,
+                "issuer": super()._expected_issuer(),
+            },
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.context.client_info
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        await self.kept.set("CLIENT", {"client": client_info.model_dump(mode="json", exclude_none=True)})
+
+    # -- where ours differs
+
+    async def _initialize(self) -> None:
+        self._take_up()
+
+    def _expected_issuer(self) -> str:
+        """A secret that was given to us for one authorization server is not shown to another that the server names."""
+        issuer = super()._expected_issuer()
+        known = self._settings.issuer or (self.kept.get("TOKENS").get("issuer") if self._fixed is not None else None)
+        if known and not issuers_match(issuer, known):
+            raise OAuthFlowError(f"the server names another authorization server ({issuer}) than the one we know ({known})")
+        return issuer
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        wanted = self._settings.issuer
+        return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._settings.scopes:
+            self.context.client_metadata.scope = union_scopes(
+                self.context.client_metadata.scope, " ".join(self._settings.scopes)
+            )
+        self._choose_how_to_show_secret()
+        if self.by_itself:
+            return self._ask_by_itself()
+        if self.context.redirect_handler is None:
+            raise self.needs_login()
+        return await super()._perform_authorization()
+
+    def _choose_how_to_show_secret(self) -> None:
+        """A secret of ours is sent as the authorization server takes it."""
+        metadata = self.context.oauth_metadata
+        ways = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ()
+        if self._fixed is not None and self._fixed.client_secret and ways and "client_secret_basic" not in ways:
+            self._fixed.token_endpoint_auth_method = "client_secret_post"
+
+    def _ask_by_itself(self) -> httpx2.Request:
+        data = {"grant_type": "client_credentials"}
+        if self.context.should_include_resource_param(self.context.protocol_version):
+            data["resource"] = self.context.get_resource_url()
+        if self.context.client_metadata.scope:
+            data["scope"] = self.context.client_metadata.scope
+        data, headers = self.context.prepare_token_auth(data, {"Content-Type": "application/x-www-form-urlencoded"})
+        return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
+
+    def wanted(self, request: httpx2.Request) -> httpx2.Response | None:
+        """What the server said when it last refused a call, as if it said it now; None if it has not."""
+        wanted = self.kept.get("TOKENS").get("wanted")
+        if not wanted:
+            return None
+        return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
+
+    def needs_login(self) -> NeedsLogin:
+        """The error of a call that only a person's login could help."""
+        words = f"The server {self.server} wants a login, and there is none that it takes."
+        return NeedsLogin(message=words, suggestion=login_suggestion(self.server, oauth=True))
+
+
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _metadata(settings: OAuth) -> OAuthClientMetadata:
+    scope = " ".join(settings.scopes) or None
+    if settings.grant == "client_credentials":
+        return OAuthClientMetadata(
+            redirect_uris=None, grant_types=["client_credentials"], scope=scope, client_name="Toolgate"
+        )
+    return OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri(settings))], scope=scope, client_name="Toolgate")
+
+
+def _registration(settings: OAuth, secret: str | None) -> OAuthClientInformationFull | None:
+    """The client as an operator registered it."""
+    if settings.client_id is None:
+        return None
+    metadata = _metadata(settings)
+    return OAuthClientInformationFull(
+        client_id=settings.client_id,
+        client_secret=secret,
+        redirect_uris=metadata.redirect_uris,
+        grant_types=metadata.grant_types,
+        token_endpoint_auth_method="client_secret_basic" if secret else "none",
+    )

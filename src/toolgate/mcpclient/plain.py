@@ -1,0 +1,111 @@
+"""A server's program that no jail holds, as a `sandbox.port.Box`: only the environment that it was given, and a keeper
+beside it (`keeper.py`) that ends all of it when we are gone. It must be started on the event loop's own thread.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from toolgate.sandbox.pipes import Pipes
+from toolgate.sandbox.port import Stopped
+
+KEEPER = Path(__file__).with_name("keeper.py")
+SIGNALLED = 128
+PATIENCE = 6.0
+"""Seconds for the keeper to end everything; after that it is killed itself."""
+
+
+async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path | None) -> "PlainBox":
+    """Start a program by its whole path. `environment` is all that it gets. Raises OSError."""
+    inner, outer = os.pipe()
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(KEEPER), str(inner), str(os.getpid()), str(cwd or "/"), *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=(inner,),
+            env=dict(environment),
+            cwd="/",
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(outer)
+        raise
+    finally:
+        os.close(inner)
+    return PlainBox(child, outer)
+
+
+class PlainBox(Pipes):
+    """A program and its keeper."""
+
+    def __init__(self, child: subprocess.Popen[bytes], order: int) -> None:
+        super().__init__(child)
+        self.pid = child.pid
+        """The keeper's; it passes SIGTERM on."""
+        self.stopped: Stopped | None = None
+        self.busy = True
+        self._order = order
+        self._killed = False
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._closing: asyncio.Future[None] | None = None
+        self._handle = os.pidfd_open(child.pid)
+        self._loop.add_reader(self._handle, self._on_end)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return not self._ended.done() and self._child.poll() is None
+
+    # How it ends
+
+    async def wait(self) -> int:
+        """Its exit code; minus the number of the signal that ended it."""
+        code = await asyncio.shield(self._ended)
+        return SIGNALLED - code if code > SIGNALLED else code
+
+    def terminate(self) -> None:
+        """Ask it, and what it started, to end."""
+        if not self._ended.done():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGTERM)
+
+    def kill(self, why: Stopped | None = None) -> None:
+        """End it and everything that it started, now. Does not wait; may be called twice."""
+        if not self._killed:
+            self._killed = True
+            if not self._ended.done():
+                self.stopped = why
+            os.close(self._order)
+
+    async def close(self) -> None:
+        """Kill it, and wait until all of it is gone."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close_all())
+        await asyncio.shield(self._closing)
+
+    async def _close_all(self) -> None:
+        self.kill()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.shield(self._ended)
+        except TimeoutError:
+            self._child.kill()  # what it started is tied to its life
+            await asyncio.shield(self._ended)
+        finally:
+            self.close_pipes()
+
+    def _on_end(self) -> None:
+        code = self._child.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        if not self._ended.done():
+            self._ended.set_result(code if code >= 0 else SIGNALLED - code)

@@ -1,0 +1,63 @@
+"""What can be asked of an MCP server besides calling its tools. Each is a tool here as well, so that policy, approval and
+audit see it. They are tagged `mcp:method`, and the door that speaks MCP calls them under their own methods.
+"""
+
+from typing import Any, Literal
+
+Method = Literal["tools/call", "resources/read", "prompts/get", "completion/complete"]
+METHOD_TAG = "mcp:method"
+
+METHODS: dict[Method, dict[str, Any]] = {
+    "resources/read": {
+        "name": "read_resource",
+        "description": "Read a resource of the MCP server {server}, by its URI.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"uri": {"type": "string", "minLength": 1, "maxLength": 8192}},
+            "required": ["uri"],
+            "additionalProperties": False,
+        },
+    },
+    "prompts/get": {
+        "name": "get_prompt",
+        "description": "Get a prompt of the MCP server {server}, filled in with arguments.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 1, "maxLength": 256},
+                "arguments": {"type": "object", "additionalProperties": {"type": "string"}, "x-path": False},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    "completion/complete": {
+        "name": "complete_argument",
+        "description": "Ask the MCP server {server} how an argument of a prompt or of a resource's address may go on.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "ref": {"type": "object", "x-path": False},
+                "argument": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "maxLength": 256}, "value": {"type": "string"}},
+                    "required": ["name", "value"],
+                    "x-path": False,
+                },
+                "context": {"type": "object", "x-path": False},
+            },
+            "required": ["ref", "argument"],
+            "additionalProperties": False,
+        },
+    },
+}
+CAPABILITIES: dict[Method, str] = {
+    "resources/read": "resources", "prompts/get": "prompts", "completion/complete": "completions",
+}  # fmt: skip
+"""What a server must have said it has."""
+
+
+def definition_of(server: str, method: Method) -> dict[str, Any]:
+    """The definition of the tool that stands for a method of a server."""
+    fields = METHODS[method]
+    return {**fields, "description": fields["description"].format(server=server)}

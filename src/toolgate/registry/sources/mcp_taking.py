@@ -1,0 +1,277 @@
+"""Takes the tools of MCP servers into the catalog, while calls go on: those whose definition somebody accepted.
+
+Definitions are in the store, so that a server's tools are there before it is started, and in every process. What is new, or
+other than it was accepted, waits in quarantine, where no caller finds it; `mcp_comparing` finds out what is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from toolgate.errors import CallError, DefinitionError, SettingsError
+from toolgate.mcpclient.port import Anew
+from toolgate.model import Caller, Entry
+from toolgate.registry.catalog import Catalog, Problem, not_found
+from toolgate.registry.compile import Rules
+from toolgate.registry.sources.mcp import Key, Upstream, entry_of, name_here
+from toolgate.registry.sources.mcp_asking import Engine
+from toolgate.registry.sources.mcp_comparing import Comparing, Note
+from toolgate.registry.sources.mcp_methods import CAPABILITIES
+from toolgate.registry.sources.mcp_names import Names
+from toolgate.registry.sources.mcp_offering import Offering, faults, in_pieces
+from toolgate.registry.sources.mcp_review import Waiting
+from toolgate.registry.sources.mcp_settings import upstream_of
+from toolgate.settings import ServerSettings
+from toolgate.store import servers as table
+from toolgate.store.database import Store
+from toolgate.store.servers import Compared, Pin
+
+GOVERNED = frozenset({"tools/call", *CAPABILITIES})
+"""What has a tool of its own. The rest (how far a task has got, say) belongs to a call that was let through."""
+
+Listener = Callable[[], None]
+
+
+class McpTools:
+    """One for each App, between the engine and the runner: calls go through `request`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, ServerSettings],
+        engine: Engine,
+        store: Store,
+        catalog: Catalog,
+        rules: Rules,
+        *,
+        register: Callable[[Entry], object],
+        forget: Callable[[], object],
+        note: Note,
+        announce: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`register` puts an entry into the catalog and on record; `forget` drops what was decided before; `announce` tells
+        other processes that the store has changed."""
+        self.lists_by_itself = True
+        """Whether servers of the settings file that were never listed are started for that. One that was added never is: it
+        waits until somebody asks what it has (`refresh`). A command that ends at once sets it to False."""
+        self.withheld: dict[str, str] = {}
+        """The names of tools that wait to be accepted, and why."""
+        self._settings = settings
+        self._engine = engine
+        self._store = store
+        self._catalog = catalog
+        self._rules = rules
+        self._announce = announce
+        self._offering = Offering(catalog, rules, register, forget)
+        self._comparing = Comparing(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
+        self._names = Names()
+        self._upstreams: dict[str, Upstream] = {}
+        self._unlisted: set[str] = set()
+        """Servers of which nothing is known, or only what another program of their name had."""
+        self._misread: dict[str, Problem] = {}
+        """Servers whose settings are no good."""
+        self._epoch = -1
+        self._restarts: dict[str, int] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._listeners: list[Listener] = []
+
+    # -- life
+
+    async def start(self) -> None:
+        """Take what is on record. No server is started for it; those of the settings that were never listed are, in the
+        background."""
+        self._engine.listen(self._comparing.heard)
+        await self.look()
+        if self.lists_by_itself:
+            self._comparing.spawn(self._comparing.now_and_then())
+            for server in self._unlisted & self._settings.keys():
+                self._comparing.soon(server)
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        await self._comparing.stop()
+
+    async def close(self) -> list[str]:
+        """Stop looking, and stop the servers."""
+        await self.stop()
+        return await self._engine.close()
+
+    def listen(self, listener: Listener) -> None:
+        """Have something called whenever the tools of servers in the catalog have changed."""
+        self._listeners.append(listener)
+
+    # -- what there is
+
+    @property
+    def upstreams(self) -> dict[str, Upstream]:
+        """The servers by name, those of the settings file first."""
+        return dict(self._upstreams)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Servers and tools that can't be used, and why."""
+        listed = [problem for problems in self._comparing.no_definitions.values() for problem in problems]
+        return [*self._misread.values(), *listed, *self._offering.refused]
+
+    def missing(self) -> list[Problem]:
+        """Servers that can't be reached now: what they have may be missing, or fail when it is called."""
+        why = {
+            standing.name: standing.failure
+            for standing in self._engine.standings()
+            if standing.state in ("waiting", "resting") and standing.failure
+        }
+        found = {**self._comparing.failures, **why}
+        return [Problem(f"server {name}", words) for name, words in sorted(found.items()) if name in self._upstreams]
+
+    def is_listed(self, server: str) -> bool:
+        """Whether it is known what a server has."""
+        return server not in self._unlisted
+
+    async def waiting(self, server: str | None = None) -> list[Waiting]:
+        """The definitions that wait to be accepted."""
+        pins = await self._store.read(table.pins(server))
+        there = (pin for pin in pins if pin.state == "quarantined")
+        return [self._waiting(pin) async for pin in in_pieces(there) if pin.server in self._upstreams]
+
+    def _waiting(self, pin: Pin) -> Waiting:
+        upstream, text = self._upstreams[pin.server], pin.found or "{}"
+        wrong = self._names.fault(upstream, pin.key)
+        try:
+            entry_of(upstream, pin.key, text, self._rules)
+        except DefinitionError as error:
+            wrong = faults(error)
+        return Waiting(
+            pin.server, pin.method, pin.tool, name_here(upstream, pin.key), pin.found_hash or "", orjson.loads(text),
+            None if pin.accepted is None else orjson.loads(pin.accepted), pin.first_seen, pin.changed_at, wrong,
+        )  # fmt: skip
+
+    def _trusts(self, upstream: Upstream, key: Key) -> bool:
+        """Whether a tool that was never seen before may be used unasked: not under a name that is somebody else's."""
+        return upstream.settings.trust_first_seen and self._names.fault(upstream, key) is None
+
+    async def accept(self, shown: Iterable[Waiting], by: str) -> list[Waiting]:
+        """Accept definitions as they were shown. Gives those that were accepted: one that has changed since is not."""
+        wanted = {(one.server, one.method, one.tool, one.hash): one for one in shown}
+        taken = await self._store.transact(table.accept(wanted, by))
+        if taken:
+            await self._announce()
+            await self.look()
+        return [wanted[key] for key in taken]
+
+    async def refresh(self, server: str) -> Compared:
+        """Ask a server what it has now, and compare that with what was accepted."""
+        return await self._comparing.compare(server, anew=True)
+
+    # -- calls
+
+    async def request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        caller: Caller | None = None,
+        seconds: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Ask a server, if what would run there is what was accepted: the very program that was compared is asked, and one
+        that was started since is compared first."""
+        try:
+            return await self._ask(server, method, params, caller, seconds)
+        except Anew:
+            return await self._ask(server, method, params, caller, seconds)
+
+    async def _ask(
+        self, server: str, method: str, params: Mapping[str, Any], caller: Caller | None, seconds: float | None
+    ) -> Mapping[str, Any]:
+        start = self._comparing.start_of(server)
+        if start is None:
+            start = await self._comparing.before_a_call(server)
+        tool = params["name"] if method == "tools/call" else ""
+        if method in GOVERNED and (server, method, tool) not in self._offering.callable:
+            raise not_found(tool or method, "its server has another definition of it than was accepted, or none")
+        try:
+            return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
+        except Anew:
+            if self._comparing.start_of(server) == start:  # else somebody has seen to it, or is about to
+                self._comparing.doubt(server)
+            raise
+
+    def conceal(self, server: str, shapes: Iterable[str]) -> None:
+        """Mask what a call is about to hand a server in secret, wherever the server says it."""
+        self._engine.conceal(server, shapes)
+
+    # -- from the store
+
+    async def look(self) -> int:
+        """Take what is on record, if it has changed: servers, and what is accepted of theirs. Gives the number that changes
+        with it."""
+        if await self._store.read(table.epoch()) == self._epoch:
+            return self._epoch
+        async with self._one_at_a_time:
+            recorded = await self._store.read(table.recorded())
+            if recorded.epoch == self._epoch:
+                return self._epoch
+            wanted = self._read_servers(recorded)
+            unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
+            ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
+            await self._offering.prepare(ready, recorded.accepted)
+            self._use_servers(wanted, recorded)
+            self._unlisted, self._names = unlisted, Names(wanted, recorded.claims)
+            self._offering.use(ready, recorded.accepted, self._names)
+            self.withheld = self._catalog.withheld = self._withheld(recorded)
+            self._epoch = recorded.epoch
+        for listener in self._listeners:
+            listener()
+        return recorded.epoch
+
+    def _use_servers(self, wanted: dict[str, Upstream], recorded: table.Recorded) -> None:
+        before = self._upstreams
+        for name in before.keys() - wanted.keys():
+            self._comparing.doubt(name)
+            self._comparing.spawn(self._engine.remove(name))
+        for name, upstream in wanted.items():
+            if name not in before or before[name].settings != upstream.settings:
+                self._comparing.doubt(name)
+                self._engine.set(name, upstream.settings)
+        self._upstreams = self._comparing.upstreams = wanted
+        for name, listing in recorded.listings.items():
+            if self._restarts.setdefault(name, listing.restart_asked) != listing.restart_asked and name in wanted:
+                self._restarts[name] = listing.restart_asked
+                self._comparing.spawn(self._restart(name))
+
+    def _read_servers(self, recorded: table.Recorded) -> dict[str, Upstream]:
+        """The servers of the settings file, and those that were added; of the same name, the file's counts."""
+        read: dict[str, Upstream] = {}
+        self._misread = {}
+        added = {row.name: row.settings for row in recorded.servers if row.name not in self._settings}
+        for name in (*self._settings, *added):
+            given = self._settings[name] if name in self._settings else added[name]
+            listing = recorded.listings.get(name)
+            try:
+                settings = given if isinstance(given, ServerSettings) else ServerSettings.model_validate_json(given)
+                read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
+            except (SettingsError, ValidationError) as error:
+                words = error.message if isinstance(error, SettingsError) else "its settings on record can't be read"
+                self._misread[name] = Problem(f"server {name}", words)
+        return read
+
+    async def _restart(self, name: str) -> None:
+        if any(standing.name == name and standing.state not in ("idle", "off") for standing in self._engine.standings()):
+            with contextlib.suppress(CallError):
+                await self._engine.restart(name)
+
+    def _withheld(self, recorded: table.Recorded) -> dict[str, str]:
+        withheld = {}
+        for server, method, tool, was_accepted in recorded.quarantined:
+            if server in self._upstreams:
+                why = "has changed, and waits" if was_accepted else "is new, and waits"
+                withheld[name_here(self._upstreams[server], (method, tool))] = f"its definition {why} to be accepted"
+        return withheld
+
+
+def _is_unlisted(upstream: Upstream, listing: table.ListingRow | None) -> bool:
+    """Whether it is not known what a server has: it was never asked, or it was another program then."""
+    return upstream.settings.enabled and (listing is None or listing.identity != upstream.identity)

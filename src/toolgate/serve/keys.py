@@ -1,0 +1,221 @@
+"""API keys: made, listed, revoked, and checked with each request over HTTP.
+
+A key is `tg_<id>_<secret>` and is shown once. Tenant, persona, user and scopes come from the key's record, never from the
+request. A key that was checked is known for a short while; a revocation in any process ends that at once, because it is
+announced like a changed flag, and whoever sees one forgets all keys.
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+import string
+import time
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import msgspec
+
+from toolgate.app import App
+from toolgate.bus.notices import DATA
+from toolgate.errors import StoreError
+from toolgate.model import LOCAL, Actor, new_id
+from toolgate.serve.problems import KeyRefused
+from toolgate.store import keys as table
+from toolgate.store.database import now
+from toolgate.store.keys import ApiKey
+from toolgate.wiring import to_the_end
+
+PREFIX = "tg_"
+ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
+ID_LENGTH, SECRET_LENGTH = 12, 43
+"""43 of 62 letters are 256 random bits."""
+LONGEST = 128
+"""Characters of a text that could be a key."""
+KNOWN_SECONDS = 30.0
+"""How long a key that was checked is not looked up again, unless something changes."""
+MOST_KNOWN = 10_000
+USED_EVERY = timedelta(hours=1)
+"""How exactly `last_used_at` is kept: a write with each request would cost more than the request."""
+MOST_SCOPES = 100
+
+logger = logging.getLogger("toolgate")
+
+
+class Credential(msgspec.Struct, frozen=True, gc=False):
+    """What a request proved: for whom it acts, and whether it may answer for a person."""
+
+    id: str
+    name: str
+    actor: Actor
+    may_approve: bool = False
+
+    def has(self, scope: str) -> bool:
+        return scope in self.actor.scopes
+
+
+AT_THIS_MACHINE = Credential("local", "at this machine", LOCAL, may_approve=True)
+"""Of a request without a key from this machine, where `serve.anonymous` is local."""
+
+
+class Keys:
+    """The keys of an installation."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._known: dict[bytes, tuple[Credential, float]] = {}
+        """By the hash of the whole key: the credential, and until when that is taken for granted."""
+        self._epoch = -1
+        self._noting: set[asyncio.Task[None]] = set()
+
+    # -- making and revoking
+
+    async def create(
+        self,
+        name: str,
+        actor: Actor,
+        *,
+        lasting: timedelta | None = None,
+        may_approve: bool = False,
+        by: Actor | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Make a key with which its holder acts for an actor. Gives it and, this once, its text."""
+        if not name.isprintable() or not 0 < len(name) <= 256:
+            raise KeyRefused("The name of a key must be 1 to 256 printable characters.")
+        if len(actor.scopes) > MOST_SCOPES or any(
+            not scope.isprintable() or not 0 < len(scope) <= 256 for scope in actor.scopes
+        ):
+            raise KeyRefused(f"A key has at most {MOST_SCOPES} scopes, each of 1 to 256 printable characters.")
+        made = now()
+        try:
+            expires = None if lasting is None else made + lasting
+        except OverflowError:
+            raise KeyRefused(
+                "A key can't last that long.", suggestion="Leave the time away for one that does not expire."
+            ) from None
+        if expires is not None and expires <= made:
+            raise KeyRefused("A key must last longer than no time at all.")
+        by = by or LOCAL
+        key = ApiKey(
+            id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, may_approve=may_approve,
+            created_by=by.user, created_at=made, expires_at=expires,
+        )  # fmt: skip
+        secret = _random(SECRET_LETTERS, SECRET_LENGTH)
+        await self._add(key, _hash(secret), by)
+        return key, f"{PREFIX}{key.id}_{secret}"
+
+    @to_the_end
+    async def _add(self, key: ApiKey, secret_hash: str, by: Actor) -> None:
+        await self._app.store.transact(table.add(key, secret_hash))
+        await self._note("key.created", key, by)
+
+    @to_the_end
+    async def revoke(self, id: str, *, by: Actor | None = None) -> ApiKey:
+        """End a key: no process takes it from now on."""
+        by = by or LOCAL
+        revoked = await self._app.store.transact(table.revoke(id, by.user, now()))
+        if revoked is None:
+            known = await self._app.store.read(table.find(id))
+            raise KeyRefused(f"The key {id[:64]} is revoked already." if known else f"There is no key {id[:64]!r}.")
+        await self._app.notices.announce(DATA)
+        await self._app.refresh()
+        await self._note("key.revoked", revoked, by)
+        return revoked
+
+    async def list(self, tenant: str | None = None) -> list[ApiKey]:
+        """All keys, or those of a tenant; oldest first."""
+        return await self._app.store.read(table.listed(tenant))
+
+    async def any(self) -> bool:
+        """Whether there is a key that would be taken."""
+        at = now()
+        return any(key.state(at) == "valid" for key in await self.list())
+
+    async def _note(self, action: str, key: ApiKey, by: Actor) -> None:
+        actor = key.actor
+        details = {
+            "key": key.id, "name": key.name, "for_tenant": actor.tenant, "for_persona": actor.persona,
+            "for_user": actor.user, "scopes": list(actor.scopes), "may_approve": key.may_approve,
+            "expires": None if key.expires_at is None else key.expires_at.isoformat(),
+        }  # fmt: skip
+        await self._app.ledger.act(action, by, "", details, at=time.time_ns(), id=new_id())
+
+    # -- checking
+
+    def known(self, text: bytes) -> Credential | None:
+        """Who holds a key, if it was checked a moment ago and nothing has changed since; None: `check` must be asked."""
+        app = self._app
+        if app.notices.changed() or app.policy_data.epoch != self._epoch:
+            return None
+        found = self._known.get(sha256(text).digest())
+        return found[0] if found is not None and found[1] > time.monotonic() else None
+
+    async def check(self, text: bytes) -> Credential | None:
+        """Who holds a key; None if it is none, or one that expired or was revoked."""
+        app = self._app
+        if app.notices.changed():
+            await app.notices.catch_up(app.refresh)
+        if app.policy_data.epoch != self._epoch:
+            self._known.clear()
+            self._epoch = app.policy_data.epoch
+        parts = parse(text)
+        if parts is None:
+            return None
+        epoch = self._epoch
+        found = await app.store.read(table.find(parts[0]))
+        at = now()
+        # With a hash to compare also where there is no such key: how long an answer takes says nothing.
+        same = hmac.compare_digest(_hash(parts[1]), found[1] if found is not None else _hash(parts[0]))
+        if found is None or not same or found[0].state(at) != "valid":
+            return None
+        credential = Credential(found[0].id, found[0].name, found[0].actor, found[0].may_approve)
+        if epoch == self._epoch:
+            self._remember(text, credential, _seconds_left(found[0], at))
+        self._note_use(found[0], at)
+        return credential
+
+    def _remember(self, text: bytes, credential: Credential, seconds: float) -> None:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[sha256(text).digest()] = credential, time.monotonic() + min(KNOWN_SECONDS, seconds)
+
+    def _note_use(self, key: ApiKey, at: datetime) -> None:
+        if key.last_used_at is None or at - key.last_used_at >= USED_EVERY:
+            noting = asyncio.create_task(self._note_used(key.id, at))
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
+
+    async def _note_used(self, id: str, at: datetime) -> None:
+        try:
+            await self._app.store.transact(table.used(id, at, USED_EVERY))
+        except StoreError as error:
+            logger.warning("that a key was used could not be noted: %s", error)
+
+    async def close(self) -> None:
+        """Wait for what is still being noted."""
+        await asyncio.gather(*self._noting)
+
+
+def parse(text: bytes) -> tuple[str, str] | None:
+    """Id and secret of what has the form of a key."""
+    if len(text) > LONGEST or not text.isascii():
+        return None
+    prefix, _, rest = text.decode().partition("_")
+    id, _, secret = rest.partition("_")
+    if f"{prefix}_" != PREFIX or len(id) != ID_LENGTH or len(secret) != SECRET_LENGTH:
+        return None
+    return id, secret
+
+
+def _random(letters: str, length: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(length))
+
+
+def _hash(secret: str) -> str:
+    """Plain SHA-256. Slow hashes protect what people choose, which can be guessed; 256 random bits can't be, however
+    quickly a guess is tried."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def _seconds_left(key: ApiKey, at: datetime) -> float:
+    return float("inf") if key.expires_at is None else (key.expires_at - at).total_seconds()

@@ -1,0 +1,198 @@
+"""The client at the other end of a call, as the call sees it: told how far it is, and asked what its tool wants to know.
+
+A client of the handshake era is asked while its call runs, on the stream of its own request. One of protocol 2026-07-28
+can't be: it is told what is wanted, and comes again with the answers.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolgate.errors import Failed
+
+Request = ServerRequestContext[Any, Any]
+"""A request of a client, as the SDK hands it to a handler."""
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVEL = "toolgate_log_level"
+"""In the state of a connection of the handshake era: what logging/setLevel said."""
+Asked = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+ASKED: dict[str, tuple[str, type[Asked]]] = {
+    "elicitation/create": ("elicitation", types.ElicitRequest),
+    "sampling/createMessage": ("sampling", types.CreateMessageRequest),
+    "roots/list": ("roots", types.ListRootsRequest),
+}
+"""What a client can be asked for: the capability that it must have said it has, and the request."""
+
+
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension with which a call may go on after its request was answered."""
+
+
+class Desk(Protocol):
+    """Where a call is kept that goes on without its request (`tasks.Task`)."""
+
+    is_task: bool
+
+    def begin(self, words: str | None = None) -> None: ...
+    async def put(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
+class Answered(BaseModel):
+    """A client's answer, as it came; the SDK has checked its shape."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def is_modern(ctx: Request) -> bool:
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def meta_of(ctx: Request) -> Mapping[str, Any]:
+    """What a client sent along with its request, as it came."""
+    meta = ctx.params.get("_meta") if ctx.params is not None else None
+    return meta if isinstance(meta, Mapping) else {}
+
+
+def capabilities_of(ctx: Request) -> dict[str, Any]:
+    """What a client says it can be asked for, as the protocol spells it. Of extensions only those that we have too: what is
+    said here is said to the tool's server as well."""
+    declared = ctx.session.client_capabilities
+    said = {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
+    known = {name: said[name] for name, _ in ASKED.values() if name in said}
+    return {**known, "extensions": {TASKS: {}}} if has_tasks(ctx) else known
+
+
+def has_tasks(ctx: Request) -> bool:
+    """Whether a client can be given a task in place of a result."""
+    declared = ctx.session.client_capabilities
+    return is_modern(ctx) and declared is not None and TASKS in (declared.extensions or {})
+
+
+class Client:
+    """A `model.Caller`: the client that made one request."""
+
+    def __init__(
+        self,
+        ctx: Request,
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+        desk: Desk | None = None,
+    ) -> None:
+        """With a desk, the call may go on after its request was answered."""
+        self._desk = desk
+        self._progressed: float | None = None
+        self.come(ctx)
+        self.capabilities: Mapping[str, Any] = capabilities_of(ctx)
+        self.input_responses = input_responses
+        self.request_state = request_state
+        self.can_come_again = is_modern(ctx)
+        self.log_level = self._wanted_level()
+        self.deadline: float | None = None
+        """By the loop's clock, when a question must be answered: before the time of the call that asks it is over, so that a
+        person who is slow is not taken for a server that is."""
+        self.reminder: str | None = None
+        """What the tool wants to have back with the answers."""
+        self.wanted: Mapping[str, Any] = {}
+        """And what it wants to know."""
+
+    def _wanted_level(self) -> str | None:
+        if self.can_come_again:
+            level = meta_of(self._ctx).get(types.LOG_LEVEL_META_KEY)
+        else:
+            level = self._ctx.session._connection.state.get(LOG_LEVEL, LEVELS[0])
+        return level if level in LEVELS else None
+
+    @property
+    def can_approve(self) -> bool:
+        """Whether it can show a form to its person."""
+        asked = self.capabilities.get("elicitation")
+        return isinstance(asked, dict) and (not asked or "form" in asked) and (self.can_come_again or self._can_be_asked)
+
+    def knows(self, questions: Iterable[Any]) -> bool:
+        """Whether it says that it can be asked all this: what it does not know, it must not be sent."""
+        methods = [asked.get("method") if isinstance(asked, Mapping) else None for asked in questions]
+        return all(method in ASKED and ASKED[method][0] in self.capabilities for method in methods)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether its call may go on as a task."""
+        return self._desk is not None and self._desk.is_task
+
+    @property
+    def _can_be_asked(self) -> bool:
+        return self._desk is not None or (not self.is_gone and self._ctx.session.can_send_request)
+
+    def come(self, ctx: Request) -> None:
+        """The request of the client on whose stream it can be told things."""
+        self._ctx = ctx
+        self._token = meta_of(ctx).get("progressToken")
+        self.is_gone = False
+        """Set when the request is answered: after that nothing may be sent on its stream."""
+
+    def goes_on(self, words: str | None = None) -> None:
+        if self._desk is not None and self._desk.is_task:
+            self._desk.begin(words)
+
+    def let_go(self) -> None:
+        """The call goes on as a task: the client is asked when it looks, and does not come again."""
+        self.is_gone, self.can_come_again = True, False
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        token = self._token
+        if self.is_gone or not isinstance(token, str | int) or isinstance(token, bool):
+            return
+        if self._progressed is not None and progress <= self._progressed:
+            return  # the protocol wants it to grow
+        self._progressed = progress
+        params = types.ProgressNotificationParams(progress_token=token, progress=progress, total=total, message=message)
+        await self._send(types.ProgressNotification(params=params))
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        if self.is_gone or self.log_level is None or level not in LEVELS:
+            return
+        if LEVELS.index(level) < LEVELS.index(self.log_level):
+            return
+        params = types.LoggingMessageNotificationParams.model_validate({"level": level, "data": data, "logger": logger})
+        await self._send(types.LoggingMessageNotification(params=params))
+
+    async def _send(self, notification: types.ServerNotification) -> None:
+        with contextlib.suppress(Exception):  # the client went away: the call will be told so by other means
+            await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        known = ASKED.get(method)
+        if known is None or known[0] not in self.capabilities or not self._can_be_asked:
+            raise Failed("MCP_ERROR", f"The client that made the call can't be asked that ({method:.40}).")
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                return await self._put(method, params, known[1])
+        except TimeoutError:
+            raise Failed("MCP_ERROR", "The client that made the call did not answer in time.") from None
+
+    async def _put(self, method: str, params: Mapping[str, Any], request: type[Asked]) -> Mapping[str, Any]:
+        if self._desk is not None:
+            return await self._desk.put(method, params)
+        try:
+            asked = request.model_validate({"method": method, "params": dict(params)}, by_name=False)
+            related = ServerMessageMetadata(related_request_id=self._ctx.request_id)
+            answer = await self._ctx.session.send_request(asked, Answered, metadata=related)
+        except ValidationError:
+            raise Failed("MCP_ERROR", f"What was asked or answered is no proper {method}.") from None
+        except MCPError as error:
+            raise Failed("MCP_ERROR", f"The client that made the call refused: {error.error.message:.500}") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise Failed("MCP_ERROR", "The client that made the call went away.") from None
+        return answer.model_dump(by_alias=True, mode="json")
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        self.reminder, self.wanted = state, requests

@@ -1,0 +1,69 @@
+"""Lists of tools as they were sent, kept for whoever asks again: by actor, as long as what the actor may see is the same.
+
+What is kept is not for callers to choose: the first page, and those that a page that is kept leads to. A cursor that
+somebody made up is answered, and forgotten.
+"""
+
+import msgspec
+
+from toolgate.model import Actor, Tool
+
+MOST_ACTORS = 1_000
+MOST_BYTES = 32 * 1024 * 1024
+
+
+class Pages(msgspec.Struct, gc=False):
+    """What one actor was shown."""
+
+    permitted: tuple[Tool, ...]
+    """The very tuple that the App gave: another one means that something changed."""
+    bodies: dict[str | None, bytes]
+    """By cursor."""
+    cursors: set[str | None]
+    """Those that were given out, and None for the first page."""
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.bodies.values()))
+
+
+class Lists:
+    """The pages of all actors, up to so many bytes."""
+
+    def __init__(self) -> None:
+        self._pages: dict[Actor, Pages] = {}
+        self.size = 0
+
+    def find(self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None) -> bytes | None:
+        pages = self._pages.get(actor)
+        return None if pages is None or pages.permitted is not permitted else pages.bodies.get(cursor)
+
+    def keep(
+        self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None, body: bytes, following: str | None
+    ) -> None:
+        """Keep a page that was made, with the cursor of the one that follows it, if it is one to be kept."""
+        pages = self._pages.get(actor)
+        if pages is None or pages.permitted is not permitted:
+            pages = self._begin(actor, permitted)
+        if cursor not in pages.cursors or cursor in pages.bodies:
+            return
+        if self.size + len(body) > MOST_BYTES:
+            self._clear()
+            return
+        self.size += len(body)
+        pages.bodies[cursor] = body
+        if following is not None:
+            pages.cursors.add(following)
+
+    def _begin(self, actor: Actor, permitted: tuple[Tool, ...]) -> Pages:
+        before = self._pages.pop(actor, None)
+        if before is not None:
+            self.size -= before.size
+        if len(self._pages) >= MOST_ACTORS:
+            self._clear()
+        pages = self._pages[actor] = Pages(permitted, {}, {None})
+        return pages
+
+    def _clear(self) -> None:
+        self._pages.clear()
+        self.size = 0

@@ -1,0 +1,131 @@
+"""`toolgate serve`: the socket, uvicorn on it, and an orderly end: running calls end, then what holds them is closed. A
+second signal ends it at once.
+"""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from toolgate.app import App
+from toolgate.errors import SettingsError
+from toolgate.serve.asgi import Front
+from toolgate.serve.problems import NotServing
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+BACKLOG = 2_048
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle: longer than the proxies' usual minute, so that it is they who close it."""
+
+
+def bind(app: App) -> socket.socket:
+    """The socket to listen on. Where requests need no key, only this machine may reach it."""
+    host, port = app.settings.serve.host, app.settings.serve.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError) as error:
+        raise NotServing(f"The address {host!r} is not known: {error}.", suggestion="Give --host 127.0.0.1.") from None
+    if app.settings.serve.anonymous == "local" and not ip_address(address[0]).is_loopback:
+        raise SettingsError(
+            f"Requests without a key are taken (serve.anonymous: local), so {host} can't be listened on: others reach it.",
+            suggestion="Listen on 127.0.0.1, or set serve.anonymous: refuse and make keys (`toolgate keys create NAME`).",
+        )
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # said, or answers are held back (Nagle)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _explain(error, host, port) from None
+    listening.setblocking(False)
+    return listening
+
+
+def _explain(error: OSError, host: str, port: int) -> NotServing:
+    if error.errno == errno.EADDRINUSE:
+        return NotServing(f"Port {port} of {host} is taken.", suggestion="Give another with --port, or end what has it.")
+    return NotServing(f"{host}:{port} can't be listened on: {error.strerror}.", suggestion="Give another --host or --port.")
+
+
+def url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(app: App, ready: Callable[[str, Front], Coroutine[Any, Any, None]]) -> None:
+    """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
+    listening = bind(app)
+    try:
+        import uvicorn
+
+        from toolgate.serve.protocol import BoundedProtocol
+    except ImportError as missing:  # an extra
+        listening.close()
+        raise NotServing(
+            f"Serving needs the package {missing.name}.", suggestion="pip install 'toolgate[serve]'"
+        ) from missing
+    url = url_of(listening)
+    async with Front(app) as front:
+        config = uvicorn.Config(
+            front, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+            server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, interface="asgi3",
+            timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
+        )  # fmt: skip
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `Front` logs
+        server = uvicorn.Server(config)
+        with _signals(partial(_signalled, server, front)):
+            serving = asyncio.create_task(server._serve([listening]))  # without its own way with signals
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            try:
+                if not serving.done():
+                    await ready(url, front)
+                await asyncio.shield(serving)
+            finally:
+                _stop(server, front)
+                await serving
+
+
+def _signalled(server: "Server", front: Front) -> None:
+    server.force_exit = server.should_exit  # the second time
+    _stop(server, front)
+
+
+def _stop(server: "Server", front: Front) -> None:
+    server.should_exit = True
+    front.stop()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, and not in a thread
+        for one in handled:
+            loop.add_signal_handler(one, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            for one in handled:
+                loop.remove_signal_handler(one)
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run on the quicker event loop where there is one."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None
+    try:
+        from uvloop import new_event_loop as factory
+    except ImportError:  # Windows
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)

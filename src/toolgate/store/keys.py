@@ -1,0 +1,104 @@
+"""API keys: api_keys. A revocation counts as a change that all processes must see, like a flag's."""
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+import orjson
+
+from toolgate.model import Actor
+from toolgate.store.catalog import changed
+from toolgate.store.database import Transaction, moment
+
+COLUMNS = (
+    "id, name, tenant_id, persona_id, user_id, scopes, may_approve, created_by, created_at, expires_at, revoked_at, "
+    "revoked_by, last_used_at"
+)
+KeyState = Literal["valid", "expired", "revoked"]
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key on record. Its secret is not among what is known of it."""
+
+    id: str
+    name: str
+    actor: Actor
+    """For whom whoever holds the key acts."""
+    may_approve: bool
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+    last_used_at: datetime | None = None
+
+    def state(self, at: datetime) -> KeyState:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= at else "valid"
+
+
+def _key(row: tuple[Any, ...]) -> ApiKey:
+    id, name, tenant, persona, user, scopes, may_approve, created_by, created, expires, revoked, revoked_by, used = row
+    return ApiKey(
+        id=id,
+        name=name,
+        actor=Actor(tenant, persona, user, tuple(orjson.loads(scopes))),
+        may_approve=bool(may_approve),
+        created_by=created_by,
+        created_at=moment(created),
+        expires_at=None if expires is None else moment(expires),
+        revoked_at=None if revoked is None else moment(revoked),
+        revoked_by=revoked_by,
+        last_used_at=None if used is None else moment(used),
+    )
+
+
+def add(key: ApiKey, secret_hash: str) -> Transaction[None]:
+    yield (
+        "INSERT INTO api_keys (id, name, secret_hash, tenant_id, persona_id, user_id, scopes, may_approve, created_by, "
+        "created_at, expires_at) VALUES (:id, :name, :hash, :tenant, :persona, :user, :scopes, :may_approve, :by, "
+        ":created, :expires)",
+        {
+            "id": key.id, "name": key.name, "hash": secret_hash, "tenant": key.actor.tenant, "persona": key.actor.persona,
+            "user": key.actor.user, "scopes": orjson.dumps(key.actor.scopes).decode(), "may_approve": key.may_approve,
+            "by": key.created_by, "created": key.created_at, "expires": key.expires_at,
+        },
+    )  # fmt: skip
+
+
+def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
+    """A key, whatever its state, and the hash of its secret."""
+    rows = yield f"SELECT {COLUMNS}, secret_hash FROM api_keys WHERE id = :id", {"id": id}
+    return (_key(rows[0][:-1]), rows[0][-1]) if rows else None
+
+
+def listed(tenant: str | None = None) -> Transaction[list[ApiKey]]:
+    """All keys, or those of a tenant; oldest first."""
+    where = "" if tenant is None else "WHERE tenant_id = :tenant "
+    rows = yield (
+        f"SELECT {COLUMNS} FROM api_keys {where}ORDER BY created_at, id",
+        {} if tenant is None else {"tenant": tenant},
+    )
+    return [_key(row) for row in rows]
+
+
+def revoke(id: str, by: str, at: datetime) -> Transaction[ApiKey | None]:
+    """Revoke a key; None if there is none that could be."""
+    rows = yield (
+        "UPDATE api_keys SET revoked_at = :moment, revoked_by = :by WHERE id = :id AND revoked_at IS NULL "
+        f"RETURNING {COLUMNS}",
+        {"id": id, "by": by, "moment": at},
+    )
+    if not rows:
+        return None
+    yield from changed()
+    return _key(rows[0])
+
+
+def used(id: str, at: datetime, at_most_every: timedelta) -> Transaction[None]:
+    """Note that a key was used, unless that was noted a short while ago."""
+    yield (
+        "UPDATE api_keys SET last_used_at = :moment WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :since)",
+        {"id": id, "moment": at, "since": at - at_most_every},
+    )

@@ -1,0 +1,293 @@
+"""MCP servers and the definitions of their tools: servers, server_listings, server_tools.
+
+A tool has two definitions: the one that was accepted, and the one that its server was last found to have. Only where they
+are the same is it `accepted`.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from toolgate.store import catalog
+from toolgate.store.database import Transaction, moment, now
+
+PinState = Literal["accepted", "quarantined", "gone"]
+BY_TRUST = "(the setting trust_first_seen)"
+"""Who accepted what nobody was asked about."""
+MOST_GONE = 1_000
+"""Tools of a server that were accepted and are gone: one that has more is not trusted with what it has new."""
+
+
+class ServerRow(NamedTuple):
+    """A server that was added while running; its settings are JSON."""
+
+    name: str
+    settings: str
+    added_by: str
+
+
+class ListingRow(NamedTuple):
+    """What a server said of itself; `about` is JSON."""
+
+    server: str
+    identity: str
+    about: str
+    jail: str | None
+    listed_at: datetime
+    restart_asked: int
+
+
+class Pin(NamedTuple):
+    """A tool of a server: what was accepted of it, and what it is now."""
+
+    server: str
+    method: str
+    tool: str
+    state: PinState
+    accepted: str | None
+    accepted_hash: str | None
+    found: str | None
+    found_hash: str | None
+    first_seen: datetime
+    changed_at: datetime
+    accepted_by: str | None
+    accepted_at: datetime | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.method, self.tool
+
+
+class Claim(NamedTuple):
+    """A tool that was accepted once, whatever it is now, and when that was first."""
+
+    server: str
+    key: tuple[str, str]
+    since: datetime
+
+
+class Found(NamedTuple):
+    """A definition as a server has it now: canonical JSON, and its hash."""
+
+    text: str
+    hash: str
+
+
+class Recorded(NamedTuple):
+    """All that is on record, as it was at one moment."""
+
+    epoch: int
+    servers: list[ServerRow]
+    listings: dict[str, ListingRow]
+    accepted: list[Pin]
+    quarantined: list[tuple[str, str, str, bool]]
+    """Server, method, tool, and whether an earlier definition of it was accepted."""
+    claims: list[Claim]
+
+
+class Compared(NamedTuple):
+    """What a new listing of a server changed: the keys (method, tool) of what is quarantined now, taken, or gone."""
+
+    new: tuple[tuple[str, str], ...] = ()
+    """Never seen before, and quarantined."""
+    changed: tuple[tuple[str, str], ...] = ()
+    """Other than what was accepted, and quarantined."""
+    gone: tuple[tuple[str, str], ...] = ()
+    taken: tuple[tuple[str, str], ...] = ()
+    """In use from now on: first seen and trusted, or again what was accepted."""
+
+    @property
+    def any(self) -> bool:
+        return any(self)
+
+
+PINS = (
+    "SELECT server, method, tool, state, accepted, accepted_hash, found, found_hash, first_seen, changed_at, accepted_by, "
+    "accepted_at FROM server_tools"
+)
+
+
+def epoch() -> Transaction[int]:
+    rows = yield "SELECT value FROM servers_epoch WHERE id = 1", {}
+    return int(rows[0][0])
+
+
+def changed() -> Transaction[None]:
+    """End a change that other processes must see."""
+    yield "UPDATE servers_epoch SET value = value + 1 WHERE id = 1", {}
+    yield from catalog.changed()
+
+
+def recorded() -> Transaction[Recorded]:
+    """What a process needs in order to offer tools: servers, listings, and what is accepted."""
+    number = yield from epoch()
+    rows = yield "SELECT name, settings, added_by FROM servers ORDER BY created_at, name", {}
+    servers = [ServerRow._make(row) for row in rows]
+    rows = yield "SELECT server, identity, about, jail, listed_at, restart_asked FROM server_listings", {}
+    listings = {row[0]: ListingRow._make((*row[:4], moment(row[4]), int(row[5]))) for row in rows}
+    rows = yield f"{PINS} WHERE state = 'accepted' ORDER BY server, method, tool", {}
+    accepted = [_pin(row) for row in rows]
+    rows = yield "SELECT server, method, tool, accepted_hash FROM server_tools WHERE state = 'quarantined'", {}
+    quarantined = [(*row[:3], row[3] is not None) for row in rows]
+    rows = yield "SELECT server, method, tool, claimed_at FROM server_tools WHERE claimed_at IS NOT NULL", {}
+    claims = [Claim(row[0], (row[1], row[2]), moment(row[3])) for row in rows]
+    return Recorded(number, servers, listings, accepted, quarantined, claims)
+
+
+def pins(server: str | None = None) -> Transaction[list[Pin]]:
+    """Every tool of a server, or of all, in whatever state."""
+    where = "" if server is None else " WHERE server = :server"
+    rows = yield f"{PINS}{where} ORDER BY server, method, tool", {} if server is None else {"server": server}
+    return [_pin(row) for row in rows]
+
+
+def counts() -> Transaction[dict[str, dict[str, int]]]:
+    """By server, how many tools are in each state."""
+    counted: dict[str, dict[str, int]] = {}
+    rows = yield "SELECT server, state, count(*) FROM server_tools GROUP BY server, state", {}
+    for server, state, number in rows:
+        counted.setdefault(server, {})[state] = int(number)
+    return counted
+
+
+def set_server(row: ServerRow) -> Transaction[None]:
+    """Add a server, or change the one of its name."""
+    yield (
+        "INSERT INTO servers (name, settings, added_by, created_at, updated_at) "
+        "VALUES (:name, :settings, :added_by, :moment, :moment) ON CONFLICT (name) DO UPDATE "
+        "SET settings = excluded.settings, added_by = excluded.added_by, updated_at = excluded.updated_at",
+        {**row._asdict(), "moment": now()},
+    )
+    yield from changed()
+
+
+def remove_server(name: str) -> Transaction[bool]:
+    """Forget a server, and what was accepted of it; gives whether there was one."""
+    rows = yield "DELETE FROM servers WHERE name = :name RETURNING name", {"name": name}
+    if rows:
+        yield "DELETE FROM server_listings WHERE server = :name", {"name": name}
+        yield "DELETE FROM server_tools WHERE server = :name", {"name": name}
+        yield from changed()
+    return bool(rows)
+
+
+def ask_restart(server: str) -> Transaction[None]:
+    """Have whoever runs a server start it anew."""
+    yield "UPDATE server_listings SET restart_asked = restart_asked + 1 WHERE server = :server", {"server": server}
+    yield from changed()
+
+
+def compare(
+    server: str,
+    *,
+    identity: str,
+    about: str,
+    jail: str | None,
+    found: Mapping[tuple[str, str], Found],
+    trust: Container[tuple[str, str]] = (),
+) -> Transaction[Compared]:
+    """Take what a server has now, and say how it differs from what was accepted. `trust`: what of it is accepted unasked if
+    it was never seen before. Two processes that list a server at once do this one after the other: the first statement
+    locks."""
+    values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
+    rows = yield (
+        "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
+        values,
+    )
+    before = tuple(rows[0]) if rows else None
+    yield (
+        "INSERT INTO server_listings (server, identity, about, jail, listed_at) "
+        "VALUES (:server, :identity, :about, :jail, :moment) ON CONFLICT (server) DO UPDATE "
+        "SET identity = excluded.identity, about = excluded.about, jail = excluded.jail, listed_at = excluded.listed_at",
+        values,
+    )
+    if before is not None and before[0] != identity:
+        yield (
+            "UPDATE server_tools SET accepted = NULL, accepted_hash = NULL, accepted_by = NULL, accepted_at = NULL, "
+            "claimed_at = NULL, state = 'quarantined' WHERE server = :server",
+            {"server": server},
+        )
+    known = {pin.key: pin for pin in (yield from pins(server))}
+    if sum(pin.state == "gone" for pin in known.values()) >= MOST_GONE:
+        trust = ()
+    compared: dict[str, list[tuple[str, str]]] = {"new": [], "changed": [], "gone": [], "taken": []}
+    for key, definition in found.items():
+        what = yield from _compare_one(server, key, definition, known.get(key), key in trust)
+        if what is not None:
+            compared[what].append(key)
+    for key in sorted(known.keys() - found.keys()):
+        if known[key].state != "gone":
+            compared["gone"].append(key)
+            yield from _set_gone(server, known[key])
+    result = Compared(**{what: tuple(keys) for what, keys in compared.items()})
+    if result.any or before != (identity, about, jail):
+        yield from changed()
+    return result
+
+
+def _compare_one(
+    server: str, key: tuple[str, str], found: Found, pin: Pin | None, trust: bool
+) -> Transaction[Literal["new", "changed", "taken"] | None]:
+    by_trust = trust and (pin is None or pin.accepted_hash is None)
+    accepted = by_trust or (pin is not None and pin.accepted_hash == found.hash)
+    state: PinState = "accepted" if accepted else "quarantined"
+    if pin is not None and (pin.state, pin.found_hash) == (state, found.hash):
+        return None
+    at = {"server": server, "method": key[0], "tool": key[1]}
+    values = {**at, "state": state, "text": found.text, "hash": found.hash, "moment": now(), "by": BY_TRUST}
+    if pin is None:
+        yield (
+            "INSERT INTO server_tools (server, method, tool, state, found, found_hash, first_seen, changed_at) "
+            "VALUES (:server, :method, :tool, :state, :text, :hash, :moment, :moment)",
+            values,
+        )
+    else:
+        yield (
+            "UPDATE server_tools SET state = :state, found = :text, found_hash = :hash, changed_at = :moment "
+            "WHERE server = :server AND method = :method AND tool = :tool",
+            values,
+        )
+    if by_trust:
+        yield (
+            "UPDATE server_tools SET accepted = :text, accepted_hash = :hash, accepted_by = :by, accepted_at = :moment, "
+            "claimed_at = coalesce(claimed_at, :moment) WHERE server = :server AND method = :method AND tool = :tool",
+            values,
+        )
+    if accepted:
+        return "taken"
+    return "new" if pin is None or pin.accepted_hash is None else "changed"
+
+
+def _set_gone(server: str, pin: Pin) -> Transaction[None]:
+    """What was never accepted is forgotten; the rest is kept, to be compared with what comes back under its name."""
+    values = {"server": server, "method": pin.method, "tool": pin.tool}
+    here = "WHERE server = :server AND method = :method AND tool = :tool"
+    if pin.accepted_hash is None:
+        yield f"DELETE FROM server_tools {here}", values
+    else:
+        set_to = "state = 'gone', found = NULL, found_hash = NULL, changed_at = :moment"
+        yield f"UPDATE server_tools SET {set_to} {here}", {**values, "moment": now()}
+
+
+def accept(wanted: Iterable[tuple[str, str, str, str]], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
+    """Accept definitions, each (server, method, tool, hash) as it was shown. Gives those that were: what has changed since
+    it was shown is not."""
+    taken = []
+    for server, method, tool, hashed in sorted(wanted):
+        rows = yield (
+            "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
+            "accepted_at = :moment, claimed_at = coalesce(claimed_at, :moment) WHERE server = :server AND method = :method "
+            "AND tool = :tool AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
+            {"server": server, "method": method, "tool": tool, "hash": hashed, "by": by, "moment": now()},
+        )
+        if rows:
+            taken.append((server, method, tool, hashed))
+    if taken:
+        yield from changed()
+    return taken
+
+
+def _pin(row: tuple[Any, ...]) -> Pin:
+    *rest, first_seen, changed_at, accepted_by, accepted_at = row
+    at = None if accepted_at is None else moment(accepted_at)
+    return Pin._make((*rest, moment(first_seen), moment(changed_at), accepted_by, at))

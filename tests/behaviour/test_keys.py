@@ -1,0 +1,260 @@
+"""API keys: who a caller over HTTP is."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.serving import ACCEPT, META, SECONDS, VERSION, Site, serving
+from tests.terminal import Terminal
+from toolgate import Actor, App
+from toolgate.model import LOCAL, MASK
+from toolgate.serve.keys import Keys, parse
+from toolgate.serve.problems import KeyRefused
+from toolgate.store import log
+from toolgate.testing import memory_app
+
+pytestmark = pytest.mark.requirement("DOOR-3")
+
+ANALYST = Actor("acme", "analyst", "u-1", ("tool:web_search", "metrics"))
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(tmp_path, monkeypatch, capsys)
+
+
+async def test_a_key_carries_who_its_holder_is(tmp_path: Path, database: str) -> None:
+    async with App.open(home=tmp_path, database_url=database) as app:
+        keys = Keys(app)
+        key, text = await keys.create("ci", ANALYST, lasting=timedelta(days=30), may_approve=True)
+        assert text.startswith(f"tg_{key.id}_")
+        found = await keys.check(text.encode())
+        assert found is not None
+        assert (found.actor, found.may_approve, found.name) == (ANALYST, True, "ci")
+        assert keys.known(text.encode()) == found, "it is known for a while without another look at the store"
+        [listed] = await keys.list()
+        assert listed.actor == ANALYST
+        assert await keys.list("acme") == [listed]
+        assert await keys.list("other") == []
+        await keys.close()
+        assert (await keys.list())[0].last_used_at is not None
+
+
+async def test_only_the_very_key_is_taken(tmp_path: Path, database: str) -> None:
+    async with App.open(home=tmp_path, database_url=database) as app:
+        keys = Keys(app)
+        key, text = await keys.create("one", ANALYST)
+        _, other = await keys.create("two", Actor("other"))
+        changed = text[:-1] + ("a" if text[-1] != "a" else "b")
+        mixed = f"tg_{key.id}_{other.rpartition('_')[2]}"
+        for wrong in (
+            changed,
+            mixed,
+            text[:-1],
+            text + "a",
+            text.upper(),
+            "",
+            "tg_",
+            f"tg_{key.id}",
+            f"tg_{key.id}_",
+            " " + text,
+        ):
+            assert await keys.check(wrong.encode()) is None, wrong
+        assert await keys.check(text.encode()) is not None
+        await keys.close()
+
+
+async def test_a_revoked_key_is_refused_at_once_by_every_process(tmp_path: Path, database: str) -> None:
+    async with (
+        App.open(home=tmp_path, database_url=database) as here,
+        App.open(home=tmp_path, database_url=database) as there,
+    ):
+        mine, theirs = Keys(here), Keys(there)
+        key, text = await mine.create("one", ANALYST)
+        for keys in (mine, theirs):
+            assert await keys.check(text.encode()) is not None
+            assert keys.known(text.encode()) is not None
+        await mine.revoke(key.id)
+        assert mine.known(text.encode()) is None
+        assert await mine.check(text.encode()) is None
+        async with asyncio.timeout(5):  # a notice through PostgreSQL takes its time, one through a file does not
+            while theirs.known(text.encode()) is not None:
+                assert database.startswith("postgresql"), "the file beside SQLite says it at once"
+                await asyncio.sleep(0.01)
+        assert await theirs.check(text.encode()) is None
+        await asyncio.gather(mine.close(), theirs.close())
+
+
+async def test_a_key_ends_when_it_expires(tmp_path: Path) -> None:
+    async with App.open(home=tmp_path) as app:
+        keys = Keys(app)
+        _, text = await keys.create("brief", ANALYST, lasting=timedelta(seconds=0.3))
+        assert await keys.check(text.encode()) is not None
+        async with asyncio.timeout(5):
+            while keys.known(text.encode()) is not None:
+                await asyncio.sleep(0.02)
+        assert await keys.check(text.encode()) is None
+        await keys.close()
+
+
+@pytest.mark.parametrize("lasting", [timedelta(0), timedelta(days=-1), timedelta(days=4_000_000)])
+async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
+    async with memory_app() as app:
+        with pytest.raises(KeyRefused):
+            await Keys(app).create("one", ANALYST, lasting=lasting)
+        assert await Keys(app).list() == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "two\nlines", "\x1b[31m"])
+async def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
+    async with memory_app() as app:
+        with pytest.raises(KeyRefused):
+            await Keys(app).create(name, ANALYST)
+
+
+async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path: Path) -> None:
+    async with App.open(home=tmp_path) as app:
+        keys = Keys(app)
+        key, text = await keys.create("ci", ANALYST)
+        await keys.check(text.encode())
+        await keys.revoke(key.id)
+        with pytest.raises(KeyRefused, match="revoked already"):
+            await keys.revoke(key.id)
+        with pytest.raises(KeyRefused, match="no key"):
+            await keys.revoke("nosuchkey000")
+        await keys.close()
+        await app.flush()
+        acts = [row for row in await app.store.read(log.latest(10)) if row[2].startswith("key.")]
+        assert [row[2] for row in acts] == ["key.created", "key.revoked"]
+        assert '"for_tenant":"acme"' in acts[0][7]
+    secret = text.rpartition("_")[2].encode()
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or secret not in file.read_bytes(), file
+
+
+async def test_the_secret_is_masked_wherever_it_turns_up() -> None:
+    async with memory_app(scan_secrets=False) as app:
+        _, text = await Keys(app).create("ci", ANALYST)
+        assert app.redactor.mask({"text": f"my key is {text}, keep it"}) == {"text": f"my key is {MASK}, keep it"}
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_key_is_told_by_its_form(text: bytes) -> None:
+    parts = parse(text)
+    assert parts is None or f"tg_{parts[0]}_{parts[1]}".encode() == text
+
+
+async def test_a_crowd_of_keys_is_not_kept_in_mind_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.serve.keys.MOST_KNOWN", 3)
+    async with memory_app() as app:
+        keys = Keys(app)
+        texts = [(await keys.create(f"k{number}", ANALYST))[1].encode() for number in range(10)]
+        for text in texts:
+            assert await keys.check(text) is not None
+            assert len(keys._known) <= 3
+        await keys.close()
+
+
+# -- the command
+
+
+def test_keys_are_made_listed_and_revoked_at_the_terminal(terminal: Terminal) -> None:
+    made = terminal(
+        "keys", "create", "laptop", "--tenant", "acme", "--persona", "analyst", "--user", "u-1",
+        "--scope", "a", "--scope", "b", "--expires", "30d", "--may-approve",
+    )  # fmt: skip
+    assert made.code == 0, made.err
+    text = made.out.strip()
+    id = text.split("_")[1]
+    assert "not shown again" in made.err
+    assert text not in made.err
+    listed = terminal("keys", "list", "--json").json["keys"]
+    assert [(key["id"], key["state"], key["tenant"], key["scopes"], key["may_approve"]) for key in listed] == [
+        (id, "valid", "acme", ["a", "b"], True)
+    ]
+    assert text.rpartition("_")[2] not in terminal("keys", "list").out
+    assert terminal("keys", "list", "--tenant", "other").out == ""
+    assert terminal("keys", "revoke", id[:6]).code == 0
+    assert terminal("keys", "list", "--json").json["keys"][0]["state"] == "revoked"
+    again = terminal("keys", "revoke", text, "--json")
+    assert (again.code, again.json["error"]["code"]) == (1, "KEY_ERROR")
+    assert text.rpartition("_")[2] not in again.out + again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["create", "x", "--expires", "soon"], 2),
+        (["create", "x", "--expires", "0d"], 2),
+        (["create", "x", "--expires", "999999999w"], 2),
+        (["create", "x", "--tenant", ""], 2),
+        (["create", "x\ny"], 2),
+        (["create", "x", "--scope", "a\nb"], 2),
+        (["create"], 2),
+        (["revoke", "tg_"], 2),
+        (["revoke", "nosuchkey"], 1),
+    ],
+)
+def test_what_is_wrong_at_the_terminal_is_said(terminal: Terminal, words: list[str], code: int) -> None:
+    done = terminal("keys", *words)
+    assert done.code == code
+    assert done.err
+    assert done.out == ""
+
+
+def test_keys_that_begin_alike_are_not_confused(terminal: Terminal) -> None:
+    for name in ("one", "two"):
+        terminal("keys", "create", name)
+    with sqlite3.connect(terminal.home / "toolgate.db") as database:
+        for number, (id,) in enumerate(database.execute("SELECT id FROM api_keys").fetchall()):
+            database.execute("UPDATE api_keys SET id = ? WHERE id = ?", (f"same{number:08}", id))
+    database.close()
+    done = terminal("keys", "revoke", "same")
+    assert done.code == 1
+    assert "2 keys begin like that" in done.err
+
+
+# -- what lasts
+
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""The end of an answer."""
+
+
+@asynccontextmanager
+async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A client that waits for news, once it has begun to."""
+    body = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    text = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": body})
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {key}\r\nAccept: {ACCEPT}\r\n"
+        f"Content-Type: application/json\r\nMCP-Protocol-Version: {VERSION}\r\nMcp-Method: subscriptions/listen\r\n"
+        f"Content-Length: {len(text)}\r\n\r\n"
+    )
+    writer.write(head.encode() + text)
+    assert (await asyncio.wait_for(reader.readline(), SECONDS)).startswith(b"HTTP/1.1 200")
+    yield reader
+    writer.close()
+
+
+async def test_who_waits_for_news_is_told_no_more_when_the_key_ends() -> None:
+    async with memory_app() as app, serving(app) as site:
+        keys = Keys(app)
+        revoked, text = await keys.create("revoked", LOCAL)
+        _, expiring = await keys.create("expiring", LOCAL, lasting=timedelta(seconds=2))
+        _, good = await keys.create("good", LOCAL)
+        async with listening(site, text) as first, listening(site, expiring) as second, listening(site, good) as staying:
+            await keys.revoke(revoked.id)
+            for stream in (first, second):
+                await asyncio.wait_for(stream.readuntil(LAST_CHUNK), SECONDS)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(staying.readuntil(LAST_CHUNK), 0.1)
+        await keys.close()

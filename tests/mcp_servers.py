@@ -1,0 +1,121 @@
+"""What tests of MCP servers share: engines that are closed, callers that note what they are told, and who is alive."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from toolgate.errors import CallError
+from toolgate.mcpclient.engine import Servers
+from toolgate.mcpclient.port import Standing
+from toolgate.sandbox.engine import Sandbox
+from toolgate.settings import ServerSettings
+
+BAD = Path(__file__).parent / "mcp_bad_servers" / "server.py"
+SOON = 15.0
+"""Seconds: far more than anything here takes."""
+
+
+def bad(how: str = "well", **settings: Any) -> ServerSettings:
+    """A server that starts or lives in some bad way; not in a jail unless said."""
+    command = (sys.executable, "-I", "-S", str(BAD), how)
+    return ServerSettings(**{"command": command, "isolation": "none", "start_seconds": 10, **settings})
+
+
+@contextmanager
+def web(how: str = "well") -> Iterator[str]:
+    """The address of a server of the old protocol, which asks back."""
+    command = [sys.executable, "-I", "-S", str(BAD.with_name("web.py")), how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+@asynccontextmanager
+async def engine(home: Path | None = None, **servers: ServerSettings) -> AsyncIterator[Servers]:
+    """Servers that are gone afterwards."""
+    sandbox = Sandbox()
+    made = Servers(secrets={"KEY": "sesame"}.get, sandbox=sandbox, home=home)
+    for name, settings in servers.items():
+        made.set(name, settings)
+    try:
+        yield made
+    finally:
+        assert await made.close() == []
+        await sandbox.close()
+
+
+async def call(servers: Servers, server: str, tool: str, caller: Any = None, **arguments: Any) -> str:
+    """The text that a tool answers with."""
+    result = await servers.request(server, "tools/call", {"name": tool, "arguments": arguments}, caller=caller)
+    return str(result["content"][0]["text"])
+
+
+def standing(servers: Servers, name: str) -> Standing:
+    """How one of them stands."""
+    return next(one for one in servers.standings() if one.name == name)
+
+
+class Noting:
+    """A caller that notes what it is told, and answers what it is asked."""
+
+    def __init__(self, answer: Mapping[str, Any] | None = None, *, capabilities: Mapping[str, Any] | None = None) -> None:
+        self.capabilities: Mapping[str, Any] = {"elicitation": {}, "sampling": {}} if capabilities is None else capabilities
+        self.input_responses: Mapping[str, Any] | None = None
+        self.request_state: str | None = None
+        self.log_level: str | None = "info"
+        self.can_come_again = False
+        self.steps: list[tuple[float, float | None, str | None]] = []
+        self.logs: list[tuple[str, Any, str | None]] = []
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self._answer = answer
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Noted."""
+        self.steps.append((progress, total, message))
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Noted."""
+        self.logs.append((level, data, logger))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Noted, and answered; or left open."""
+        self.asked.append((method, params))
+        if self._answer is None:
+            await asyncio.sleep(SOON)
+            raise CallError("USER_CANCELLED")
+        return self._answer
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        """Of no use here."""
+
+    def goes_on(self) -> None:
+        """Of no use here."""
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, other than a dead one that nobody buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def until(holds: Callable[[], bool], what: str, seconds: float = SOON) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"in vain it was waited until {what}"
+        await asyncio.sleep(0.01)
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

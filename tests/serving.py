@@ -1,0 +1,147 @@
+"""A real HTTP server for tests, in this process and on a free port, and a client that sends exactly what it is told to."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+from toolgate import App
+from toolgate.model import LOCAL, Actor
+from toolgate.serve.asgi import Front
+from toolgate.serve.keys import Keys
+from toolgate.serve.run import serve
+
+SECONDS = 30.0
+VERSION = "2026-07-28"
+META: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+ACCEPT = "application/json, text/event-stream"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Site:
+    """A server under test."""
+
+    def __init__(self, port: int, front: Front | None = None) -> None:
+        self.port = port
+        self.host = f"127.0.0.1:{port}"
+        self._front = front
+        self.key: str | None = None
+
+    @property
+    def front(self) -> Front:
+        assert self._front is not None
+        return self._front
+
+    async def with_key(self, app: App, actor: Actor = LOCAL, **terms: Any) -> Self:
+        """From now on requests have a key of this actor's."""
+        self.key = (await Keys(app).create("test", actor, **terms))[1]
+        return self
+
+    async def raw(self, request: bytes) -> Answer:
+        """Send bytes, and read the one answer that comes."""
+        async with asyncio.timeout(SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                with suppress(ConnectionError):  # the server may answer, and hang up, before it has read it all
+                    writer.write(request)
+                    await writer.drain()
+                return await read_answer(reader)
+            finally:
+                writer.close()
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+        *,
+        key: str | None = None,
+    ) -> Answer:
+        """One request. What is not among the headers is as a client would have it; "" leaves a header away."""
+        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        given = {name.lower() for name, _ in pairs}
+        usual = [("Host", self.host), ("Connection", "close")]
+        key = key or self.key
+        if key is not None:
+            usual.append(("Authorization", f"Bearer {key}"))
+        if body:
+            usual += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        lines = [(name, value) for name, value in usual if name.lower() not in given]
+        lines += [(name, value) for name, value in pairs if value]
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines)
+        return await self.raw(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
+
+    async def mcp(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        meta: Mapping[str, Any] = META,
+        id: Any = 1,
+    ) -> Answer:
+        """One request of protocol 2026-07-28."""
+        sent = {"jsonrpc": "2.0", "id": id, "method": method, "params": {**(params or {}), "_meta": meta}}
+        named = {"Mcp-Name": str(params["name"])} if params and "name" in params else {}
+        usual = {"Accept": ACCEPT, "MCP-Protocol-Version": VERSION, "Mcp-Method": method, **named}
+        return await self("POST", "/mcp", {**usual, **(headers or {})}, json.dumps(sent).encode(), key=key)
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    first = await reader.readline()
+    assert first.startswith(b"HTTP/1.1 "), first
+    headers: dict[str, str] = {}
+    while (line := (await reader.readline()).strip()) != b"":
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    if headers.get("transfer-encoding") == "chunked":
+        parts = []
+        while size := int(await reader.readline(), 16):
+            parts.append(await reader.readexactly(size))
+            await reader.readline()
+        body = b"".join(parts)
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Answer(int(first.split()[1]), headers, body)
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[Site]:
+    """The server of an open App."""
+    up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+
+    async def ready(url: str, front: Front) -> None:
+        await front.loaded()
+        up.set_result(Site(int(url.rpartition(":")[2]), front))
+
+    app.settings = app.settings.with_overrides({"serve": {"port": 0}})
+    task = asyncio.ensure_future(serve(app, ready))
+    await asyncio.wait((task, up), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    try:
+        yield up.result()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
