@@ -34,6 +34,11 @@ TOOLS = '''
         await asyncio.sleep(seconds)
         return "at last"
 
+    @tool(tier="read_only", requires_permission="tool:guarded")
+    async def guarded() -> str:
+        """For who has the scope."""
+        return "let in"
+
     @tool(tier="execute")
     async def risky() -> str:
         """Ask first."""
@@ -130,6 +135,15 @@ async def test_the_actor_is_who_the_options_say_and_may_approve(folder: Path) ->
         answers = {"inputResponses": {name: {"action": "accept", "content": {"approve": True}}}}
         again = {"name": "risky", "arguments": {}, **answers, "requestState": asked["requestState"], "_meta": able}
         assert (await pipe.ask("tools/call", again))["result"]["content"][0]["text"] == "done"
+        assert await pipe.end() == 0
+
+
+@pytest.mark.parametrize("scopes", [(), ("--scope", "other", "--scope", "tool:guarded")])
+async def test_the_actor_has_the_scopes_that_the_options_give(folder: Path, scopes: tuple[str, ...]) -> None:
+    async with piped(folder, *scopes) as pipe:
+        told = (await pipe.ask("tools/call", {"name": "guarded", "arguments": {}, "_meta": META}))["result"]
+        assert told.get("isError", False) is not bool(scopes)
+        assert told["content"][0]["text"].startswith("let in" if scopes else "PERMISSION_DENIED")
         assert await pipe.end() == 0
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.screen import emit, note, show
 from toolgate.model import NANO, Actor, Outcome
@@ -34,9 +34,7 @@ def call(
     session: Annotated[
         str | None, typer.Option("--session", metavar="S", help="The session that the call belongs to.")
     ] = None,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")
-    ] = None,
+    scope: Scopes = None,
     key: Annotated[
         str | None,
         typer.Option("--idempotency-key", metavar="KEY", help="Run once for this key; again, give what came of it."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
-from toolgate.cli.opening import AsJson, Persona, Tenant, User, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, opened, readable
 from toolgate.cli.screen import emit, say
 from toolgate.explain import Explanation
 from toolgate.model import Actor
@@ -35,9 +35,7 @@ def explain(
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="S", help="A scope of the caller; repeatable.")
-    ] = None,
+    scope: Scopes = None,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session of the call.")] = None,
     key: Annotated[
         str | None, typer.Option("--idempotency-key", metavar="KEY", help="The key that the call would come with.")

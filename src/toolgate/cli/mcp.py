@@ -6,16 +6,16 @@ import signal
 
 import typer
 
-from toolgate.cli.opening import Persona, Tenant, User, actor_of, place_of
+from toolgate.cli.opening import Persona, Scopes, Tenant, User, actor_of, place_of
 from toolgate.model import Actor
 
 
-def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None) -> int:
+def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, scope: Scopes = None) -> int:
     """Serve MCP on stdin and stdout, for a client on this machine. Ends when the client closes the pipe.
 
     The client's person is the one at this machine: where a call needs an approval, the client is asked to ask them.
     """
-    actor = actor_of(tenant, persona, user)
+    actor = actor_of(tenant, persona, user, scope or ())
     return asyncio.run(_serve(ctx, actor))
 
 

@@ -20,6 +20,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
 Persona = Annotated[str | None, typer.Option("--persona", metavar="P", help="The persona, the role of the user.")]
 User = Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, local.")]
+Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")]
 
 
 class Usage(ToolgateError):

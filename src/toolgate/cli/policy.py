@@ -11,7 +11,7 @@ import typer
 from toolgate.app import App
 from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, entry_named, opened, readable
 from toolgate.cli.policy_lists import ToolName, lists
 from toolgate.cli.screen import Part, emit, note, plural, say, show, write
 from toolgate.cli.times import since_when
@@ -47,9 +47,7 @@ def evaluate(
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="S", help="A scope of the caller; repeatable.")
-    ] = None,
+    scope: Scopes = None,
     args: Annotated[str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="The call's arguments.")] = None,
     policy: Annotated[
         Path | None, typer.Option("--policy", metavar="FILE", help="This Rego file instead of the policy in force.")

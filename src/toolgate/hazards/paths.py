@@ -169,7 +169,7 @@ class Sensitive:
         if own is not None:
             return own
         if any(pattern.match(path) for pattern in self._blocked):
-            return "what the settings of its server block"
+            return "files that the settings of its server block"
         if any(pattern.match(path) for pattern in self._allowed):
             return None
         if any(pattern.match(path) for pattern in self._more):
