@@ -31,7 +31,7 @@ NOBODY = Failed(
 
 
 class Asks(Protocol):
-    """`mcpclient.engine.Servers`, as far as calls need it."""
+    """Asks servers for what was accepted of them: `registry.sources.mcp_taking.McpTools`, as far as calls need it."""
 
     async def request(
         self,

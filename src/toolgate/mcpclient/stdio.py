@@ -17,6 +17,7 @@ from mcp_types import JSONRPCMessage
 
 from toolgate.mcpclient.jsonlines import decode, encode
 from toolgate.mcpclient.port import About
+from toolgate.mcpclient.streams import Received
 from toolgate.mcpclient.words import printable, size
 from toolgate.sandbox.port import Box
 
@@ -43,7 +44,7 @@ class Program(Protocol):
     async def close(self) -> None: ...
 
 
-class Reading:
+class Reading(Received):
     """What the program says, as the SDK reads it."""
 
     def __init__(self, box: Box, most: int) -> None:
@@ -122,21 +123,8 @@ class Reading:
         while await self._box.read(PIECE):
             continue
 
-    async def aclose(self) -> None: ...
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None: ...
+    async def aclose(self) -> None:
+        """The pipe is the box's to close."""
 
 
 class Writing:

@@ -3,6 +3,7 @@
 What it hands on is without the secrets that the server was given."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
@@ -22,6 +23,33 @@ AT_ONCE, A_SECOND = 2_000, 2_000.0
 it has to wait: nothing is lost, and nobody else is held up."""
 REQUEST = 10
 """Messages that a request counts for, since it has to be answered."""
+
+
+class Received(ABC):
+    """The rest of what the SDK wants of a stream that it reads, given `receive` and `aclose`."""
+
+    @abstractmethod
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Nobody reads any more."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 class Pace:
@@ -44,7 +72,7 @@ class Pace:
         return max(0.0, -self._left / A_SECOND)
 
 
-class Watched:
+class Watched(Received):
     """Hands on what it reads."""
 
     def __init__(
@@ -109,18 +137,3 @@ class Watched:
     async def aclose(self) -> None:
         self.end()
         await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()

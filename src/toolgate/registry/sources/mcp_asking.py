@@ -1,46 +1,19 @@
 """Asks a server what it is and what it has, through the engine."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
-from toolgate.mcpclient.port import About, Listed, Standing, Unreachable
-from toolgate.model import Caller
+from toolgate.mcpclient.engine import Servers
+from toolgate.mcpclient.port import About, Unreachable
 from toolgate.registry.sources.mcp import Upstream
 from toolgate.registry.sources.mcp_methods import CAPABILITIES
-from toolgate.settings import ServerSettings
 
 LONGEST_ABOUT = 65_536
 
 
-class Engine(Protocol):
-    """`mcpclient.engine.Servers`, as far as its tools need it."""
-
-    def set(self, name: str, settings: ServerSettings) -> None: ...
-    async def remove(self, name: str) -> None: ...
-    async def request(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        caller: Caller | None = None,
-        start: int | None = None,
-        seconds: float | None = None,
-    ) -> Mapping[str, Any]: ...
-    def starts(self, server: str) -> int: ...
-    async def listed(self, server: str, what: Listed, *, fresh: bool = False) -> list[dict[str, Any]]: ...
-    async def about(self, server: str) -> About: ...
-    async def restart(self, server: str) -> None: ...
-    def standings(self) -> list[Standing]: ...
-    def listen(self, listener: Callable[[str, str, str | None], None]) -> None: ...
-    def conceal(self, server: str, shapes: Iterable[str]) -> None: ...
-    async def close(self) -> list[str]: ...
-
-
-async def ask(engine: Engine, upstream: Upstream) -> tuple[About, list[dict[str, Any]]]:
+async def ask(engine: Servers, upstream: Upstream) -> tuple[About, list[dict[str, Any]]]:
     """What a server says of itself, and its tools. It is started if need be."""
     about = await engine.about(upstream.name)
     if "tools" not in about.capabilities:
@@ -53,7 +26,7 @@ async def ask(engine: Engine, upstream: Upstream) -> tuple[About, list[dict[str,
         raise Unreachable(message=f"Server {upstream.name} did not say within {seconds:g} s what it has.") from None
 
 
-def jail_of(engine: Engine, server: str) -> str | None:
+def jail_of(engine: Servers, server: str) -> str | None:
     """What holds a server; None: nothing."""
     return next((standing.jail for standing in engine.standings() if standing.name == server), None)
 

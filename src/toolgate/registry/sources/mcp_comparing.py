@@ -11,11 +11,12 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from toolgate.errors import CallError
+from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import About, Unreachable
 from toolgate.model import LOCAL, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp import Key, Upstream, cleaned, found_in, name_here
-from toolgate.registry.sources.mcp_asking import Engine, ask, jail_of, told
+from toolgate.registry.sources.mcp_asking import ask, jail_of, told
 from toolgate.store import servers as table
 from toolgate.store.database import Store
 from toolgate.store.servers import Compared, Found
@@ -61,7 +62,7 @@ class Comparing:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Servers,
         store: Store,
         *,
         note: Note,

@@ -13,12 +13,12 @@ import orjson
 from pydantic import ValidationError
 
 from toolgate.errors import CallError, DefinitionError, SettingsError
+from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import Anew
 from toolgate.model import Caller, Entry
 from toolgate.registry.catalog import Catalog, Problem, not_found
 from toolgate.registry.compile import Rules
 from toolgate.registry.sources.mcp import Key, Upstream, entry_of, name_here
-from toolgate.registry.sources.mcp_asking import Engine
 from toolgate.registry.sources.mcp_comparing import Comparing, Note
 from toolgate.registry.sources.mcp_methods import CAPABILITIES
 from toolgate.registry.sources.mcp_names import Names
@@ -42,7 +42,7 @@ class McpTools:
     def __init__(
         self,
         settings: Mapping[str, ServerSettings],
-        engine: Engine,
+        engine: Servers,
         store: Store,
         catalog: Catalog,
         rules: Rules,
