@@ -194,9 +194,20 @@ class App(Governing):
         """Say how tools of a kind are run."""
         self.execution.runners[kind] = runner
 
-    def work_in(self, session: str, folder: str | os.PathLike[str], *, tenant: str = LOCAL.tenant) -> Path:
-        """Have the calls of a session work in this folder: files are read and written in it, and commands run in it."""
-        return self.places.set(tenant, session, Path(folder))
+    def work_in(
+        self, session: str, folder: str | os.PathLike[str], *, tenant: str = LOCAL.tenant, user: str = LOCAL.user
+    ) -> Path:
+        """Have the calls of a user's session work in this folder: files are read and written in it, and commands run in
+        it."""
+        return self.places.set(Actor(tenant, user=user), session, Path(folder))
+
+    def share_session(self, name: str, with_users: Iterable[str], *, tenant: str = LOCAL.tenant) -> None:
+        """Let these users of a tenant have one session of this name in common, with its files and providers. To everybody
+        else the name goes on to mean a session of their own. It holds until the App is closed; the setting
+        `sessions.shared` holds always."""
+        if isinstance(with_users, str):
+            raise TypeError("with_users must be a list of users, not one text")
+        self.sessions.share(tenant, name, with_users)
 
     # -- what is on record
 
@@ -237,12 +248,15 @@ class App(Governing):
         *,
         session: str | None = None,
         tenant: str = LOCAL.tenant,
+        user: str = LOCAL.user,
     ) -> None:
-        """Offer an instance to tools and hooks: to all calls, to every session, or to one session of a tenant."""
+        """Offer an instance to tools and hooks: to all calls, to every session, or to one session of a user."""
         if scope == "global":
             self.providers.everywhere[token] = instance
         elif scope == "session":
-            held = self.providers.every_session if session is None else self.providers.session(tenant, session)
-            held[token] = instance
+            if session is None:
+                self.providers.every_session[token] = instance
+            else:
+                self.providers.session(Actor(tenant, user=user), session)[token] = instance
         else:
             raise ValueError(f"scope must be 'global' or 'session', not {scope!r}")

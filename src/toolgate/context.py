@@ -11,6 +11,7 @@ import msgspec
 
 from toolgate.errors import CallError, Failed, described, said
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
+from toolgate.sessions import SessionKey, Sessions
 
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
@@ -54,15 +55,16 @@ class RetryAfter(Control):
 class Providers:
     """What tools and hooks find by token, beyond one call: for all calls, and for the calls of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Sessions | None = None) -> None:
         self.everywhere: dict[Any, Any] = {}
         self.every_session: dict[Any, Any] = {}
-        self._sessions: OrderedDict[tuple[str, str], dict[Any, Any]] = OrderedDict()
+        self._whose = sessions or Sessions()
+        self._sessions: OrderedDict[SessionKey, dict[Any, Any]] = OrderedDict()
 
-    def session(self, tenant: str, name: str) -> dict[Any, Any]:
-        """The providers of a session, which callers name as they like, so each tenant has its own. Of the sessions unused
+    def session(self, actor: Actor, name: str) -> dict[Any, Any]:
+        """The providers of a session, which callers name as they like, so each user has their own. Of the sessions unused
         for longest, those past MAX_SESSIONS are forgotten."""
-        key = (tenant, name)
+        key = self._whose.key(actor, name)
         found = self._sessions.get(key)
         if found is None:
             found = self._sessions[key] = dict(self.every_session)
@@ -256,7 +258,7 @@ class InvokeContext:
         elif scope == "session":
             if self.call.session is None:
                 raise ValueError("bind(scope='session') needs a call with a session")
-            self._providers.session(self.call.actor.tenant, self.call.session)[token] = instance
+            self._providers.session(self.call.actor, self.call.session)[token] = instance
         else:
             raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
 
@@ -276,7 +278,7 @@ class InvokeContext:
         if self._scratch is not None and token in self._scratch.request:
             return self._scratch.request[token]
         if self.call.session is not None:
-            session = self._providers.session(self.call.actor.tenant, self.call.session)
+            session = self._providers.session(self.call.actor, self.call.session)
             if token in session:
                 return session[token]
         return self._providers.everywhere.get(token, default)

@@ -106,7 +106,7 @@ async def _with_arguments(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) 
 def _tier(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) -> Gate:
     try:
         if entry.guards is not None:
-            pipeline.tiers.check(entry, ctx.arguments, pipeline.places.known(ctx.call.actor.tenant, ctx.call.session))
+            pipeline.tiers.check(entry, ctx.arguments, pipeline.places.known(ctx.call))
     except CallError as error:
         return Gate("tier", "deny", error.message)
     destructive = ", destructive" if entry.destructive else ""

@@ -145,14 +145,15 @@ class Governing(Connecting):
             answer = Answer("approve" if answer else "reject")
         return await self.consent.answer(id, answer, actor or LOCAL, through)
 
-    async def resume(self, id: str, *, actor: Actor | None = None, door: str = "python") -> Outcome:
-        """Run a call that was approved, as the actor that made it."""
+    async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
+        """Run a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
+        the folder that it works in, depend on both."""
         if not self._opened:
             raise NotOpen
         waiting = await self.consent.show(id, (actor or LOCAL).tenant)
         asked = waiting.request
         return await self._invoke(
-            Call(new_id(), asked.tool, None, asked.actor, asked.session, waiting.idempotency_key, id, door=door)
+            Call(new_id(), asked.tool, None, asked.actor, asked.session, waiting.idempotency_key, id, door=asked.door)
         )
 
     @to_the_end

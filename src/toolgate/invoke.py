@@ -335,7 +335,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def _check_files(self, ctx: InvokeContext, entry: Entry) -> None:
         """The files and commands among the arguments, seen from the folder that the call works in."""
         call = ctx.call
-        self.tiers.check(entry, ctx.arguments, self.places.known(call.actor.tenant, call.session), call.allow)
+        self.tiers.check(entry, ctx.arguments, self.places.known(call), call.allow)
 
     async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""

@@ -317,6 +317,11 @@ class Caller(Protocol):
         """The tool takes long: whoever called need not wait for it."""
 
 
+LOCAL_DOORS = frozenset({"python", "cli"})
+"""The doors that only whoever runs Toolgate's own process comes through. Over any other, known or not, a call comes from
+somebody whose tenant and user are names in a credential: what belongs to the person at this machine is not theirs."""
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to run one tool."""
 

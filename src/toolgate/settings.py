@@ -358,6 +358,27 @@ class ServeSettings(Section):
     anonymous: Literal["refuse", "local"] = "refuse"
     """What becomes of a request without a key. local: if it comes from this machine, it is taken for the person's at it; for
     tests, and for a machine that one person uses."""
+    workspace: Literal["own", "here"] = "own"
+    """Where calls that name no session work. own: in a folder of their user's own in `home`. here: those of the tenant
+    `default` in the folder that the server runs in, whoever their user is."""
+
+
+class SharedSession(Section):
+    """A session that several users of a tenant have in common."""
+
+    tenant: str = "default"
+    """Whose users they are."""
+    name: str
+    """What they call it."""
+    users: tuple[str, ...] = Field(min_length=1)
+    """Who they are: to everybody else the name means a session of their own."""
+
+
+class SessionSettings(Section):
+    """Sessions belong to one user each, unless they are named here."""
+
+    shared: tuple[SharedSession, ...] = ()
+    """Sessions whose files several users have in common: `[{tenant: acme, name: report, users: [ann, bob]}]`."""
 
 
 class Settings(Section):
@@ -415,6 +436,7 @@ class Settings(Section):
     """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
     mcp: McpSettings = McpSettings()
     serve: ServeSettings = ServeSettings()
+    sessions: SessionSettings = SessionSettings()
 
     _read_from: Path | None = None
     """The file that was read."""
@@ -479,7 +501,7 @@ SECTIONS: dict[str, type[Section]] = {
     "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
     "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
     "secrets": SecretSettings, "sandbox": SandboxSettings, "servers": ServerSettings, "mcp": McpSettings,
-    "serve": ServeSettings,
+    "serve": ServeSettings, "sessions": SessionSettings,
 }  # fmt: skip
 
 

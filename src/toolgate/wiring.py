@@ -18,6 +18,7 @@ from toolgate.bus.notices import DATA
 from toolgate.context import InvokeContext, Providers
 from toolgate.errors import CallError, StoreError
 from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, new_id
+from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
 
@@ -120,7 +121,10 @@ class Wired:
         )
         self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan)
         self.custom: CustomTools | None = None
-        self.providers = Providers()
+        self.sessions = Sessions()
+        for shared in settings.sessions.shared:
+            self.sessions.share(shared.tenant, shared.name, shared.users)
+        self.providers = Providers(self.sessions)
         self.hooks = HookSet()
         self.guard = Guard(
             open_engine(settings.policy, settings.opa_url),
@@ -141,7 +145,12 @@ class Wired:
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self._monotonic, self.redis)
         self.sandbox = self.providers.everywhere[Sandbox] = Sandbox(settings.sandbox)
-        self.places = self.providers.everywhere[Places] = Places(settings.home, rules=lambda: self.tiers.paths)
+        self.places = self.providers.everywhere[Places] = Places(
+            settings.home,
+            rules=lambda: self.tiers.paths,
+            sessions=self.sessions,
+            serves_here=settings.serve.workspace == "here",
+        )
         runners: dict[str, Runner] = {
             "local": self.local,
             "sandbox": SandboxRunner(
@@ -379,7 +388,7 @@ class Wired:
                 actor, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
             )
             if entry.guards is not None:
-                self.tiers.check(entry, {"command": command}, self.places.known(actor.tenant, call.session), allow)
+                self.tiers.check(entry, {"command": command}, self.places.known(call), allow)
         except CallError:
             return False
         return decision.allow and self.catalog.why_off(entry, actor.tenant) is None

@@ -287,7 +287,7 @@ async def test_what_was_cut_is_fetched_whole_by_the_same_tenant_only(app: App) -
     assert outcome.artifact.bytes == 50_002
     identity = outcome.artifact.id
     assert await app.artifacts.fetch(identity, ACME) == orjson.dumps("x" * 50_000)
-    assert await app.artifacts.fetch(identity, Actor(tenant="acme", user="bob")) is not None
+    assert await app.artifacts.fetch(identity, Actor(tenant="acme", user="bob")) is None
     assert await app.artifacts.fetch(identity, OTHER) is None
     assert await app.artifacts.fetch("art_unknown", ACME) is None
     assert await app.artifacts.fetch("", ACME) is None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied, InvalidInput
+from toolgate.model import Call
 from toolgate.sandbox.places import Places
 from toolgate.store.log import latest
 
@@ -225,7 +226,7 @@ async def test_a_session_has_a_folder_of_its_own(app: App, work: Path, places: P
         read = await app.invoke("read_file", {"path": "who.txt"}, actor=actor, session=session)
         assert read.output["content"] == f"{actor.tenant} {session}"
     assert list(work.iterdir()) == []
-    folder = places.of("acme", "one")
+    folder = places.of(Call("", "", None, ACME, "one"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
@@ -235,19 +236,19 @@ async def test_a_session_can_be_given_a_folder(app: App, places: Places, tmp_pat
     project.mkdir()
     (project / "a.txt").write_text("here")
     (tmp_path / "link").symlink_to(project)
-    assert places.set("acme", "one", tmp_path / "link") == project
+    assert places.set(ACME, "one", tmp_path / "link") == project
     assert (await app.invoke("read_file", {"path": "a.txt"}, actor=ACME, session="one")).output["content"] == "here"
     failed(await app.invoke("read_file", {"path": "a.txt"}, actor=GLOBEX, session="one"), "INVALID_INPUT")
     with pytest.raises(InvalidInput):
-        places.set("acme", "one", tmp_path / "none")
+        places.set(ACME, "one", tmp_path / "none")
     with pytest.raises(InvalidInput):
-        places.set("acme", "one", project / "a.txt")
+        places.set(ACME, "one", project / "a.txt")
 
 
 @pytest.mark.parametrize("folder", ["/", "/etc", "/usr/bin", "/proc/self", "/tmp", "/home"])
 def test_the_system_is_no_working_directory(places: Places, folder: str) -> None:
     with pytest.raises(Denied):
-        places.set("acme", "one", Path(folder))
+        places.set(ACME, "one", Path(folder))
 
 
 def test_toolgates_own_folder_is_no_working_directory(tmp_path: Path) -> None:
@@ -256,23 +257,27 @@ def test_toolgates_own_folder_is_no_working_directory(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     places = Places(home, home)
     with pytest.raises(Denied):
-        places.of("default", None)
+        places.of(Call("", "", None))
     for folder in (home, home / "tools", home / "sessions", tmp_path / ".ssh", Path.home()):
         folder.mkdir(exist_ok=True)
         with pytest.raises(Denied):
-            places.set("acme", "one", folder)
-    assert places.set("acme", "one", places.of("acme", "two")) == places.of("acme", "two")
-    assert places.set("acme", "one", tmp_path) == tmp_path
+            places.set(ACME, "one", folder)
+    assert places.set(ACME, "one", places.of(Call("", "", None, ACME, "two"))) == places.of(Call("", "", None, ACME, "two"))
+    assert places.set(ACME, "one", tmp_path) == tmp_path
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=100)
+whose = st.tuples(names, names, st.text(max_size=300))
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300), st.text(max_size=300))
+@given(whose, whose)
 def test_the_name_of_a_session_is_never_the_name_of_its_folder(
-    places: Places, tmp_path: Path, one: str, first: str, two: str, second: str
+    places: Places, tmp_path: Path, one: tuple[str, str, str], two: tuple[str, str, str]
 ) -> None:
     sessions = tmp_path / "home" / "sessions"
-    found = places.of(one, first), places.of(two, second)
-    assert (found[0] == found[1]) == ((one, first) == (two, second))
+    found = [places.of(Call("", "", None, Actor(tenant, user=user), name)) for tenant, user, name in (one, two)]
+    assert (found[0] == found[1]) == (one == two)
     assert all(folder.parent == sessions and len(folder.name) == 40 for folder in found)
 
 

@@ -311,6 +311,9 @@ async def test_the_call_of_another_tenant_looks_like_none(journal: Journal, work
         theirs.append(caught.value.message.replace(call_id[:64], "ID"))
     assert set(theirs[:2]) == {"There is nothing to undo for call ID."}
     assert await journal.calls(call.id[:8], Actor("evil")) == []
+    with pytest.raises(NoBackup):
+        await journal.undo(call.id, Actor(ANN.tenant, user="another"), force=True)
+    assert await journal.calls(call.id[:8], Actor(ANN.tenant, user="another")) == []
     assert await journal.calls(call.id[:8], ANN) == [call.id]
     assert tree(work) == before
 

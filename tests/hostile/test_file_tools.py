@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied
 from toolgate.hazards.opening import Escapes, folder_beneath
-from toolgate.model import LOCAL
+from toolgate.model import LOCAL, Call
 from toolgate.sandbox.places import Places
 
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
@@ -194,7 +194,7 @@ async def test_the_files_of_another_session_are_out_of_reach(world: World) -> No
         app.add_approver(lambda _request: True)
         kept = await app.invoke("write_file", {"path": "diary.txt", "content": MARKER}, actor=ANN, session="s")
         assert kept.ok, kept.error
-        folder = places.of("acme", "s")
+        folder = places.of(Call("", "", None, ANN, "s"))
         assert (folder / "diary.txt").read_text() == MARKER
         name = folder.relative_to(world.work)
         for actor, session in ((LOCAL, None), (ANN, None), (EVE, None), (EVE, "s"), (ANN, "t")):
@@ -308,7 +308,7 @@ def _shared_world(factory: pytest.TempPathFactory) -> World:
 def test_a_home_that_is_a_workspace_is_refused_for_programs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(world.work))
     places = Places(world.home, world.work)
-    assert places.of("default", None) == world.work
+    assert places.of(Call("", "", None)) == world.work
     with pytest.raises(Denied):
         places.parts(world.work)
     assert places.parts(world.work / "sub")[:2] == ((), ())

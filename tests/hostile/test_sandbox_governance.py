@@ -107,7 +107,7 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     (tmp_path / "elsewhere" / "private.txt").write_text("private")
     async with App.open(home=tmp_path / "home", secrets={"tools": {"PASSPHRASE": ["tell_all"]}}) as app:
         lab = Lab(app, tmp_path)
-        app.work_in("s", lab.work, tenant="acme")
+        app.work_in("s", lab.work, tenant="acme", user="ann")
         app.add_approver(lab.agree)
         yield lab
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from toolgate import Actor, App, Outcome
+from toolgate.model import Call
 from toolgate.sandbox.places import Places
 from toolgate.tools import files
 
@@ -369,10 +370,10 @@ async def test_a_tenant_without_a_session_has_a_folder_of_its_own(
     assert not (await app.invoke("read_file", {"path": "b.txt"}, actor=eve)).ok
     assert not (work / "b.txt").exists()
     places = Places(tmp_path / "home", work)
-    for tenant, session in (("acme", None), ("acme", ""), ("globex", None)):
-        assert places.known(tenant, session) == places.of(tenant, session)
-    assert len({places.of("acme", None), places.of("acme", ""), places.of("", "acme"), places.of("globex", None)}) == 4
-    assert places.known("default", None) == work == places.of("default", None)
+    calls = [Call("", "", None, actor, session) for actor in (ann, eve) for session in (None, "", "acme")]
+    assert [places.known(call) for call in calls] == [places.of(call) for call in calls]
+    assert len({places.of(call) for call in calls}) == 6
+    assert places.known(Call("", "", None)) == work == places.of(Call("", "", None))
 
 
 # -- the file tools make no trap either

@@ -149,7 +149,7 @@ def approve(
                 return given, None
             _must_hold_arguments(given)
             with diverted():
-                return given, await app.resume(given.request.id, actor=by, door="cli")
+                return given, await app.resume(given.request.id, actor=by)
 
     approval, outcome = asyncio.run(give())
     if outcome is not None:

@@ -70,7 +70,7 @@ class SandboxRunner:
     def _context(self, ctx: InvokeContext) -> dict[str, Any]:
         """What the code is told of where it runs; nothing of it is a secret."""
         try:
-            folder = str(self._places.of(ctx.actor.tenant, ctx.session))
+            folder = str(self._places.of(ctx.call))
         except ToolgateError:  # nothing may work there: whoever tries is told
             folder = None
         return {

@@ -202,15 +202,18 @@ class Journal:
         return await asyncio.to_thread(steps.preview, todo)
 
     async def calls(self, beginning: str, actor: Actor) -> list[str]:
-        """The calls of the actor's tenant that have backups and whose id begins so, the latest first."""
-        return await self._store.read(rows.calls(beginning, actor.tenant)) if CALL_ID.match(beginning) else []
+        """The calls of the actor that have backups and whose id begins so, the latest first."""
+        return await self._store.read(rows.calls(beginning, actor.tenant, actor.user)) if CALL_ID.match(beginning) else []
 
     async def _pending(self, call_id: str, actor: Actor) -> list[BackupRow]:
-        found = await self._store.read(rows.of_call(call_id, actor.tenant)) if CALL_ID.match(call_id) else []
+        found: list[BackupRow] = []
+        if CALL_ID.match(call_id):
+            found = await self._store.read(rows.of_call(call_id, actor.tenant, actor.user))
         if not found:
             raise NoBackup(
                 f"There is nothing to undo for call {call_id:.64}.",
-                suggestion=f"Backups are kept for {self._keep_days:g} days, of calls that changed files.",
+                suggestion=f"Backups are kept for {self._keep_days:g} days, of calls that changed files; only the user who "
+                "made a call undoes it (`toolgate undo CALL_ID --tenant T --user U`).",
             )
         pending = [row for row in found if row.undone_at is None]
         if not pending:

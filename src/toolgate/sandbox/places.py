@@ -3,10 +3,12 @@
 A folder is named by Toolgate or by its operator, never by the text of a caller. What a program can't be kept from by rules
 (it opens what it likes) it is kept from by the jail: `parts` says what the jail has to hold back.
 
-Calls without a session work where Toolgate runs, if they are those of the person at this machine; those of other tenants
-share a folder per tenant, for they have no business among that person's files.
+A session's folder belongs to its tenant and user (`toolgate.sessions`); so does the one of calls that name no session. Only
+calls of the person at this machine work where Toolgate runs: that they are is said by the door they come through, because a
+name in a credential (tenant `default`, user `local`) can be anybody's.
 """
 
+import json
 import os
 import stat
 from collections import OrderedDict
@@ -16,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.errors import Denied, InvalidInput
-from toolgate.model import LOCAL
+from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call
 from toolgate.sandbox.heldback import Parts, Search, is_repository
 from toolgate.sandbox.leftovers import check_secrets, set_aside
+from toolgate.sessions import SessionKey, Sessions
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -45,14 +48,25 @@ NEVER_INSIDE = (
 class Places:
     """The working directories of calls."""
 
-    def __init__(self, home: Path, here: Path | None = None, rules: "Callable[[], Sensitive] | None" = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        here: Path | None = None,
+        rules: "Callable[[], Sensitive] | None" = None,
+        *,
+        sessions: Sessions | None = None,
+        serves_here: bool = False,
+    ) -> None:
         """`home` is Toolgate's own folder, `here` is where calls of the local person without a session work (None: the
-        current directory), and `rules` gives what no tool may open, when it is first needed."""
+        current directory), `rules` gives what no tool may open, when it is first needed, and `serves_here` lets calls of
+        the tenant `default` that come over the network work where the local person's do."""
         self._home = home
         self._here = here
         self._rules = rules
+        self._sessions = sessions or Sessions()
+        self._serves_here = serves_here
         self._made_rules: Sensitive | None = None
-        self._given: OrderedDict[tuple[str, str], Path] = OrderedDict()
+        self._given: OrderedDict[SessionKey, Path] = OrderedDict()
 
     @property
     def rules(self) -> "Sensitive":
@@ -65,40 +79,47 @@ class Places:
 
     # -- which folder
 
-    def of(self, tenant: str, session: str | None) -> Path:
+    def of(self, call: Call) -> Path:
         """The folder that a call works in, without links; that of a session is made when it is first asked for."""
-        if session is None and tenant == LOCAL.tenant:
+        if self._is_here(call):
             return self._checked(self._here or Path.cwd())
-        if session is None:
-            return self._own(tenant, None)
-        given = self._given.get((tenant, session))
+        key = self._sessions.key(call.actor, call.session)
+        given = self._given.get(key)
         if given is not None:
-            self._given.move_to_end((tenant, session))
+            self._given.move_to_end(key)
             return self._checked(given)
-        return self._own(tenant, session)
+        return self._own(key)
 
-    def set(self, tenant: str, session: str, folder: Path) -> Path:
-        """Have a session work in a folder of the caller's choice; raises Denied or InvalidInput if it is not fit for it."""
+    def set(self, actor: Actor, session: str, folder: Path) -> Path:
+        """Have a session of an actor's work in a folder of the operator's choice; raises Denied or InvalidInput if it is not
+        fit for it."""
         found = self._checked(folder, for_programs=True)
-        self._given[tenant, session] = found
-        self._given.move_to_end((tenant, session))
+        key = self._sessions.key(actor, session)
+        self._given[key] = found
+        self._given.move_to_end(key)
         if len(self._given) > MOST_SESSIONS:
             self._given.popitem(last=False)
         return found
 
-    def known(self, tenant: str, session: str | None) -> Path | None:
+    def known(self, call: Call) -> Path | None:
         """Where the relative paths of a call lead from, whether the folder is there yet or not; None: from where we are."""
-        if session is None:
-            return self._here if tenant == LOCAL.tenant else self._folder(tenant, None)
-        return self._given.get((tenant, session)) or self._folder(tenant, session)
+        if self._is_here(call):
+            return self._here
+        key = self._sessions.key(call.actor, call.session)
+        return self._given.get(key) or self._folder(key)
 
-    def _folder(self, tenant: str, session: str | None) -> Path:
-        """That of a tenant's calls without a session is no session's: no number begins with a word."""
-        whose = f"tenant {tenant}" if session is None else f"{len(tenant)} {tenant}{session}"
-        return self._home / "sessions" / sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+    def _is_here(self, call: Call) -> bool:
+        """Whether a call works where Toolgate runs."""
+        if call.session is not None or call.actor.tenant != LOCAL.tenant:
+            return False
+        return call.door in LOCAL_DOORS or self._serves_here
 
-    def _own(self, tenant: str, session: str | None) -> Path:
-        folder = self._folder(tenant, session)
+    def _folder(self, key: SessionKey) -> Path:
+        """As JSON no two keys are the same text, whatever their names are made of."""
+        return self._home / "sessions" / sha256(json.dumps(key).encode()).hexdigest()[:40]
+
+    def _own(self, key: SessionKey) -> Path:
+        folder = self._folder(key)
         sessions, name = folder.parent, folder.name
         try:
             found = folder.lstat()

@@ -54,22 +54,22 @@ def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Tran
     yield from add(more)
 
 
-def of_call(call_id: str, tenant: str) -> Transaction[list[BackupRow]]:
-    """What a call of this tenant changed, first change first."""
+def of_call(call_id: str, tenant: str, user: str) -> Transaction[list[BackupRow]]:
+    """What a call of this user changed, first change first."""
     rows = yield (
         "SELECT id, call_id, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, undone_at FROM backups "
-        "WHERE call_id = :call_id AND tenant_id = :tenant ORDER BY seq, id",
-        {"call_id": call_id, "tenant": tenant},
+        "WHERE call_id = :call_id AND tenant_id = :tenant AND user_id = :user ORDER BY seq, id",
+        {"call_id": call_id, "tenant": tenant, "user": user},
     )
     return [BackupRow._make((*row[:-1], None if row[-1] is None else moment(row[-1]))) for row in rows]
 
 
-def calls(beginning: str, tenant: str) -> Transaction[list[str]]:
-    """The calls of this tenant that have backups and whose id begins so, the latest first."""
+def calls(beginning: str, tenant: str, user: str) -> Transaction[list[str]]:
+    """The calls of this user that have backups and whose id begins so, the latest first."""
     rows = yield (
-        "SELECT DISTINCT call_id FROM backups WHERE tenant_id = :tenant AND "
+        "SELECT DISTINCT call_id FROM backups WHERE tenant_id = :tenant AND user_id = :user AND "
         "substr(call_id, 1, length(CAST(:beginning AS TEXT))) = :beginning ORDER BY call_id DESC LIMIT :most",
-        {"tenant": tenant, "beginning": beginning, "most": MOST_CALLS},
+        {"tenant": tenant, "user": user, "beginning": beginning, "most": MOST_CALLS},
     )
     return [call_id for (call_id,) in rows]
 

@@ -103,7 +103,7 @@ class Work(NamedTuple):
 async def work_of(ctx: InvokeContext) -> Work:
     """Where a call works."""
     places: Places = ctx.get(Places)
-    return Work(await asyncio.to_thread(places.of, ctx.actor.tenant, ctx.session), places)
+    return Work(await asyncio.to_thread(places.of, ctx.call), places)
 
 
 def refused(reason: str) -> Denied:

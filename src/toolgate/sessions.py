@@ -1,0 +1,40 @@
+"""Whose a session is. A session belongs to the tenant and the user of its calls, whatever their persona: another user who
+names it has a session of their own by that name. What several users share, the operator declares; nothing is shared by
+default, because the name of a session comes from its caller and proves nothing."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from toolgate.model import Actor
+
+
+class SessionKey(NamedTuple):
+    """What everything that is kept for a session is kept under."""
+
+    tenant: str
+    user: str | None
+    """None: it is shared between users."""
+    name: str | None
+    """None: the calls of this user that name no session."""
+
+
+class Sessions:
+    """The sessions that are shared, and of whom."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[str, str], frozenset[str]] = {}
+
+    def share(self, tenant: str, name: str, users: Iterable[str]) -> None:
+        """Let these users of a tenant, and no others, have one session of this name in common. Said again, the new list
+        holds; an empty one ends the sharing."""
+        listed = frozenset(users)
+        if listed:
+            self._shared[tenant, name] = listed
+        else:
+            self._shared.pop((tenant, name), None)
+
+    def key(self, actor: Actor, name: str | None) -> SessionKey:
+        """The session that an actor means by a name."""
+        if name is not None and self._shared and actor.user in self._shared.get((actor.tenant, name), ()):
+            return SessionKey(actor.tenant, None, name)
+        return SessionKey(actor.tenant, actor.user, name)
