@@ -51,6 +51,7 @@ class App(Governing):
             await self.notices.start()
             for source in self._sources():
                 self.load(source)
+            self.secrets.uses.check(self.catalog.entries())
             if self.custom is not None:
                 self.custom.start()
             await self.mcp_tools.start()

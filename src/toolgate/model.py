@@ -199,6 +199,9 @@ class Tool(Definition):
     """Hints as MCP has them (readOnlyHint, destructiveHint, openWorldHint …): they can raise a tier, never lower it."""
     tenant: str | None = None
     """Set on dynamic tools: the only tenant that sees them."""
+    pure: bool = False
+    """Whether its output is a function of its caller's text and nothing else. No secret is put into such a tool: it would
+    come back in another form, and no masking knows them all."""
     declared_tokens: int | None = None
     program: Program | None = None
     """The code of a tool of kind sandbox."""

@@ -23,8 +23,8 @@ FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY"}
 """Variables with our prefix that are read elsewhere."""
-BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers"}
-"""Groups whose names somebody else gave: of tools, servers, variables, headers."""
+BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use"}
+"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
 
 
@@ -170,12 +170,32 @@ class Commands(Section):
     """More that is refused, besides what always is (sudo, rm -rf, shells …)."""
 
 
+class SecretUse(Section):
+    """A tool, and the tenant whose callers may refer to a secret in its arguments."""
+
+    tool: str = Field(min_length=1)
+    """Exactly one: a built-in or Python tool by its name, or with `server` the server's own name of its tool."""
+    tenant: str = Field(min_length=1)
+    """One tenant; `*` for all."""
+    server: str | None = None
+    """The MCP server whose tool it is."""
+    source: Literal["custom", "openapi", "workflow", "teams"] | None = None
+    """Where the tool comes from, if it is neither built in, nor of Python, nor of a server: a name that one source has not
+    taken yet, another may."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "SecretUse":
+        if self.server is not None and self.source is not None:
+            raise ValueError("it has server and source: a tool comes from one of them")
+        return self
+
+
 class SecretSettings(Section):
     """Where secrets are kept, and which tools may be given them."""
 
-    tools: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By name of a secret, the tools that may be given it; a secret that is not named may be given to all but those that do
-    with it what code or a command says (`code_execute`, `write_file`, custom tools …)."""
+    use: dict[str, tuple[SecretUse, ...]] = Field(default_factory=dict)
+    """By name of a secret, the tools into whose arguments callers may have it put with `{{secret:NAME}}`, and for which
+    tenant. What is not named here is refused."""
     file: Path | None = None
     """The encrypted file; None: `secrets.enc` in `home`."""
     keyring: bool = False

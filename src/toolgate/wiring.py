@@ -171,7 +171,7 @@ class Wired:
         sources = open_sources(
             None if settings.in_memory else settings.home, file=settings.secrets.file, keyring=settings.secrets.keyring
         )
-        self.secrets = Secrets(*sources, tools=settings.secrets.tools)
+        self.secrets = Secrets(*sources, use=settings.secrets.use)
         self.servers_engine = Servers(
             secrets=self._secret_of_servers,
             sandbox=self.sandbox,

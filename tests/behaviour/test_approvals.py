@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.behaviour.asking import ADA, ASKING, BOSS, Workshop, approved, ask, let_pass, refused
+from tests.secret_use import named
 from toolgate import App, Hook, InvokeContext, tool
 from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
@@ -586,7 +587,7 @@ async def test_a_call_is_resumed_with_the_scopes_that_it_had() -> None:
 async def test_the_name_of_a_secret_is_shown_to_the_person_and_its_value_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET_DOOR", "correct horse battery")
     work = Workshop()
-    async with work.move_into(memory_app()) as app:
+    async with work.move_into(memory_app(secrets=named("DOOR", "run"))) as app:
         id = await ask(app, "run", {"task": "ls", "password": "{{secret:DOOR}}"})
         [approval] = await app.approvals(actor=ADA)
         assert approval.request.complete

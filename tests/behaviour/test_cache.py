@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis as client_library
 
+from tests.secret_use import named
 from tests.servers import Redis as RedisServer
 from toolgate import Actor, App, CacheRule, InvokeContext, tool
 from toolgate.testing import memory_app
@@ -68,7 +69,7 @@ async def test_what_was_fetched_with_a_credential_or_a_secret_is_the_actors_own(
         app.register(counting(60, requires_auth="KEY"))
         assert await outputs(app, *OTHERS) == [1, 2, 3, 4, 5, 6]
         assert await outputs(app, ADA) == [1]
-    async with memory_app(**shared) as app:
+    async with memory_app(**shared, secrets=named("KEY", "count")) as app:
         app.register(counting(60, description="with a secret in its arguments"))
         assert await outputs(app, *OTHERS, text="{{secret:KEY}}") == [1, 2, 3, 4, 5, 6]
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.secret_use import named
 from tests.terminal import Terminal
 from toolgate import Actor, App, tool
 from toolgate.approval.request import GrantTerms
@@ -205,7 +206,7 @@ async def test_the_policy_is_asked_as_the_call_would_be(tmp_path: Path) -> None:
 
 async def test_what_keeps_a_secret_from_a_tool_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET_BANK", "open sesame, please")
-    async with memory_app(secrets={"tools": {"BANK": ["another"]}}) as opened:
-        opened.register(pay)
-        found = await opened.explain("pay", {"amount": 3}, actor=ACME)
-        assert "may not be put into pay" in reason(found, "credentials")
+    async with memory_app(secrets=named("BANK", "order", tenant="globex")) as opened:
+        opened.register(order)
+        found = await opened.explain("order", {"item": "{{secret:BANK}}"}, actor=ACME)
+        assert "may not be put into order for tenant acme" in reason(found, "credentials")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_upstream import Upstream, tool
+from tests.secret_use import named
 from toolgate import App
 
 pytestmark = pytest.mark.requirement("MCP-1")
@@ -48,15 +49,18 @@ async def test_one_that_can_not_be_reached_is_left_alone_after_a_while(tmp_path:
     assert codes == ["CONNECTION_ERROR", "CONNECTION_ERROR", "CIRCUIT_OPEN"]
 
 
-@pytest.mark.requirement("MCP-3", "IO-2")
+@pytest.mark.requirement("MCP-3", "IO-2", "IO-5")
 async def test_a_secret_goes_to_no_server_that_was_not_named_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET_CARD", "4000-1234-5678")
     upstream = Upstream(tmp_path, tool("says"), tool("pays"))
-    named = {"tools": {"CARD": ["mcp_one_pays"]}}
+    pays = named("CARD", "pays", server="one")
+    by_name_here, of_another = named("CARD", "mcp_one_pays"), named("CARD", "pays", server="two")
     for secrets, name, code in (
         ({}, "says", "PERMISSION_DENIED"),
-        (named, "says", "PERMISSION_DENIED"),
-        (named, "pays", None),
+        (pays, "says", "PERMISSION_DENIED"),
+        (by_name_here, "pays", "PERMISSION_DENIED"),
+        (of_another, "pays", "PERMISSION_DENIED"),
+        (pays, "pays", None),
     ):
         async with opened(tmp_path, upstream.settings(), secrets=secrets) as app:
             outcome = await app.invoke(f"mcp_one_{name}", {"text": "{{secret:CARD}}"})

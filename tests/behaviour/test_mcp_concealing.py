@@ -21,6 +21,7 @@ from tests.behaviour.test_mcp_oauth import Vault, guarded_by
 from tests.loopback import Asked, Said, Site, site
 from tests.mcp_bad_servers.telltale import QUESTION, Telltale
 from tests.mcp_servers import BAD, Noting, call, standing
+from tests.secret_use import named
 from toolgate import App
 from toolgate.errors import CallError
 from toolgate.mcpclient.concealing import Concealer
@@ -250,7 +251,7 @@ async def test_what_a_call_hands_over_in_secret_is_shown_to_nobody(monkeypatch: 
     command = [sys.executable, "-S", str(BAD.with_name("server.py")), "well"]
     server = {"command": command, "isolation": "none", "tier": "read_only", "trust_first_seen": True}
     ada, bob = Actor("acme", None, "ada"), Actor("other", None, "bob")
-    into = {"tools": {"CARD": ["mcp_one_logs", "mcp_one_ask", "mcp_one_echo"]}}
+    into = named("CARD", "logs", "ask", "echo", server="one")
     async with memory_app(servers={"one": server}, secrets=into) as app:
         await call(app.servers_engine, "one", "change", tools=["echo", "logs", "ask"])
         await app.refresh_server("one")

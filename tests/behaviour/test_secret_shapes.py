@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.secret_use import named
 from toolgate import tool
 from toolgate.hazards.shapes import shapes
 from toolgate.model import MASK
@@ -85,7 +86,7 @@ async def test_a_tool_that_encodes_its_credential_does_not_show_it(monkeypatch: 
         """Encode."""
         return {name: write(value) for name, write in SHAPES.items()}
 
-    async with memory_app() as app:
+    async with memory_app(secrets=named("KEY", "encode")) as app:
         app.register(encode)
         outcome = await app.invoke("encode", {"value": "{{secret:KEY}}"})
     assert isinstance(outcome.output, dict)

@@ -25,6 +25,7 @@ from toolgate.secrets.file import KEY_VARIABLE, EncryptedFile
 from toolgate.secrets.names import Owner, folded, key_of, keys_for, parsed
 from toolgate.secrets.sources import listed
 from toolgate.secrets.system import Keyring
+from toolgate.settings import SecretUse
 from toolgate.store.log import latest
 
 pytestmark = pytest.mark.requirement("IO-4", "TIER-4")
@@ -35,6 +36,7 @@ BOB = Actor("acme", user="bob")
 EVE = Actor("evil", user="ann")
 VALUE = "s3cret/value+of=the~file"
 seen: list[Any] = []
+PAY = [{"tool": "pay", "tenant": "*"}]
 
 
 @tool(tier="read_only", requires_auth=Auth(config_key="STRIPE", setup_url="https://stripe.example/keys"))
@@ -293,24 +295,24 @@ def entry(code: Any) -> Entry:
     return entry_of(code)
 
 
-def test_a_secret_that_is_for_some_tools_goes_into_no_other() -> None:
+def test_a_secret_goes_into_the_tools_that_are_named_for_it_and_no_other() -> None:
     source = from_environment({"TOOLGATE_SECRET_STRIPE": "sk", "TOOLGATE_SECRET_FREE": "f"})
-    secrets = Secrets(source, tools={"Stripe": ["pay"]})
+    secrets = Secrets(source, use={"Stripe": [SecretUse(tool="pay", tenant="acme")]})
     secrets.check_present(entry(pay), b'{"note":"{{secret:STRIPE}}"}', {"note": "{{secret:STRIPE}}"}, ANN)
-    secrets.check_present(entry(post), b"{{secret:FREE}}", {"value": "{{secret:FREE}}"}, ANN)
+    with pytest.raises(Denied, match="no setting names it"):
+        secrets.check_present(entry(post), b"{{secret:FREE}}", {"value": "{{secret:FREE}}"}, ANN)
     for spelled in ("STRIPE", "stripe", "StRiPe", " stripe "):
         arguments = {"value": [f"{{{{secret:{spelled}}}}}"]}
         with pytest.raises(Denied) as caught:
             secrets.check_present(entry(post), b"secret:", arguments, ANN)
         assert caught.value.code == "PERMISSION_DENIED"
         assert [error.code for error in secrets.lacking(entry(post), arguments, ANN)] == ["PERMISSION_DENIED"]
-    with pytest.raises(Denied) as caught:
-        secrets.check_present(entry(charge), b"{}", {}, ANN)
-    assert caught.value.code == "PERMISSION_DENIED"
+    secrets.check_present(entry(charge), b"{}", {}, ANN)  # the credential that it declares is no caller's reference
 
 
 def test_a_tool_that_a_tenant_registered_under_a_trusted_name_gets_nothing() -> None:
-    secrets = Secrets(from_environment({"TOOLGATE_SECRET_STRIPE": "sk"}), tools={"STRIPE": ["pay"]})
+    use = {"STRIPE": [SecretUse(tool="pay", tenant="*")]}
+    secrets = Secrets(from_environment({"TOOLGATE_SECRET_STRIPE": "sk"}), use=use)
     real = entry(pay)
     assert secrets.credential(real, ANN) == "sk"
     theirs = replace(real, tool=real.tool.model_copy(update={"tenant": "evil", "source": "dynamic"}))
@@ -319,7 +321,7 @@ def test_a_tool_that_a_tenant_registered_under_a_trusted_name_gets_nothing() -> 
 
 
 def test_what_is_missing_is_named_with_where_to_get_it() -> None:
-    secrets = Secrets(from_environment({}))
+    secrets = Secrets(from_environment({}), use={name: [SecretUse(tool="pay", tenant="acme")] for name in "AB"})
     with pytest.raises(Denied) as caught:
         secrets.check_present(entry(pay), b"{}", {}, ANN)
     assert caught.value.code == "MISSING_AUTH"
@@ -348,7 +350,8 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     for name in list(os.environ):
         if name.startswith("TOOLGATE_"):
             monkeypatch.delenv(name)
-    async with App.open(home=tmp_path / "home", secrets={"tools": {"ONLY": ["pay"]}}) as app:
+    use = {"ONLY": PAY, "STRIPE": [{"tool": "post", "tenant": "acme"}]}
+    async with App.open(home=tmp_path / "home", secrets={"use": use}) as app:
         app.register_many([pay, post, charge])
         yield app
 

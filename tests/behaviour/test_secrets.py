@@ -15,6 +15,10 @@ from toolgate.testing import memory_app
 pytestmark = pytest.mark.requirement("IO-4")
 SECRET = 'open "sesame" & co'
 seen: list[Any] = []
+TOOLS = ("use", "mirror", "fail", "rewrite", "long")
+USE = {"use": {name: [{"tool": tool, "tenant": "*"} for tool in TOOLS] for name in (
+    "Sesame", "LOOP", "PATH", "NOT_FOR_TOOLS", "TOOLGATE_SECRET_SESAME", "MISSING", "TOOLGATE_SECRETS_KEY", "S_KEY",
+)}}  # fmt: skip
 
 
 @tool(tier="read_only", cache=CacheRule(ttl=60))
@@ -49,7 +53,8 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     seen.clear()
     monkeypatch.setenv("TOOLGATE_SECRET_SESAME", SECRET)
     monkeypatch.setenv("NOT_FOR_TOOLS", "private")
-    async with memory_app() as app:
+    monkeypatch.setenv("TOOLGATE_SECRETS_KEY", "private")
+    async with memory_app(secrets=USE) as app:
         app.register_many([use, mirror, fail, authenticated])
         yield app
 
@@ -129,7 +134,9 @@ async def test_an_error_does_not_show_the_value(app: App) -> None:
     assert hides_it(await on_record(app))
 
 
-@pytest.mark.parametrize("name", ["PATH", "NOT_FOR_TOOLS", "TOOLGATE_SECRET_SESAME", "MISSING"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "NOT_FOR_TOOLS", "TOOLGATE_SECRET_SESAME", "TOOLGATE_SECRETS_KEY", "S_KEY", "MISSING"]
+)
 async def test_other_variables_of_the_environment_are_out_of_reach(app: App, name: str) -> None:
     outcome = await app.invoke("mirror", {"value": [f"{{{{secret:{name}}}}}"]})
     assert outcome.status == "denied"

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.secret_use import named
 from toolgate import Actor, Hook, InvokeContext, Retry, ToolError, ToolgateError, tool
 from toolgate.hooks import Next
 from toolgate.store import log
@@ -101,7 +102,7 @@ async def test_a_secret_that_a_tool_hands_on_is_masked_in_the_call_it_makes(monk
         await ctx.call_tool(s)
         return seen.output
 
-    async with memory_app() as app:
+    async with memory_app(secrets=named("KEY", "parent")) as app:
         app.register(child)
         app.register(parent)
         outcome = await app.invoke("parent", {"s": "{{secret:KEY}}"})

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.approval.request import ApprovalRequest
 from toolgate.store import log
@@ -105,7 +106,7 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         (tmp_path / name).mkdir()
     (tmp_path / "work" / "notes.txt").write_text("notes")
     (tmp_path / "elsewhere" / "private.txt").write_text("private")
-    async with App.open(home=tmp_path / "home", secrets={"tools": {"PASSPHRASE": ["tell_all"]}}) as app:
+    async with App.open(home=tmp_path / "home", secrets=named("PASSPHRASE", "tell_all", source="custom")) as app:
         lab = Lab(app, tmp_path)
         app.work_in("s", lab.work, tenant="acme", user="ann")
         app.add_approver(lab.agree)
@@ -244,7 +245,7 @@ async def test_what_can_say_a_secret_in_other_words_is_given_it_only_by_name(
     monkeypatch.setenv("TOOLGATE_SECRET_OTHER", "hunter2hunter2")
     outcome = await lab.call(name, arguments)
     assert code_of(outcome) == "PERMISSION_DENIED", outcome
-    assert "secrets.tools" in str(outcome.error.suggestion) if outcome.error else False
+    assert "secrets: {use:" in str(outcome.error.suggestion) if outcome.error else False
 
 
 @pytest.mark.requirement("SBX-3", "IO-4")

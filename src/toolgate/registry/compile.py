@@ -104,6 +104,8 @@ def compile_entry(
         raise DefinitionError(tool.name, [Fault("program", "a tool of kind sandbox has a program, and no other has one")])
     if tool.program is not None and tool.retry is not None:
         raise DefinitionError(tool.name, [Fault("retry", "what code did before it failed would be done again")])
+    if tool.pure and tool.requires_auth is not None:
+        raise DefinitionError(tool.name, [Fault("pure", "a pure tool is given no secret, so it can't require one")])
     tier = effective_tier(tool, override)
     if tool.cache is not None and tier in ("write", "execute"):
         raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])

@@ -62,6 +62,7 @@ def tool(
     documentation: str | None = None,
     tags: Sequence[str] | None = None,
     target: str | None = None,
+    pure: bool | None = None,
 ) -> Callable[[Code], Code]: ...
 def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> Any:
     """Declare a function, or a class with an `execute` method, as a tool. It stays what it was and can be called."""

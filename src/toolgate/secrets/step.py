@@ -1,6 +1,10 @@
-"""The step: what a call refers to is looked up for its actor, put in last, and masked wherever it shows up again."""
+"""The step: what a call refers to is looked up for its actor, put in last, and masked wherever it shows up again.
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+A reference is a caller's wish, so it is filled only where a setting names the tool for it (`uses`). The credential that a
+tool declares is the wish of whoever registered the tool: code that the operator installed gets it, others if named.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolgate.context import InvokeContext
@@ -9,6 +13,8 @@ from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
 from toolgate.secrets.names import NAME, PREFIX, REFERENCE, keys_for
 from toolgate.secrets.sources import Source
+from toolgate.secrets.uses import Uses, is_code
+from toolgate.settings import SecretUse
 
 MARK = b"secret:"
 """What the canonical arguments must hold for a look at them to be worth it."""
@@ -18,19 +24,15 @@ ENDED = 1_000
 """Ended calls whose secrets are kept in mind."""
 
 
-GIVE_AWAY = frozenset({"code_execute", "run_program", "execute_command", "bash_execution", "docker_run", "write_file"})
-"""Built-in tools that do anything with what they are given."""
-
-
 class Secrets:
     """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
 
-    `tools` says of some secrets into which tools alone they may be put; others may go into any.
+    `use` says into which tools callers may have them put.
     """
 
-    def __init__(self, *sources: Source, tools: Mapping[str, Collection[str]] | None = None) -> None:
+    def __init__(self, *sources: Source, use: Mapping[str, Iterable[SecretUse]] | None = None) -> None:
         self.sources = sources
-        self._only = {name.upper(): frozenset(into) for name, into in (tools or {}).items()}
+        self.uses = Uses(use or {})
         self._in_use: dict[str, tuple[str, ...]] = {}
         """By call, the values that it was given: what it hands on to calls of its own is masked there too."""
         self._ended: dict[str, tuple[str, ...]] = {}
@@ -110,7 +112,10 @@ class Secrets:
         auth = entry.auth
         if auth is None:
             return None
-        value = self._permitted(auth.config_key, entry, actor)
+        refusal = None if is_code(entry) else self.uses.refusal(auth.config_key, entry, actor.tenant)
+        if refusal is not None and auth.required:
+            raise refusal
+        value = None if refusal is not None else self._look_up(auth.config_key, actor)
         if value is None and auth.required:
             raise Denied(
                 "MISSING_AUTH",
@@ -121,8 +126,12 @@ class Secrets:
         return value
 
     def _value(self, name: str, entry: Entry, actor: Actor) -> str:
-        """What a reference stands for."""
-        value = self._permitted(name, entry, actor)
+        """The value that a reference stands for. Only those who may use a secret learn whether it exists."""
+        if NAME.match(name):
+            refusal = self.uses.refusal(name, entry, actor.tenant)
+            if refusal is not None:
+                raise refusal
+        value = self._look_up(name, actor)
         if value is not None:
             return value
         auth = entry.auth
@@ -134,22 +143,7 @@ class Secrets:
             details={"missing": name, "setup_url": url} if url else {"missing": name},
         )
 
-    def _permitted(self, name: str, entry: Entry, actor: Actor) -> str | None:
-        only = self._only.get(name.upper()) if self._only else None
-        if only is None and _gives_away(entry):
-            raise Denied(
-                "PERMISSION_DENIED",
-                f"The secret {name!r} may not be put into {entry.name}, which can give out what it is given, in any form.",
-                suggestion="If it has to be, the setting secrets.tools can name the tool for this secret.",
-                details={"secret": name},
-            )
-        if only is not None and (entry.name not in only or entry.tool.tenant is not None):
-            raise Denied(
-                "PERMISSION_DENIED",
-                f"The secret {name!r} may not be put into {entry.name}.",
-                suggestion="The setting secrets.tools names the tools that it is for; a tenant's own tool can't be one.",
-                details={"secret": name},
-            )
+    def _look_up(self, name: str, actor: Actor) -> str | None:
         try:
             return self.find(name, actor)
         except StoreError as error:
@@ -160,12 +154,6 @@ class Secrets:
                 details={"missing": name},
                 reason=f"secrets can't be read: {error.message}",
             ) from None
-
-
-def _gives_away(entry: Entry) -> bool:
-    """Whether a tool does with its arguments what code or a command says, so that masking its output holds nothing back; or
-    sends them to somebody else's server."""
-    return entry.kind in ("sandbox", "mcp") or (entry.tool.source == "builtin" and entry.name in GIVE_AWAY)
 
 
 def _error(look: Callable[..., object], *of: object) -> CallError | None:

@@ -34,6 +34,7 @@ class Timestamp(TypedDict):
     version="1.0.0",
     tags=["executor", "text"],
     capabilities=["echo"],
+    pure=True,
 )
 async def echo(text: str) -> Echoed:
     """Echo text back, unchanged.
@@ -51,6 +52,7 @@ async def echo(text: str) -> Echoed:
     version="1.0.0",
     tags=["executor", "time"],
     capabilities=["now"],
+    pure=True,
 )
 async def timestamp(format: str = "iso") -> Timestamp:  # noqa: A002
     """Get the current timestamp, in UTC.

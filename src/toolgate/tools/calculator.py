@@ -45,6 +45,7 @@ class Calculated(TypedDict):
     version="1.0.0",
     tags=["math"],
     capabilities=["calculate"],
+    pure=True,
 )
 async def calculator(expression: str) -> Calculated:
     """Evaluate a mathematical expression: arithmetic (+ - * / // % ^), powers, roots, logarithms, trigonometry in

@@ -49,6 +49,7 @@ class Answer(TypedDict, total=False):
     version="1.0.0",
     tags=["time"],
     capabilities=["now", "parse", "format", "diff", "add"],
+    pure=True,
 )
 def date_time(
     operation: Operation,
