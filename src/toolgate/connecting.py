@@ -44,6 +44,8 @@ class ServerStatus(NamedTuple):
     about: dict[str, Any]
     """What it said of itself: protocol, capabilities, info."""
     problem: str | None = None
+    issuer: str | None = None
+    """The authorization server that its login is pinned to."""
 
     def to_dict(self) -> dict[str, Any]:
         """For programs and people: of variables and headers only the names, because values may be secrets."""
@@ -60,6 +62,7 @@ class ServerStatus(NamedTuple):
             "jail": None if standing is None else standing.jail,
             "env": sorted(settings.env),
             "headers": sorted(settings.headers),
+            "issuer": self.issuer,
             "read": [str(path) for path in settings.read],
             "write": [str(path) for path in settings.write],
             "blocked": list(settings.blocked),
@@ -113,7 +116,13 @@ class Connecting(Wired):
             None if listing is None else listing.listed_at,
             {} if listing is None else orjson.loads(listing.about),
             trouble or (None if standing is None else standing.failure),
+            None if upstream.settings.oauth is None else self._issuer_of(upstream),
         )
+
+    def _issuer_of(self, upstream: Upstream) -> str | None:
+        from toolgate.mcpclient.login import issuer_of
+
+        return issuer_of(upstream.name, upstream.settings, self._token_of_servers)
 
     async def server(self, name: str) -> ServerStatus:
         """One of them. Raises SettingsError if there is none of that name."""
@@ -225,18 +234,30 @@ class Connecting(Wired):
 
     @to_the_end
     async def log_in_server(
-        self, name: str, show: Callable[[str], None], *, browser: bool = True, actor: Actor | None = None
-    ) -> None:
-        """Log in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets."""
+        self,
+        name: str,
+        show: Callable[[str], None],
+        *,
+        browser: bool = True,
+        actor: Actor | None = None,
+        accept_issuer: str | None = None,
+    ) -> str | None:
+        """Log in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets.
+
+        The authorization server is pinned by the first login, and given back; `accept_issuer` pins another."""
         from toolgate.mcpclient.login import login
 
         await self._may_connect(name, actor)
         settings = (await self.server(name)).settings
         keep = None if self.settings.in_memory else self._keep_for_servers
         tokens = self._token_of_servers
-        await login(name, settings, self._secret_of_servers, keep, show, tokens=tokens, browser=browser)
+        issuer = await login(
+            name, settings, self._secret_of_servers, keep, show,
+            tokens=tokens, browser=browser, accept_issuer=accept_issuer,
+        )  # fmt: skip
         await self._keeper.change(table.ask_restart(name))
-        await self._note("mcp.server_login", actor or LOCAL, "", {"server": name})
+        await self._note("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
+        return issuer
 
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
         """The secrets that a server is to be given, and that are not set."""

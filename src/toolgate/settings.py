@@ -274,7 +274,8 @@ class OAuth(Section):
     client_metadata_url: str | None = None
     """The address of a client id metadata document, for servers that take one in place of a registration."""
     issuer: str | None = None
-    """Whose client id and secret these are: no other authorization server gets them. None: whichever the server names."""
+    """The authorization server: no other one gets the client secret, codes or tokens, and it may have a private address.
+    None: the first one that the server names, which the first login pins."""
     scopes: tuple[str, ...] = ()
     """What the login asks for, besides what the server says that it needs."""
     redirect_port: int = Field(default=8701, ge=1, le=65_535)

@@ -17,7 +17,20 @@ from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp_presets import PRESETS
 from toolgate.store.servers import Compared
 
-SHOWN = ("origin", "transport", "isolation", "read", "write", "blocked", "domains", "env", "headers", "protocol", "failure")
+SHOWN = (
+    "origin",
+    "transport",
+    "isolation",
+    "read",
+    "write",
+    "blocked",
+    "domains",
+    "env",
+    "headers",
+    "issuer",
+    "protocol",
+    "failure",
+)
 STATES = {"accepted": "green", "new": "yellow", "changed": "red"}
 
 group = typer.Typer(help="MCP servers whose tools are offered.", no_args_is_help=True)
@@ -146,24 +159,30 @@ def log_in(
     ctx: typer.Context,
     name: Name,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, if there is one.")] = True,
+    accept_issuer: Annotated[
+        str | None,
+        typer.Option("--accept-issuer", metavar="URL", help="The authorization server, where it is not the one pinned."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Log in to a remote server in a browser. Its tokens are kept as secrets."""
+    """Log in to a remote server in a browser. Its tokens are kept as secrets, its authorization server is pinned."""
     from toolgate.mcpclient.login import LoginFailed
 
-    async def run() -> None:
+    async def run() -> str | None:
         async with opened(ctx) as app:
             await known(app, name)
             try:
-                await app.log_in_server(name, lambda url: note(f"Log in here: {url}"), browser=browser)
+                return await app.log_in_server(
+                    name, lambda url: note(f"Log in here: {url}"), browser=browser, accept_issuer=accept_issuer
+                )
             except LoginFailed as error:
                 raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
 
-    asyncio.run(run())
+    issuer = asyncio.run(run())
     if as_json:
-        emit({"name": name, "logged_in": True})
+        emit({"name": name, "logged_in": True, "issuer": issuer})
     else:
-        say(("✓ Logged in ", "green"), f"to {name}")
+        say(("✓ Logged in ", "green"), f"to {name}", f", authorization server {issuer} (pinned)" if issuer else "")
     return 0
 
 

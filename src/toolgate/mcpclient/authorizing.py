@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth
 
+from toolgate.mcpclient.login_http import send
 from toolgate.mcpclient.oauth import Provider
 
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
@@ -32,7 +33,11 @@ class Login(httpx2.Auth):
             try:
                 outgoing = await anext(stage)
                 while True:
-                    outgoing = await stage.asend((yield outgoing))
+                    if outgoing is request:
+                        answer = yield outgoing
+                    else:  # where a server or its authorization server sends us: never over the server's own connections
+                        answer = await send(outgoing, self.provider.guard())
+                    outgoing = await stage.asend(answer)
             except StopAsyncIteration:
                 if attempt.refusal is None:
                     continue

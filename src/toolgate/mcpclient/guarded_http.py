@@ -9,7 +9,6 @@ Only imported where a remote server is really used: httpx2 takes its time.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from time import monotonic
 from typing import Any
 
 import httpx2
@@ -36,10 +35,6 @@ CONNECT_SECONDS = 10.0
 LONGEST_READ = 3_600.0
 """Seconds without a byte after which an answer is given up, whatever the call's own time says."""
 GOODBYE_SECONDS = 3.0
-LOGIN_SECONDS, LOGIN_BYTES = 30.0, 1_048_576
-"""For one document of a login."""
-MESSAGE = "toolgate.message"
-"""Marks requests to the server itself, among those that a login makes."""
 ERROR_BYTES = 65_536
 """What is read of the body of an error."""
 SESSION = "mcp-session-id"
@@ -57,17 +52,14 @@ class TooLong(httpx2.TransportError):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream, most: int, seconds: float | None) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
         self._inner, self._left = inner, most
-        self._until = float("inf") if seconds is None else monotonic() + seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
                 raise TooLong("the answer is too long")
-            if monotonic() > self._until:
-                raise httpx2.ReadTimeout("the answer takes too long")
             yield chunk
 
     async def aclose(self) -> None:
@@ -125,7 +117,7 @@ class GuardedClient(httpx2.AsyncClient):
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
             limits=httpx2.Limits(max_connections=256, max_keepalive_connections=20, keepalive_expiry=4.0),
             follow_redirects=False,
-            event_hooks={"request": [self._hurry], "response": [self._bound]},
+            event_hooks={"response": [self._bound]},
         )
         self.failure: str | None = None
         self.session_id: str | None = None
@@ -139,7 +131,6 @@ class GuardedClient(httpx2.AsyncClient):
         if request.method != "POST":
             return await self._listen(request, stream=stream, **rest)
         try:
-            request.extensions = {**request.extensions, MESSAGE: True}
             await request.aread()  # one that follows a redirect was not read yet
             request.headers.update(self._own_headers())
             response = await super().send(request, stream=True, **rest)
@@ -161,7 +152,7 @@ class GuardedClient(httpx2.AsyncClient):
         request.headers.update(self._own_headers())
         if request.method == "DELETE":
             return await self._take_leave(request, **rest)
-        request.extensions = {**_reading(request, None), MESSAGE: True}
+        request.extensions = _reading(request, None)
         return await super().send(request, stream=stream, **rest)
 
     async def _take_leave(self, request: httpx2.Request, **rest: Any) -> httpx2.Response:
@@ -173,23 +164,15 @@ class GuardedClient(httpx2.AsyncClient):
             await response.aclose()
         return httpx2.Response(response.status_code, request=request)
 
-    async def _hurry(self, request: httpx2.Request) -> None:
-        """Requests of a login, which are none of ours, get little time."""
-        if MESSAGE not in request.extensions:
-            request.extensions = _reading(request, LOGIN_SECONDS)
-
     async def _bound(self, response: httpx2.Response) -> None:
         """No body is read without bounds. Streams on which messages come may be endless: they are read event by event."""
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
-        ours = MESSAGE in response.request.extensions
         speaks = response.is_success and _is(response, "text/event-stream") and (
             self.late is None or response.request.method == "GET"
         )  # fmt: skip
-        if ours and speaks:
-            return
-        most, seconds = (self._most, None) if ours else (min(self._most, LOGIN_BYTES), LOGIN_SECONDS)
-        response.stream = _BoundedStream(response.stream, most, seconds)  # type: ignore[arg-type]
+        if not speaks:
+            response.stream = _BoundedStream(response.stream, self._most)  # type: ignore[arg-type]
 
     # -- what an answer is
 

@@ -23,7 +23,7 @@ from toolgate.mcpclient.filling import Secrets, fill
 from toolgate.mcpclient.modern import MODERN, envelope
 from toolgate.mcpclient.remote import ready
 from toolgate.mcpclient.remote_words import shown
-from toolgate.mcpclient.tokens import Keep, Kept, Read
+from toolgate.mcpclient.tokens import Keep, Kept, Read, pin_of
 from toolgate.settings import OAuth, ServerSettings
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ async def login(
     tokens: Read | None = None,
     browser: bool = True,
     wait_seconds: float = WAIT_SECONDS,
-) -> None:
-    """Log in to a server and keep its tokens. Raises LoginFailed with the reason. `tokens`: reads what `keep` keeps."""
+    accept_issuer: str | None = None,
+) -> str | None:
+    """Log in to a server, keep its tokens and give the authorization server that is pinned. Raises LoginFailed with the
+    reason. `tokens`: reads what `keep` keeps. `accept_issuer`: the authorization server that a person names for it."""
     if settings.url is None or settings.oauth is None:
         raise LoginFailed(
             f"The server {name} has no login.",
@@ -59,6 +61,8 @@ async def login(
         )
     await ready()
     kept = Kept(name, settings.url, tokens, keep)
+    if accept_issuer is not None:
+        await _accept(name, settings.oauth, kept, accept_issuer)
     try:
         async with asyncio.timeout(wait_seconds):
             if settings.oauth.grant == "client_credentials":
@@ -68,6 +72,31 @@ async def login(
                     await _log_in(name, settings, settings.oauth, secrets, kept, back)
     except TimeoutError:
         raise LoginFailed(f"Nobody logged in to {name} within {wait_seconds:g} s.", suggestion="Try again.") from None
+    return issuer_of(name, settings, tokens) if tokens is not None else None
+
+
+def issuer_of(name: str, settings: ServerSettings, tokens: Read) -> str | None:
+    """The authorization server that a server's login is pinned to: by its settings, by a person, or by the first login."""
+    if settings.url is None or settings.oauth is None:
+        return None
+    pin = pin_of(Kept(name, settings.url, tokens, None))
+    return settings.oauth.issuer or (pin.issuer if pin else None)
+
+
+async def _accept(name: str, oauth: OAuth, kept: Kept, issuer: str) -> None:
+    """Pin the authorization server that a person named."""
+    parts = urlsplit(issuer)
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+        raise LoginFailed(
+            f"{shown(issuer)} is not the address of an authorization server.",
+            suggestion="It looks like https://login.example.com, without a query.",
+        )
+    if oauth.issuer is not None and oauth.issuer != issuer:
+        raise LoginFailed(
+            f"The settings of {name} name the authorization server {shown(oauth.issuer)}.",
+            suggestion=f"Change servers.{name}.oauth.issuer instead.",
+        )
+    await kept.set("ISSUER", {"issuer": issuer, "accepted": True})
 
 
 async def _log_in(

@@ -1,8 +1,9 @@
 """Logins at remote servers by OAuth: the SDK's provider, with what a gate needs besides.
 
 The SDK's provider forgets where a token is renewed when the process ends, sends a client's secret wherever the server says,
-and opens the browser in the middle of a call. Here what a login gave is kept whole; a secret goes only to its own authority;
-and a person is only asked by `toolgate servers login`: a call that would need one fails and says so (`authorizing`).
+and opens the browser in the middle of a call. Here what a login gave is kept whole; the issuer is pinned on first use, and
+secrets, codes and refresh tokens go only to the endpoints that the pinned issuer's own metadata names; and a person is only
+asked by `toolgate servers login`: a call that would need one fails and says so (`authorizing`).
 Only imported where a server has a login: the SDK takes its time.
 """
 
@@ -24,8 +25,9 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 
 from toolgate.mcpclient.filling import Secrets, fill
-from toolgate.mcpclient.remote_words import NeedsLogin, login_suggestion
-from toolgate.mcpclient.tokens import Kept, good_until
+from toolgate.mcpclient.login_http import LoginGuard
+from toolgate.mcpclient.remote_words import NeedsLogin, login_suggestion, shown
+from toolgate.mcpclient.tokens import Kept, good_until, pin_of
 from toolgate.settings import OAuth
 
 EARLY = 10.0
@@ -60,7 +62,22 @@ class Provider(OAuthClientProvider):
         self.by_itself = settings.grant == "client_credentials"
         secret = fill(settings.client_secret, secrets, f"The login to {server}") if settings.client_secret else None
         self._fixed = _registration(settings, secret)
-        super().__init__(url, _metadata(settings), self, show, wait, client_metadata_url=settings.client_metadata_url)
+        self._show = show
+        super().__init__(
+            url, _metadata(settings), self, self._show_checked if show else None, wait,
+            client_metadata_url=settings.client_metadata_url,
+        )  # fmt: skip
+
+    def guard(self) -> LoginGuard:
+        """Judges where this login may lead, by what the operator has named until now."""
+        pin = pin_of(self.kept)
+        named = (self.context.server_url, self._settings.issuer, pin.issuer if pin and pin.accepted else None)
+        return LoginGuard(self.server, [url for url in named if url])
+
+    async def _show_checked(self, url: str) -> None:
+        assert self._show is not None
+        await self.guard().check(url)
+        await self._show(url)
 
     # -- tokens
 
@@ -100,6 +117,9 @@ class Provider(OAuthClientProvider):
             context.clear_tokens()
         context.client_info = self._fixed or context.client_info
         context.auth_server_url = found.get("at") or context.auth_server_url
+        if found.get("tokens") and not self._is_of_pinned_issuer(str(found.get("issuer"))):
+            context.clear_tokens()
+            context.oauth_metadata = None
         self._initialized = True
 
     def _learned(self, tokens: OAuthToken) -> OAuthToken:
@@ -140,17 +160,56 @@ class Provider(OAuthClientProvider):
     async def _initialize(self) -> None:
         self._take_up()
 
+    def _pinned_issuer(self) -> str | None:
+        pin = pin_of(self.kept)
+        return self._settings.issuer or (pin.issuer if pin else None)
+
+    def _is_of_pinned_issuer(self, issuer: str) -> bool:
+        pinned = self._pinned_issuer()
+        return pinned is None or issuers_match(issuer, pinned)
+
     def _expected_issuer(self) -> str:
-        """A secret that was given to us for one authorization server is not shown to another that the server names."""
+        """What is for one authorization server is not shown to another that the server names later."""
         issuer = super()._expected_issuer()
-        known = self._settings.issuer or (self.kept.get("TOKENS").get("issuer") if self._fixed is not None else None)
-        if known and not issuers_match(issuer, known):
-            raise OAuthFlowError(f"the server names another authorization server ({issuer}) than the one we know ({known})")
+        if not self._is_of_pinned_issuer(issuer):
+            where = (
+                f"the setting servers.{self.server}.oauth.issuer"
+                if self._settings.issuer
+                else f"the login: a person can accept it with `toolgate servers login {self.server} --accept-issuer URL`"
+            )
+            raise OAuthFlowError(
+                f"the server names another authorization server ({shown(issuer)}) than {self._pinned_issuer()}, "
+                f"pinned by {where}"
+            )
         return issuer
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
-        wanted = self._settings.issuer
+        wanted = self._pinned_issuer()
         return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
+
+    def _check_endpoints(self) -> None:
+        """Raise unless the endpoints are the pinned issuer's: as its own metadata says, or those of the server itself where
+        it is its own issuer. Without metadata the SDK would use the server's, whatever issuer it named."""
+        context = self.context
+        issuer = self._expected_issuer()
+        if context.oauth_metadata is not None and issuers_match(str(context.oauth_metadata.issuer), issuer):
+            return
+        own = context.get_authorization_base_url(context.server_url)
+        if context.oauth_metadata is not None or not issuers_match(issuer, own):
+            raise OAuthFlowError(f"the authorization server {shown(issuer)} publishes no metadata of its own")
+
+    def _get_token_endpoint(self) -> str:
+        self._check_endpoints()
+        return super()._get_token_endpoint()
+
+    async def _refresh_token(self) -> httpx2.Request:
+        self._check_endpoints()
+        return await super()._refresh_token()
+
+    async def _pin(self) -> None:
+        """Keep the issuer before anything secret is sent to it."""
+        if self._pinned_issuer() is None:
+            await self.kept.set("ISSUER", {"issuer": self._expected_issuer(), "accepted": False})
 
     async def _perform_authorization(self) -> httpx2.Request:
         if self._settings.scopes:
@@ -158,11 +217,15 @@ class Provider(OAuthClientProvider):
                 self.context.client_metadata.scope, " ".join(self._settings.scopes)
             )
         self._choose_how_to_show_secret()
+        self._check_endpoints()
         if self.by_itself:
+            await self._pin()
             return self._ask_by_itself()
         if self.context.redirect_handler is None:
             raise self.needs_login()
-        return await super()._perform_authorization()
+        code, verifier = await self._perform_authorization_code_grant()
+        await self._pin()
+        return await self._exchange_token_authorization_code(code, verifier)
 
     def _choose_how_to_show_secret(self) -> None:
         """A secret of ours is sent as the authorization server takes it."""

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from toolgate.errors import CallError
 from toolgate.mcpclient import sdk
@@ -19,7 +18,7 @@ from toolgate.mcpclient.concealing import Concealer
 from toolgate.mcpclient.filling import Secrets, fill
 from toolgate.mcpclient.port import About, Unreachable
 from toolgate.mcpclient.remote_words import error_of, status_words
-from toolgate.mcpclient.tls import tls
+from toolgate.mcpclient.tls import goes_through_proxy, tls
 from toolgate.mcpclient.tokens import Keep, Kept, Read
 from toolgate.mcpclient.wire import Wire
 from toolgate.mcpclient.words import innermost, sentence, span
@@ -105,7 +104,7 @@ class Remote:
 
     def wire(self, about: About) -> Wire | None:
         """The quick way, if there is one: not for the old transport, and not through a proxy."""
-        if self._settings.transport == "sse" or _goes_through_proxy(self.url):
+        if self._settings.transport == "sse" or goes_through_proxy(self.url):
             return None
         return Wire(self, about.protocol)
 
@@ -261,8 +260,3 @@ def _checked(name: str, headers: Mapping[str, str]) -> dict[str, str]:
                 suggestion=f"Take it out of the settings of the server {name}.",
             )
     return dict(headers)
-
-
-def _goes_through_proxy(url: str) -> bool:
-    parts, proxies = urlsplit(url), getproxies()
-    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")

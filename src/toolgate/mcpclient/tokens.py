@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -36,12 +36,21 @@ def secret_name(server: str, what: str) -> str:
     return f"MCP_{plain}_{what}"
 
 
+class Pin(NamedTuple):
+    """The authorization server that a server's login belongs to."""
+
+    issuer: str
+    accepted: bool
+    """Whether a person named it; otherwise it was the first that the server named."""
+
+
 class Kept:
-    """The two secrets of one server: `TOKENS` and `CLIENT`. Without a place to keep them, they last as long as this does."""
+    """The secrets of one server: `TOKENS`, `CLIENT` and `ISSUER` (its pin). Without a place to keep them, they last as long
+    as this does."""
 
     def __init__(self, server: str, url: str, read: Read | None, keep: Keep | None) -> None:
         self._url, self._read, self._keep = url, read, keep
-        self._names = {what: secret_name(server, what) for what in ("TOKENS", "CLIENT")}
+        self._names = {what: secret_name(server, what) for what in ("TOKENS", "CLIENT", "ISSUER")}
         self._memory: dict[str, str] = {}
 
     def get(self, what: str) -> dict[str, Any]:
@@ -76,6 +85,13 @@ class Kept:
         wanted = {"status": status, "challenge": challenge[:2_000]}
         if kept.get("wanted") != wanted:
             await self.set("TOKENS", {**kept, "wanted": wanted})
+
+
+def pin_of(kept: Kept) -> Pin | None:
+    """The issuer that is pinned; None before the first login. Logins of before there were pins hold one, too."""
+    found = kept.get("ISSUER")
+    issuer = found.get("issuer") or kept.get("TOKENS").get("issuer")
+    return Pin(issuer, found.get("accepted") is True) if isinstance(issuer, str) else None
 
 
 def good_until(seconds: object) -> float | None:
