@@ -71,7 +71,7 @@ class Terminal:
         self._capsys.readouterr()
         code = main(words)
         out, err = self._capsys.readouterr()
-        assert "Traceback" not in out + err or "TOOLGATE_DEBUG" in os.environ
+        assert "Traceback" not in out + err or "TOOLGATE_DEBUG" in os.environ or "--verbose" in words
         return Done(code, out, err)
 
     def run(self, *words: str | bytes, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Done:

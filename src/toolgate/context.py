@@ -84,6 +84,8 @@ class Scratch(msgspec.Struct):
     request: dict[Any, Any] = msgspec.field(default_factory=dict)
     hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
     logs: list[dict[str, str]] = msgspec.field(default_factory=list)
+    traceback: str | None = None
+    """Of the crash that ended the call: masked, for the end record."""
 
 
 class Report(msgspec.Struct):
@@ -92,6 +94,14 @@ class Report(msgspec.Struct):
     tokens_used: int | None = None
     cost_usd: float | None = None
     resources_used: tuple[str, ...] | None = None
+    attempts: int = 0
+    """Attempts in which tokens or a cost were reported."""
+    last_attempt: int = 0
+
+    def count(self, attempt: int) -> None:
+        if attempt != self.last_attempt:
+            self.last_attempt = attempt
+            self.attempts += 1
 
 
 class InvokeContext:
@@ -104,8 +114,8 @@ class InvokeContext:
         "_invoke", "_providers", "_scratch", "arguments", "artifact", "asked", "at", "attempts", "cached", "call",
         "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "from_purse",
         "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes",
-        "recorded", "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unsure",
-        "went_away",
+        "recorded", "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unpaid",
+        "unsure", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -154,6 +164,8 @@ class InvokeContext:
         self.attempts = 0
         self.refused = 0
         """Attempts that did not get as far as the tool: an open circuit, no thread."""
+        self.unpaid = 0
+        """Attempts of which the tool said that they did nothing that costs anything."""
         self.unsure = False
         """Whether an attempt failed in a way that leaves open whether it had its effect."""
         self.result: Any = None
@@ -202,6 +214,11 @@ class InvokeContext:
     def ran(self) -> bool:
         """Whether the tool was reached, whatever came of it."""
         return self.attempts > self.refused
+
+    @property
+    def charged(self) -> int:
+        """Attempts that may have had their effect, and are paid for."""
+        return self.attempts - self.refused - self.unpaid
 
     # -- input and output, with what they were before
 
@@ -366,6 +383,8 @@ class InvokeContext:
         report = self.report = self.report or Report()
         if resources:
             report.resources_used = (*(report.resources_used or ()), *resources)
+        if tokens is not None or cost_usd is not None:
+            report.count(self.attempts)
         if tokens is not None:
             report.tokens_used = (report.tokens_used or 0) + tokens
         if cost_usd is not None:

@@ -3,16 +3,34 @@
 import asyncio
 import logging
 import traceback
+from functools import partial
 from typing import Any
 
 from toolgate.context import Abort, Control, InvokeContext, RetryAfter
-from toolgate.errors import CODES, CallError, Denied, Failed, Pending, StoreError, call_error, described, said
-from toolgate.model import NANO, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.errors import (
+    CODES,
+    CallError,
+    Denied,
+    Failed,
+    NotReached,
+    Pending,
+    StoreError,
+    ToolgateError,
+    call_error,
+    described,
+    said,
+)
+from toolgate.model import NANO, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.quota.money import UNPRICED, actual
 from toolgate.redact import Redactor
 from toolgate.registry.catalog import printable
 
 logger = logging.getLogger("toolgate")
+
+MAX_FRAMES = 50
+MAX_TRACE_CHARS = 16_000
+LONG_TO_MASK = 100_000
+"""Characters of a traceback from which on secrets are looked for off the event loop."""
 
 
 class Ending:
@@ -21,7 +39,7 @@ class Ending:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
 
-    def understand(self, error: BaseException, ctx: InvokeContext) -> CallError:
+    def understand(self, error: BaseException) -> CallError:
         """Whatever stopped the call, as the error that its outcome will show."""
         if isinstance(error, CallError):
             return error if _is_sound(error) else _rebuilt(error)
@@ -33,19 +51,41 @@ class Ending:
                 f"The store can't be used, so the call was not run: {error.message}",
                 suggestion="`toolgate doctor` shows what is wrong with the store.",
             )
-        trace = "".join(traceback.format_exception(error))
-        logger.error("unexpected error in a call: %s", self._redactor.text(trace, ctx.injected))
-        return Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {described(error)}")
+        unexpected = Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {described(error)}")
+        unexpected.__cause__ = error
+        return unexpected
 
     async def told(self, ctx: InvokeContext, error: CallError) -> ErrorInfo:
-        """What the caller and the records are told of an error."""
+        """What the caller and the records are told of an error. The traceback of a crash goes to the program's log and to
+        the end record, for the operator; whoever called is not shown it."""
         try:
-            return await self._redactor.error(error, ctx.injected)
+            info = await self._redactor.error(error, ctx.injected)
+            if (crash := _crash(error)) is not None:
+                await self._trace(ctx, crash)
+            return info
         except asyncio.CancelledError:
             ctx.went_away = True
         except Exception as unexpected:
             logger.error("an error could not be told: %s", type(unexpected).__name__)
         return ErrorInfo(error.code, CODES[error.code].message, error.retryable)
+
+    async def _trace(self, ctx: InvokeContext, crash: BaseException) -> None:
+        """Masked as a whole, then cut in the middle: both ends say most."""
+        text = "".join(traceback.format_exception(crash, limit=MAX_FRAMES))
+        mask = partial(self._redactor.text, text, ctx.injected)
+        if not self._redactor.ready:
+            await self._redactor.prepare(text)
+        text = await asyncio.to_thread(mask) if len(text) > LONG_TO_MASK else mask()
+        if len(text) > MAX_TRACE_CHARS:
+            half = MAX_TRACE_CHARS // 2
+            text = f"{text[:half]}\n...[{len(text) - 2 * half:,} characters left out]...\n{text[-half:]}"
+        ctx.scratch.traceback = text
+        if logger.isEnabledFor(logging.ERROR):
+            name = "a call" if ctx.entry is None else ctx.entry.name
+            words = "%s failed in call %s: `toolgate audit show %s --verbose` shows where"
+            record = logger.makeRecord(logger.name, logging.ERROR, __file__, 0, words, (name, ctx.id, ctx.id), None)
+            record.exc_text = text  # what a Formatter writes of an exception, already masked
+            logger.handle(record)
 
     def outcome(self, ctx: InvokeContext, info: ErrorInfo | None) -> Outcome:
         """The outcome of a call that has ended, and what it cost: there is one, whatever was left in the context."""
@@ -55,8 +95,7 @@ class Ending:
             report = ctx.report
             cost = 0.0
             if entry is not None and (entry.priced or report is not None):
-                code = None if error is None else error.code
-                ctx.cost = actual(entry, ctx.estimate or UNPRICED, report, ran=ctx.ran, unsure=ctx.unsure, error_code=code)
+                ctx.cost = actual(entry, ctx.estimate or UNPRICED, report, charged=ctx.charged, failed=error is not None)
                 ctx.owes = ctx.owes or ctx.cost > 0
                 cost = ctx.cost / NANO
             if report is None:
@@ -68,6 +107,9 @@ class Ending:
                 return Outcome(call.id, call.tool, "success", ctx.result, None, None, metrics, ctx.artifact)
             name = entry.name if entry is not None else self._redactor.text(printable(call.tool), ctx.injected)
             pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
+            crash = _crash(error)
+            if crash is not None and (call.parent is None or not ctx.injected):  # a tool that calls it has other secrets
+                return CrashedOutcome(call.id, name, error.status, None, info, pending, metrics, cause=crash)
             return Outcome(call.id, name, error.status, None, info, pending, metrics)
         except Exception as unexpected:
             return self._without_report(ctx, unexpected)
@@ -90,6 +132,8 @@ class Ending:
         found: dict[str, Any] = {}
         if ctx.hook_errors:
             found["hook_errors"] = self.hook_errors(ctx)
+        if ctx.scratch.traceback is not None:
+            found["traceback"] = ctx.scratch.traceback
         if ctx.logs:
             found["logs"] = [{**line, "message": self._redactor.text(line["message"], ctx.injected)} for line in ctx.logs]
         return found
@@ -97,6 +141,12 @@ class Ending:
     def log_hook_errors(self, ctx: InvokeContext) -> None:
         for trouble in self.hook_errors(ctx):
             logger.warning("hook %(hook)s failed at %(stage)s: %(error)s", trouble)
+
+
+def _crash(error: CallError) -> BaseException | None:
+    """What somebody's code raised that was no answer of its own: the bug behind an error, if there is one."""
+    cause = error.__cause__
+    return None if cause is None or isinstance(cause, ToolgateError) or isinstance(error, NotReached) else cause
 
 
 def _is_sound(error: CallError) -> bool:

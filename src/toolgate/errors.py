@@ -101,6 +101,9 @@ class CallError(ToolgateError):
     """A call ended otherwise than by success."""
 
     code: str = "UNEXPECTED_ERROR"
+    charged: bool = True
+    """Whether an attempt that ended so may have had its effect, and is paid for. False only where the tool was not reached,
+    or its own error says that it did nothing."""
 
     def __init__(
         self,
@@ -135,6 +138,8 @@ class Failed(CallError):
 class NotReached(Failed):
     """The call failed on its way to the tool: nothing was run."""
 
+    charged = False
+
 
 class TimedOut(CallError):
     """The tool did not finish in time."""
@@ -161,8 +166,12 @@ def call_error(code: str, message: str | None = None, **rest: Any) -> CallError:
     return _CLASSES[CODES[code].status](code, message, **rest)
 
 
+NO_EFFECT = frozenset({"INVALID_INPUT", "VALIDATION_ERROR", "MISSING_AUTH"})
+"""Codes of a ToolError by which a tool says that it did nothing, unless its `charged` says otherwise."""
+
+
 class ToolError(ToolgateError):
-    """The tool can't do what was asked."""
+    """The tool can't do what was asked. `charged=False`: it did nothing that costs anything, so the call is not paid for."""
 
     default_code: ClassVar[str] = "INVOCATION_ERROR"
 
@@ -174,9 +183,11 @@ class ToolError(ToolgateError):
         retryable: bool | None = None,
         suggestion: str | None = None,
         details: Mapping[str, Any] | None = None,
+        charged: bool | None = None,
     ) -> None:
         super().__init__(message, suggestion=suggestion)
         self.code = code or self.default_code
+        self.charged = self.code not in NO_EFFECT if charged is None else charged
         self.retryable = retryable
         self.details = dict(details) if details else None
 

@@ -111,7 +111,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             who = "The caller went away" if ctx.went_away else "The tool or a hook cancelled the call"
             ctx.error = Failed("CANCELLED", f"{who} before it ended.")
         except BaseException as error:
-            ctx.error = self.ending.understand(error, ctx)
+            ctx.error = self.ending.understand(error)
         return await self._settle(ctx, on)
 
     async def _run(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> None:  # noqa: C901 - a straight line

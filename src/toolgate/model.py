@@ -434,7 +434,30 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         }  # fmt: skip
         if self.pending is not None:
             raise Pending(error.code, error.message, kind=self.pending.kind, id=self.pending.id, **rest)
-        raise call_error(error.code, error.message, **rest)
+        raise call_error(error.code, error.message, **rest) from self._cause()
+
+    def _cause(self) -> BaseException | None:
+        return None
+
+
+class CrashedOutcome(Outcome, frozen=True, gc=True):
+    """An outcome of a call whose tool raised something of its own, in this process: `raise_for_status` raises from it. It is
+    no part of the outcome as JSON. The garbage collector looks at it, for the exception's frames may refer to it."""
+
+    cause: BaseException | None = None
+
+    def _cause(self) -> BaseException | None:
+        return self.cause
+
+    def _told(self) -> Outcome:
+        return Outcome(*(getattr(self, field) for field in Outcome.__struct_fields__))
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._told().to_dict()
+
+    def __repr__(self) -> str:
+        """Without the exception: its words are not masked."""
+        return repr(self._told())
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ ANN, BOB = Actor("acme", None, "ann"), Actor("acme", None, "bob")
 
 @tool(tier="write", cost=0.10, timeout=0.05)
 async def buy(ctx: InvokeContext, how: str = "well") -> str:
-    """Costs ten cents, if it ends well or nobody knows."""
+    """Costs ten cents, unless it says otherwise."""
     if how == "fails":
         raise ValueError("sold out")
     if how == "hangs":
@@ -42,7 +42,7 @@ async def held(app: App) -> tuple[int, int]:
     [
         ("well", "success", 10),
         ("cheap", "success", 3),
-        ("fails", "failure", 0),
+        ("fails", "failure", 10),
         ("cheap and fails", "failure", 2),
         ("hangs", "timeout", 10),
     ],

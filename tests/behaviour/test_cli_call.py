@@ -153,7 +153,7 @@ def test_the_exit_code_follows_the_status(equipped: Terminal, tool: str, code: i
     assert people.code == code
     if error:
         assert people.out == ""
-        assert people.err.startswith(f"{error}: ")
+        assert [line for line in people.err.splitlines() if line.startswith(f"{error}: ")]
         assert people.err.splitlines()[-1].startswith(f"{status} · ")
 
 

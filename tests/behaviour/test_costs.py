@@ -73,13 +73,14 @@ async def test_each_call_that_ran_is_an_invocation_and_what_it_cost(database: st
         paid = await app.invoke("buy", actor=ANN)
         assert paid.metrics.cost_usd == 0.1
         failed = await app.invoke("buy", {"works": False}, actor=ANN)
-        assert (failed.status, failed.metrics.cost_usd) == ("failure", 0.0)
+        assert (failed.status, failed.metrics.cost_usd) == ("failure", 0.1)  # it may have had its effect
         invalid = await app.invoke("buy", {"works": "perhaps"}, actor=ANN)
         assert invalid.metrics.attempts == 0
         await app.invoke("fetch", {"cost": 0.02}, actor=EVE)
         assert await usage(app) == [
             ("acme", "ann", "buy", "tool_cost", 10 * CENT),
             ("acme", "ann", "buy", "tool_invocations", 1),
+            ("acme", "ann", "buy", "tool_cost", 10 * CENT),
             ("acme", "ann", "buy", "tool_invocations", 1),
             ("globex", "eve", "fetch", "tool_cost", 2 * CENT),
             ("globex", "eve", "fetch", "tool_invocations", 1),

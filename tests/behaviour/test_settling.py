@@ -66,7 +66,7 @@ async def test_an_attempt_that_may_have_had_its_effect_is_not_made_up_for_by_one
     async with memory_app() as app:
         app.register(pay)
         first = await app.invoke("pay", actor=ADA, idempotency_key="k")
-        assert (code(first), first.metrics.attempts, first.metrics.cost_usd) == ("CONNECTION_ERROR", 2, 0.1)
+        assert (code(first), first.metrics.attempts, first.metrics.cost_usd) == ("CONNECTION_ERROR", 2, 0.2)
         assert code(await app.invoke("pay", actor=ADA, idempotency_key="k")) == "OUTCOME_UNKNOWN"
         assert effects == ["paid"]
 

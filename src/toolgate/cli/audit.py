@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -82,6 +82,7 @@ def show_call(
     call_id: Annotated[
         str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
     ],
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a tool that crashed, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show all records of one call."""
@@ -108,8 +109,18 @@ def show_call(
             f"  {record.tool or '-'}  {shown(record.moment, seconds=True)}",
         )
         say((f"row {record.seq}, call {record.call_id}, tenant {record.tenant}, hash {record.hash}", "dim"))
-        show(record.content)
+        _show_body(record.content, verbose)
     return 0
+
+
+def _show_body(content: Any, verbose: bool) -> None:
+    """What a record holds; a traceback after it, as the text that it is."""
+    trace = content.pop("traceback", None) if isinstance(content, dict) else None
+    show(content)
+    if trace is not None and verbose:
+        say((str(trace), "dim"), lines=True)
+    elif trace is not None:
+        note(("The tool crashed: --verbose shows its traceback.", "dim"))
 
 
 @group.command()

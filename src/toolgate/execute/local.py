@@ -208,10 +208,12 @@ def understand(error: BaseException, instance: Any = None) -> CallError:
 def _from_tool_error(error: ToolError) -> CallError:
     known = error.code in CODES and CODES[error.code].status != "pending"
     details = error.details if known else {**(error.details or {}), "tool_code": error.code}
-    return call_error(
+    found = call_error(
         error.code if known else "INVOCATION_ERROR",
         error.message,
         retryable=error.retryable,
         suggestion=error.suggestion,
         details=details,
     )
+    found.charged = error.charged is not False
+    return found

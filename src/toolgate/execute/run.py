@@ -124,14 +124,14 @@ class Execution:
         """Wait for the next attempt, or raise the error if there is none."""
         retry = entry.retry
         if retry is None or error.code not in retry.codes or _goes_on(entry, cause):
-            raise error from cause
+            raise error from _origin(error, cause)
         ctx.error = error
         wait = delay(retry, ctx.attempts)
         in_time = deadline is None or asyncio.get_running_loop().time() + wait < deadline
         if ctx.attempts >= retry.max_attempts or not in_time:
             if on.on_give_up and retry.max_attempts > 1:
                 await on.on_give_up(ctx)
-            raise error from cause
+            raise error from _origin(error, cause)
         await asyncio.sleep(wait)
         if on.on_retry:
             await on.on_retry(ctx)
@@ -147,8 +147,16 @@ def _judge(ctx: InvokeContext, error: CallError) -> None:
     """What a failed attempt says of whether the tool was reached, and had its effect."""
     if isinstance(error, NotReached):
         ctx.refused += 1
-    elif error.code in UNSURE:
+        return
+    if error.code in UNSURE:
         ctx.unsure = True
+    if error.charged is False:
+        ctx.unpaid += 1
+
+
+def _origin(error: CallError, raised: BaseException) -> BaseException | None:
+    """What the tool raised, where it is not the error itself: that keeps what it came from."""
+    return error.__cause__ if raised is error else raised
 
 
 def _goes_on(entry: Entry, raised: BaseException) -> bool:

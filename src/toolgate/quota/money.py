@@ -19,8 +19,6 @@ from toolgate.model import EXACT, MOST_DOLLARS, NANO, Entry, UnitCost, nano
 MOST = int(MOST_DOLLARS) * NANO
 """Nano-dollars that one call can cost, a billion dollars: the sum of a few still fits into 64 bits."""
 CHARACTERS_A_TOKEN = 4
-MAY_BE_CHARGED = frozenset({"TIMEOUT", "CANCELLED", "OUTCOME_UNKNOWN", "OUTPUT_INVALID"})
-"""How a call can end badly after the target did its work, and counted it."""
 FLOAT_DIGITS = 12
 """Decimals of a dollar that a float of a tool is trusted with: 0.1 + 0.2 is 0.3, not a nano-dollar more."""
 
@@ -30,12 +28,19 @@ Confidence = Literal["exact", "estimate", "unknown"]
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a call may cost. `unknown`: nobody said, so nothing is counted until the tool reports something."""
+    """What a call may cost, with all attempts that it may make. `unknown`: nobody said, so nothing is counted until the tool
+    reports something."""
 
     nano: int
     confidence: Confidence
     tokens: int | None = None
     expected_ms: int | None = None
+    attempts: int = 1
+
+    @property
+    def each(self) -> int:
+        """What one attempt may cost."""
+        return self.nano // self.attempts
 
 
 UNPRICED = Estimate(0, "unknown")
@@ -66,7 +71,15 @@ def parse_dollars(text: str) -> int:
 
 
 def estimate(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
-    """What a call with these arguments may cost (document A, section 6.1)."""
+    """What a call with these arguments may cost, if every attempt that its retry rule allows is charged."""
+    once = _estimate_once(entry, arguments)
+    attempts = 1 if entry.retry is None else entry.retry.max_attempts
+    if attempts == 1 or not once.nano:
+        return once
+    return Estimate(min(once.nano * attempts, MOST), "estimate", once.tokens, once.expected_ms, attempts)
+
+
+def _estimate_once(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
     price = entry.unit_cost
     if price is None:
         if entry.capability_nano and not entry.fixed_nano:
@@ -122,22 +135,20 @@ def _length(measured: Any) -> int:
 # -- after the call
 
 
-def actual(
-    entry: Entry, expected: Estimate, report: Report | None, *, ran: bool, unsure: bool, error_code: str | None
-) -> int:
-    """What a call cost, in nano-dollars: what the tool reports; else the estimate if it ran and did not fail, or failed in
-    a way that leaves open whether it was charged; else nothing."""
-    charged = error_code is None or unsure or error_code in MAY_BE_CHARGED
-    assumed = expected.nano if ran and charged else 0
+def actual(entry: Entry, expected: Estimate, report: Report | None, *, charged: int, failed: bool) -> int:
+    """What a call cost, in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
+    its effect (`charged` counts them all)."""
+    assumed = min(expected.each * charged, MOST)
     if report is None:
         return assumed
+    unreported = expected.each * max(charged - report.attempts, 0)
     if report.cost_usd is not None:
-        return _reported(report.cost_usd, expected.nano)
+        return min(_reported(report.cost_usd, expected.each) + unreported, MOST)
     price, tokens = entry.unit_cost, report.tokens_used
-    if price is None or price.unit != "token" or type(tokens) is not int or tokens < 0 or not ran:
+    if price is None or price.unit != "token" or type(tokens) is not int or tokens < 0 or not charged:
         return assumed
-    used = _metered(entry, price, min(tokens, MOST))
-    return max(used, assumed) if error_code is not None else used
+    used = min(_metered(entry, price, min(tokens, MOST)) + unreported, MOST)
+    return max(used, assumed) if failed else used
 
 
 def _reported(cost: Any, otherwise: int) -> int:
