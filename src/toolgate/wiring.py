@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -206,6 +207,7 @@ class Wired:
             policy_hash=lambda: self.guard.policy_hash,
             expire_seconds=settings.approvals.expire_seconds,
             note=self._note,
+            workspace=self._workspace,
             validate=self._canonical,
             mask=self._masked,
         )
@@ -369,14 +371,21 @@ class Wired:
             raise StoreError("There is no place to keep a server's login in.")
         vault.set(f"{OWNER}/{name}", value)
 
-    def _canonical(self, tool: str, tenant: str, arguments: dict[str, Any]) -> bytes:
-        """Arguments that a person edited, as they would run; raises a CallError if they do not fit the tool."""
+    def _workspace(self, call: Call) -> str:
+        """The folder that a call works in, without links, whether it is there yet or not. One of Toolgate's own is named
+        from its home: processes that share a store may have theirs elsewhere."""
+        folder = Path(os.path.realpath(self.places.known(call.actor.tenant, call.session) or Path.cwd()))
+        home = Path(os.path.realpath(self.settings.home))
+        return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
+
+    def _canonical(self, tool: str, tenant: str, workspace: str, arguments: dict[str, Any]) -> bytes:
+        """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""
         entry = self.catalog.resolve(tool, tenant)
         ctx = InvokeContext(Call("", tool, arguments), self.providers, self._invoke, 0, 0.0)
         self._pipeline.inputs.validate(ctx, entry)
         self._pipeline.inputs.normalize(ctx, entry)
         if entry.guards is not None:
-            self.tiers.check(entry, ctx.arguments)
+            self.tiers.check(entry, ctx.arguments, Path(os.path.realpath(self.settings.home)) / workspace)
         return ctx.canonical
 
     async def _may_run(self, ctx: InvokeContext, command: str, allow: tuple[str, ...] | None) -> bool:

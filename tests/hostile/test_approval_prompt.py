@@ -15,14 +15,14 @@ from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-5")
 
-LABELS = ("Arguments", "Cost", "Time", "Tier", "Why", "Who", "Expires", "Approval")
+LABELS = ("Arguments", "Cost", "Time", "Tier", "Why", "Who", "Where", "Expires", "Approval")
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 
 def question(**fields: Any) -> ApprovalRequest:
     known: dict[str, Any] = {
-        "id": "ap_abc", "call_id": "c", "actor": Actor(), "session": "s", "door": "mcp", "tool": "run",
-        "tool_version": "1.0.0", "description": "Run.", "tier": "execute", "destructive": False,
+        "id": "ap_abc", "call_id": "c", "actor": Actor(), "session": "s", "workspace": "/srv/w", "door": "mcp",
+        "tool": "run", "tool_version": "1.0.0", "description": "Run.", "tier": "execute", "destructive": False,
         "reason": "tier execute asks for every run",
         "arguments": {"task": "ls"}, "complete": True, "estimate_usd": 12.5, "confidence": "estimate", "expected_ms": 1500,
         "created_at": AT, "expires_at": AT + timedelta(hours=1),

@@ -17,8 +17,9 @@ from toolgate.store import approvals
 from toolgate.store.approvals import Answered, ApprovalRow, GrantRow
 from toolgate.store.database import Store
 
-Validate = Callable[[str, str, dict[str, Any]], bytes]
-"""(tool, tenant, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool."""
+Validate = Callable[[str, str, str, dict[str, Any]], bytes]
+"""(tool, tenant, workspace, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool, or
+name what may not be opened from that folder."""
 Mask = Callable[[str, str, bytes], Awaitable[bytes]]
 """(tool, tenant, arguments) → the arguments as records may hold them."""
 MOST_LISTED = 500
@@ -106,7 +107,7 @@ class Answers:
                     suggestion="Leave what is masked as it is and where it is, or name a secret: {{secret:NAME}}.",
                 )
             if row.complete or MASK not in text.decode():
-                text = self._validate(row.tool_name, row.tenant_id, arguments)
+                text = self._validate(row.tool_name, row.tenant_id, row.workspace, arguments)
         except CallError as error:
             raise ApprovalError(
                 f"The edited arguments can't be used: {error.message}", suggestion=error.suggestion
@@ -124,7 +125,7 @@ class Answers:
         if answer.grant is None:
             return None
         return draft(
-            row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, by,
+            row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
             words(answer.reason), self._clock(),
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ import orjson
 from toolgate.approval.answers import Answers, Mask, Validate, is_id
 from toolgate.approval.asking import ask, name_of
 from toolgate.approval.edits import is_faithful, restore
-from toolgate.approval.grants import Grants, Note
+from toolgate.approval.grants import Grants, Note, Workspace
 from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
 from toolgate.approval.request import (
     Answer,
@@ -66,19 +66,21 @@ class Consent:
         *,
         policy_hash: Callable[[], str],
         note: Note,
+        workspace: Workspace,
         expire_seconds: float = 3600.0,
         validate: Validate | None = None,
         mask: Mask | None = None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
-        self.grants = Grants(store, note, clock)
+        self.grants = Grants(store, note, workspace, clock)
         self._answers = Answers(
             store, self.grants, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
         )
         self._store = store
         self._policy_hash = policy_hash
         self._note = note
+        self._workspace = workspace
         self._lasts = timedelta(seconds=expire_seconds)
         self._clock = clock
         self._approvers: list[Approver] = []
@@ -103,7 +105,7 @@ class Consent:
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
                 ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
                 return None
-            answered = await self._question(ctx, row, is_new=is_new)
+            answered = row if row.used_by else await self._question(ctx, row, is_new=is_new)
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
         raise void(answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew.")
@@ -176,6 +178,15 @@ class Consent:
             raise void(row, "was given to another actor")
         if row.tool_name != call.tool:
             raise void(row, f"is for {row.tool_name}, not for {visible(call.tool)[:64]}")
+        if row.session_id != call.session:
+            raise void(row, "was given to a call of another session" if row.session_id else "was given to no session's call")
+        self._must_work_there(row, call)
+
+    def _must_work_there(self, row: ApprovalRow, call: Call) -> None:
+        """Raise if the call would not work in the folder that the person was shown. Which one it is, is the operator's to
+        know, not the caller's."""
+        if row.workspace != self._workspace(call):
+            raise void(row, "is for work in another folder than the one that this call would work in")
 
     def _must_fit(self, row: ApprovalRow, entry: Entry, canonical: bytes) -> None:
         """Raise unless an approval is for this very call and can still be used, or waits to be."""
@@ -206,6 +217,7 @@ class Consent:
     async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
         """Note that the call uses an approval; gives what is to run in place of what was asked about."""
         call = ctx.call
+        self._must_work_there(row, call)  # it can have been pointed elsewhere while a person thought
         ctx.consent = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
         await self._note("approval.used", call.actor, row.tool_name, {"approval": row.id, "call": call.id})
         if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
@@ -230,6 +242,7 @@ class Consent:
             user_id=call.actor.user,
             scopes=orjson.dumps(call.actor.scopes).decode(),
             session_id=call.session,
+            workspace=self._workspace(call),
             door=call.door,
             tool_name=entry.name,
             tool_version=tool.version,
@@ -253,12 +266,13 @@ class Consent:
     async def _cover_or_question(
         self, draft: ApprovalRow, *, may_cover: bool, join: bool
     ) -> tuple[GrantRow | None, ApprovalRow, bool]:
-        """A grant for the call, or its question and whether that is new. A question that another call of this process is
-        asking is not its: two calls are two questions, even if they are the same."""
+        """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
+        before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
+        same."""
         while True:
             busy = frozenset(self._answers.awaited)
             work = self._store.transact(approvals.covered_or_waiting(draft, busy, may_cover=may_cover, join=join))
-            grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _charged(found[0], draft))
+            grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
             if row is None:
                 raise _too_many(draft)
             if grant is not None or is_new or row.id not in self._answers.awaited:
@@ -382,8 +396,10 @@ class Consent:
         return await self._answers.show(id, tenant)
 
 
-def _charged(grant: GrantRow | None, draft: ApprovalRow) -> Taken | None:
-    return None if grant is None else Taken(grant=grant.id, nano=draft.estimate)
+def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> Taken | None:
+    if grant is not None:
+        return Taken(grant=grant.id, nano=draft.estimate)
+    return Taken(approval=row.id) if row is not None and row.used_by else None
 
 
 def _too_many(draft: ApprovalRow) -> Failed:

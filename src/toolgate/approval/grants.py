@@ -14,15 +14,18 @@ from toolgate.store.database import Store
 
 Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 """Puts an act on record: what was done, by whom, to which tool, and how."""
+Workspace = Callable[[Call], str]
+"""Names the folder that a call works in (`ApprovalRequest.workspace`), whether it is there yet or not."""
 MOST_LISTED = 500
 
 
 class Grants:
     """Made, listed, taken back. Whether one covers a call is decided where the call is (`Consent.obtain`)."""
 
-    def __init__(self, store: Store, note: Note, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, note: Note, workspace: Workspace, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._note = note
+        self._workspace = workspace
         self._clock = clock
 
     async def make(
@@ -38,9 +41,11 @@ class Grants:
         """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
         if entry.asks is None:
             raise ApprovalError(f"{entry.name} needs no grant: it runs unasked.")
+        where = self._workspace(Call("", entry.name, None, actor, session))
         row = draft(
-            entry.name, entry.fingerprint, entry.destructive, terms, actor, session, by.user, words(reason), self._clock()
-        )
+            entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
+            self._clock(),
+        )  # fmt: skip
         await self._store.transact(approvals.add_grant(row))
         await self.note_made(row, by)
         return shown(row)
@@ -61,8 +66,9 @@ class Grants:
         """The grant that would cover a call, if it were made now."""
         actor = call.actor
         wanted = Wanted(
-            actor.tenant, actor.persona, actor.user, call.session, entry.name, entry.fingerprint, estimate, self._clock()
-        )
+            actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
+            estimate, self._clock(),
+        )  # fmt: skip
         rows = await self._store.read(approvals.covering(wanted))
         return next((shown(row) for row in rows if row.has_room(estimate)), None)
 
@@ -87,11 +93,13 @@ def draft(
     terms: GrantTerms,
     actor: Actor,
     session: str | None,
+    workspace: str,
     by: str,
     reason: str | None,
     at: datetime,
 ) -> GrantRow:
-    """A grant on these terms, as it will be kept. Narrow: a grant for a user holds in the persona that the user had."""
+    """A grant on these terms, as it will be kept. Narrow: a grant for a user holds in the persona that the user had, one for
+    a session while the session works in the same folder."""
     if destructive:
         raise ApprovalError(f"{tool} is destructive: it is asked about each time, no grant can cover it.")
     if terms.scope == "session" and session is None:
@@ -104,6 +112,7 @@ def draft(
         persona_id=actor.persona if terms.scope != "tenant" else None,
         user_id=actor.user if terms.scope in ("session", "user") else None,
         session_id=session if terms.scope == "session" else None,
+        workspace=workspace if terms.scope == "session" else None,
         tool_name=tool,
         fingerprint=fingerprint,
         cap=terms.cap,

@@ -38,6 +38,7 @@ def request_of(row: ApprovalRow) -> ApprovalRequest:
         call_id=row.call_id,
         actor=asked_by(row),
         session=row.session_id,
+        workspace=row.workspace,
         door=row.door,
         tool=row.tool_name,
         tool_version=row.tool_version,

@@ -100,6 +100,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     call_id: str
     actor: Actor
     session: str | None
+    workspace: str
+    """The folder that the call works in, without links; one of Toolgate's own is named from its home: `sessions/…`."""
     door: str
     tool: str
     tool_version: str
@@ -141,6 +143,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Tier      {tier}",
                 f"  Why       {visible(self.reason)}",
                 f"  Who       {visible(who)}{session}, through {visible(self.door)}",
+                f"  Where     {visible(self.workspace)}{'' if self.workspace.startswith('/') else ' of Toolgate itself'}",
                 f"  Expires   {self.expires_at.astimezone():%Y-%m-%d %H:%M %Z}",
                 f"  Approval  {self.id}",
             )

@@ -30,8 +30,8 @@ SESSION_SECONDS = 12 * HOUR
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
 END = " > "
-Fits = Callable[[str, str, dict[str, Any]], bytes]
-"""(tool, tenant, arguments): raises a CallError if the tool does not take them."""
+Fits = Callable[[str, str, str, dict[str, Any]], bytes]
+"""(tool, tenant, workspace, arguments): raises a CallError if the tool does not take them."""
 
 
 def approver_for(tool: str, user: str, fits: Fits, *, yes: bool) -> Approver | None:
@@ -108,7 +108,7 @@ class Prompt:
         if not request.complete and (where := unknowable(edited, request.arguments)) is not None:
             raise Usage(f"{where} was masked: leave it as it is and where it is, or name a secret: {{{{secret:NAME}}}}.")
         if request.complete or MASK not in orjson.dumps(edited).decode():
-            self._fits(request.tool, request.actor.tenant, edited)
+            self._fits(request.tool, request.actor.tenant, request.workspace, edited)
 
     def _no(self, reason: str | None) -> Answer:
         return Answer("reject", reason, by=self._user, through=TERMINAL)

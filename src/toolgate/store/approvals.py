@@ -28,6 +28,7 @@ class ApprovalRow(NamedTuple):
     user_id: str
     scopes: str
     session_id: str | None
+    workspace: str
     door: str
     tool_name: str
     tool_version: str
@@ -69,6 +70,7 @@ class GrantRow(NamedTuple):
     persona_id: str | None
     user_id: str | None
     session_id: str | None
+    workspace: str | None
     tool_name: str
     fingerprint: str
     cap: int | None
@@ -103,6 +105,7 @@ class Wanted(NamedTuple):
     persona: str | None
     user: str
     session: str | None
+    workspace: str
     tool: str
     fingerprint: str
     estimate: int
@@ -146,19 +149,22 @@ def get(id: str, tenant: str) -> Transaction[ApprovalRow | None]:
 def covered_or_waiting(
     draft: ApprovalRow, busy: Collection[str], *, may_cover: bool, join: bool
 ) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
-    """The grant that covers a call, if one does and may. Else its question: the one that waits already, if it may `join`
-    that and nobody is being asked it right now (`busy`), or the draft, put on record; and whether it is new. Neither: too
-    many questions wait already."""
+    """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
+    and may. Else its question: the one that waits already, if it may `join` that and nobody is being asked it right now
+    (`busy`), or the draft, put on record; and whether it is new. None of them: too many questions wait already."""
+    given = yield from _same_question(draft, busy, "approved")
+    if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
+        return None, given._replace(state="used", used_by=draft.call_id), False
     if may_cover:
         grant = yield from take_grant(
             Wanted(
-                draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.tool_name, draft.fingerprint,
-                draft.estimate, draft.created_at,
+                draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
+                draft.fingerprint, draft.estimate, draft.created_at,
             )
         )  # fmt: skip
         if grant is not None:
             return grant, draft, False
-    if join and (waiting := (yield from _same_question(draft, busy))) is not None:
+    if join and (waiting := (yield from _same_question(draft, busy, "waiting"))) is not None:
         return None, waiting, False
     if (yield from _count_waiting(draft)) >= MOST_WAITING:
         return None, None, False
@@ -166,16 +172,20 @@ def covered_or_waiting(
     return None, draft, True
 
 
-def _same_question(draft: ApprovalRow, busy: Collection[str]) -> Transaction[ApprovalRow | None]:
+def _same_question(
+    draft: ApprovalRow, busy: Collection[str], state: Literal["waiting", "approved"]
+) -> Transaction[ApprovalRow | None]:
+    """The oldest question in this state that is the draft's in all that an approval is bound to, unless it is `busy`."""
     rows = yield (
-        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = 'waiting' AND user_id = :user "
-        "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND tool_name = :tool "
-        "AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash AND expires_at > :moment "
-        "AND created_at <= :soon ORDER BY created_at, id",
+        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
+        "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND workspace = :workspace "
+        "AND tool_name = :tool AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash "
+        "AND expires_at > :moment AND created_at <= :soon ORDER BY created_at, id",
         {
-            "tenant": draft.tenant_id, "user": draft.user_id, "persona": draft.persona_id or "",
-            "session": draft.session_id or "", "tool": draft.tool_name, "fingerprint": draft.fingerprint,
-            "policy": draft.policy_hash, "hash": draft.args_hash, **_instants(draft.created_at),
+            "tenant": draft.tenant_id, "state": state, "user": draft.user_id, "persona": draft.persona_id or "",
+            "session": draft.session_id or "", "workspace": draft.workspace, "tool": draft.tool_name,
+            "fingerprint": draft.fingerprint, "policy": draft.policy_hash, "hash": draft.args_hash,
+            **_instants(draft.created_at),
         },
     )  # fmt: skip
     return next((waiting for waiting in map(ApprovalRow.of, rows) if waiting.id not in busy), None)
@@ -282,7 +292,8 @@ def covering(wanted: Wanted) -> Transaction[list[GrantRow]]:
     rows = yield (
         f"SELECT {GRANT} FROM grants WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
         "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
-        f"AND (session_id IS NULL OR session_id = :session) AND {VALID} ORDER BY expires_at, id",
+        "AND (session_id IS NULL OR (session_id = :session AND workspace = :workspace)) "
+        f"AND {VALID} ORDER BY expires_at, id",
         {**wanted._asdict(), **_instants(wanted.at)},
     )
     return [GrantRow.of(row) for row in rows]

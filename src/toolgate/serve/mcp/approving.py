@@ -7,12 +7,9 @@ Anything else (dismissed, no answer, nonsense) is neither: the call goes on wait
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from toolgate.app import App
 from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest
-from toolgate.errors import CallError
-from toolgate.model import Actor, Entry
+from toolgate.model import Actor
 
 QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
@@ -52,22 +49,3 @@ async def take(app: App, id: str, answer: Answer, actor: Actor) -> None:
         await app.answer_approval(id, answer, actor=actor, through="mcp")
     except ApprovalError:
         return
-
-
-async def given_before(app: App, entry: Entry, arguments: Any, actor: Actor, session: str | None) -> str | None:
-    """The approval that somebody gave to this very call while it waited: the client need not name it."""
-    try:
-        canonical = app._canonical(entry.name, actor.tenant, arguments)
-    except CallError:
-        return None  # the call itself says what is wrong
-    wanted = orjson.loads(canonical)
-    for approval in await app.approvals(state="approved", actor=actor):
-        asked = approval.request
-        if asked.complete and _same(asked, entry.name, actor, session) and asked.arguments == wanted:
-            return asked.id
-    return None
-
-
-def _same(asked: ApprovalRequest, tool: str, actor: Actor, session: str | None) -> bool:
-    by = asked.actor
-    return asked.tool == tool and by.user == actor.user and by.persona == actor.persona and asked.session == session

@@ -17,7 +17,7 @@ from toolgate.app import App
 from toolgate.errors import CallError
 from toolgate.model import Entry, Outcome
 from toolgate.serve.keys import Credential
-from toolgate.serve.mcp.approving import QUESTION, given_before, question, take, understood
+from toolgate.serve.mcp.approving import QUESTION, question, take, understood
 from toolgate.serve.mcp.caller import Client, Request, meta_of
 from toolgate.serve.mcp.results import APPROVAL, INVALID_PARAMS, ProtocolError
 
@@ -99,8 +99,6 @@ class Calling:
             if brought.approval is not None and QUESTION in responses:
                 asked.add(brought.approval)
                 await self._hear(who, brought.approval, responses[QUESTION])
-            elif approval is None:
-                approval = await self._given_before(who, tool, arguments, wishes)
             return await self._through(client, who, tool, arguments, wishes._replace(approval=approval), asked)
         finally:
             client.is_gone = True
@@ -214,12 +212,6 @@ class Calling:
         answer = understood(response)
         if answer is not None and who.may_approve:
             await take(self._app, id, answer, who.actor)
-
-    async def _given_before(self, who: Credential, tool: str, arguments: Any, wishes: Wishes) -> str | None:
-        entry = self.entry(tool, who)
-        if entry is None or entry.asks is None:
-            return None
-        return await given_before(self._app, entry, arguments, who.actor, wishes.session)
 
     def entry(self, tool: str, who: Credential) -> Entry | None:
         """The tool of a name, if the tenant has one."""
