@@ -374,7 +374,7 @@ class Wired:
     def _workspace(self, call: Call) -> str:
         """The folder that a call works in, without links, whether it is there yet or not. One of Toolgate's own is named
         from its home: processes that share a store may have theirs elsewhere."""
-        folder = Path(os.path.realpath(self.places.known(call.actor.tenant, call.session) or Path.cwd()))
+        folder = Path(os.path.realpath(self.places.known(call) or Path.cwd()))
         home = Path(os.path.realpath(self.settings.home))
         return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
 

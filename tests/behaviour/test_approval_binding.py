@@ -253,3 +253,25 @@ async def test_a_client_can_not_take_an_approval_into_another_session(
             assert not list(production.iterdir())
             assert not (await client.call_tool("write_file", LETTER, meta=meta(scratched))).is_error
         assert json.dumps([path.name for path in scratch.iterdir()]) == '["letter.txt"]'
+
+
+@pytest.mark.requirement("MCP-4")
+async def test_a_call_over_http_is_resumed_where_it_was_asked_to_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    async with at(tmp_path) as app, serving(app) as site:
+        async with connected(site, await key_for(app, LOCAL), "2026-07-28") as client:
+            waiting = await client.call_tool("write_file", LETTER)
+            assert waiting.meta is not None
+        id = waiting.meta["toolgate/approval"]
+        where = (await app.consent.show(id, "default")).request
+        assert where.workspace.startswith("sessions/")
+        assert "of Toolgate itself" in where.text()
+        await app.answer_approval(id, True)
+        assert (await write(app, None)).status == "pending", "a call of the person at this machine works elsewhere"
+        assert (await app.resume(id)).ok
+        assert not list(here.iterdir())
+        assert (tmp_path / "home" / where.workspace / "letter.txt").exists()
