@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from toolgate.errors import DefinitionError, Denied, Fault, NotOpen
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
-from toolgate.model import LOCAL, Actor, Call, Caller, Entry, Outcome, Source, Tool, new_id
+from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
 from toolgate.registry.catalog import Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
@@ -181,19 +181,25 @@ class App(Governing):
         if not decision.allow:
             await self._note("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
             raise Denied("PERMISSION_DENIED", f"Registering {tool.name} is not permitted: {decision.reason}.")
-        if tool.kind not in self.execution.runners or tool.kind == "local":
-            kinds = ", ".join(sorted(set(self.execution.runners) - {"local"})) or "none yet"
-            raise DefinitionError(
-                tool.name, [Fault("kind", f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds})")]
-            )
+        if tool.kind not in self._kinds:
+            kinds = ", ".join(sorted(self._kinds))
+            server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
+            why = f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds}){server}"
+            raise DefinitionError(tool.name, [Fault("kind", why)])
         entry = compile_entry(tool, None, (), self._rules)
         await self._keeper.add_dynamic(entry, actor)
         await self._note("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
         return tool
 
-    def add_runner(self, kind: str, runner: Runner) -> None:
-        """Say how tools of a kind are run."""
+    def add_runner(self, kind: str, runner: Runner, *, tier: Tier = "external_api") -> None:
+        """Say how tools of a kind are run, and what a call of one risks at least that was registered at run time: whoever
+        registers it can't say less."""
+        if tier not in TIERS:
+            raise ValueError(f"tier must be one of {', '.join(TIERS)}, not {tier!r:.40}")
         self.execution.runners[kind] = runner
+        self._kinds[kind] = tier
+        self._keeper.compile_again(kind)
+        self.guard.forget()
 
     def work_in(
         self, session: str, folder: str | os.PathLike[str], *, tenant: str = LOCAL.tenant, user: str = LOCAL.user

@@ -3,10 +3,10 @@
 Kept as JSON, so that nobody can change what the next caller gets. In memory, where the least recently used go first; or in
 Redis for all processes, where anything that goes wrong is a miss.
 
-A tool whose cache has the scope `tenant` says that everybody in the tenant gets the same answer, whoever asks; whether one
-may ask is decided before the cache is looked at. The scope `user` is for the actor as a whole, with persona and scopes,
-because a tool sees all of it. What was fetched with a credential or a secret is the actor's own in any case: theirs may
-open other doors than the next caller's.
+The scope `tenant` is for everybody in the tenant: of functions that see their arguments and nothing else, and of those
+whose code says so. Whether one may ask is decided before the cache is looked at. The scope `user` is for the actor as a
+whole, with persona and scopes, because a tool sees all of it; it is the scope of every other tool (`registry.compile`). What
+was fetched with a credential or a secret is the actor's own in any case: theirs may open other doors than the next caller's.
 """
 
 import logging

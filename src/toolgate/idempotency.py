@@ -79,11 +79,11 @@ class Idempotency:
         key stands for something else, its outcome is unknown, or the first call outlasts our patience. `args_hash` is of
         the arguments that the key stands for, where they are not those that will run."""
         scope = _scope(call)
-        holder = Holder(call.id, self._presence.id, entry.name, args_hash or sha256(canonical).hexdigest())
+        holder = self._holder(call, entry.name, args_hash or sha256(canonical).hexdigest())
         deadline = _now() + self._patience(call, entry)
         while (other := self._held.get(scope)) is not None:
             if other.first is not None and other.first.what != holder.what:
-                raise _conflict(other.first)
+                raise _conflict(other.first, holder)
             await asyncio.wait((other.over,), timeout=max(deadline - _now(), 0))
             if other.answer is not None and other.holder.what == holder.what:
                 return _again(other.answer, call)
@@ -170,9 +170,9 @@ class Idempotency:
             return Decision(False, error.message)
         if found is None or self._is_forgotten(found):
             return Decision(True, "the idempotency key is free")
-        first = found.holder
-        if first.what != (call.tool, sha256(canonical).hexdigest()):
-            return Decision(False, _conflict(first).message)
+        first, this = found.holder, self._holder(call, call.tool, sha256(canonical).hexdigest())
+        if first.what != this.what:
+            return Decision(False, _conflict(first, this).message)
         if found.state == "unknown":
             return Decision(False, _unknown(first, call).message)
         if found.state == "done":
@@ -297,6 +297,11 @@ class Idempotency:
 
     # -- small questions
 
+    def _holder(self, call: Call, tool: str, args_hash: str) -> Holder:
+        actor = call.actor
+        role = repr((actor.persona, sorted(set(actor.scopes)))).encode("utf-8", "surrogatepass")
+        return Holder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
+
     def _is_forgotten(self, found: KeyRow) -> bool:
         return found.state == "done" and found.updated_at < self._clock() - self._keep
 
@@ -348,7 +353,7 @@ def _settled(holder: Holder, output: Any) -> str:
 def _answer(first: KeyRow, call: Call, holder: Holder) -> Outcome:
     """What a row that is not ours means for a call."""
     if first.holder.what != holder.what:
-        raise _conflict(first.holder)
+        raise _conflict(first.holder, holder)
     if first.outcome is None:
         raise _unknown(first.holder, call)
     return _again(first.outcome, call)
@@ -360,7 +365,14 @@ def _again(text: str, call: Call) -> Outcome:
     return msgspec.structs.replace(first, id=call.id, metrics=Metrics(cached=True))
 
 
-def _conflict(first: Holder) -> Failed:
+def _conflict(first: Holder, this: Holder) -> Failed:
+    """The key is taken. What for is said to the role that took it alone: another may not be permitted to see that tool."""
+    if first.role_hash != this.role_hash:
+        return Failed(
+            "IDEMPOTENCY_CONFLICT",
+            "The idempotency key was used by this user in another persona or with other scopes; nothing was run.",
+            suggestion="Use a new key, or call with the persona and the scopes of the first call.",
+        )
     return Failed(
         "IDEMPOTENCY_CONFLICT",
         f"The idempotency key was used for call {first.call_id} of {first.tool}, with another tool or other arguments "

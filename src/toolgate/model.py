@@ -128,7 +128,8 @@ class CacheRule(Definition):
     """How long a result may be given out again, and to whom."""
 
     ttl: float = Field(gt=0)
-    scope: Literal["tenant", "user"] = "tenant"
+    scope: Literal["tenant", "user"] | None = None
+    """None: the user where the tool can see who calls, else the tenant."""
 
 
 class RateLimit(Definition):

@@ -18,7 +18,7 @@ import orjson
 from toolgate.bus.notices import DATA
 from toolgate.context import InvokeContext, Providers
 from toolgate.errors import CallError, StoreError
-from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, new_id
+from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Tier, new_id
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
@@ -120,7 +120,8 @@ class Wired:
             allow=settings.commands.allow,
             deny=settings.commands.deny,
         )
-        self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan)
+        self._kinds: dict[str, Tier] = {"sandbox": "execute"}
+        self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan, self._kinds)
         self.custom: CustomTools | None = None
         self.sessions = Sessions()
         for shared in settings.sessions.shared:

@@ -239,7 +239,7 @@ async def test_a_tenants_own_tool_can_not_shut_others_out(shared: dict[str, Any]
     shop = Shop()
     shop.healthy = True
     async with memory_app(breaker={"failures": 2}, **shared) as app:
-        app.add_runner("far", Elsewhere())
+        app.add_runner("far", Elsewhere(), tier="read_only")
         app.register(shop.tool)
         fields = {"name": "theirs", "description": "x", "kind": "far", "tier": "read_only", "target": "shop"}
         acme, globex = Actor("acme", "owner", "ada"), Actor("globex", "owner", "eve")

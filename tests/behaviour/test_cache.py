@@ -9,7 +9,7 @@ import redis as client_library
 
 from tests.secret_use import named
 from tests.servers import Redis as RedisServer
-from toolgate import Actor, App, CacheRule, InvokeContext, tool
+from toolgate import Actor, App, CacheRule, Hook, InvokeContext, tool
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("PIPE-8")
@@ -59,6 +59,60 @@ async def test_an_actors_answer_is_for_nobody_else(shared: dict[str, Any]) -> No
     async with memory_app(**shared) as app:
         app.register(counting(CacheRule(ttl=60, scope="user")))
         assert await outputs(app, *OTHERS, *OTHERS) == [1, 2, 3, 4, 5, 6] * 2
+
+
+@tool(tier="read_only", cache=60)
+async def count_for(ctx: InvokeContext) -> str:
+    """Takes the context."""
+    return ctx.actor.user
+
+
+@tool(tier="read_only", cache=60)
+class Count:
+    """Has an object, and so more to look at than arguments."""
+
+    name = "count_class"
+
+    async def execute(self, n: int = 0) -> str:
+        return f"{id(self)} {n}"
+
+
+class Greets(Hook):
+    """Sees who calls, on its way out."""
+
+    async def did_execute(self, ctx: InvokeContext) -> None:
+        ctx.output = f"{ctx.output} for {ctx.actor.user}"
+
+
+@tool(tier="read_only", cache=60, hooks=[Greets()])
+async def count_hooked() -> str:
+    """Has a hook."""
+    return "it"
+
+
+@pytest.mark.parametrize("code", [count_for, Count, count_hooked])
+async def test_what_can_see_who_calls_answers_them_alone(shared: dict[str, Any], code: Any) -> None:
+    async with memory_app(**shared) as app:
+        name = app.register(code).name
+        cached = [(await app.invoke(name, {}, actor=actor)).metrics.cached for actor in (*OTHERS, *OTHERS)]
+        assert cached == [False] * 6 + [True] * 6
+        seen = {(await app.invoke(name, {}, actor=actor)).output for actor in (ADA, Actor("acme", "analyst", "bob"))}
+        assert len(seen) == (1 if code is Count else 2)
+
+
+async def test_the_code_of_the_operator_may_share_more_and_no_other_may(shared: dict[str, Any]) -> None:
+    @tool(tier="read_only", cache=CacheRule(ttl=60, scope="tenant"))
+    async def anything(ctx: InvokeContext) -> str:
+        """Says that it is the same for all."""
+        return ctx.actor.user
+
+    async with memory_app(**shared) as app:
+        app.register(anything)
+        assert [(await app.invoke("anything", actor=actor)).output for actor in OTHERS] == ["ada"] * 6
+    async with memory_app(**shared) as app:
+        app.register(anything, source="custom")
+        assert (await app.invoke("anything", actor=OTHERS[0])).output == "ada"
+        assert (await app.invoke("anything", actor=OTHERS[4])).output == "bob"
 
 
 async def test_what_was_fetched_with_a_credential_or_a_secret_is_the_actors_own(

@@ -39,7 +39,7 @@ class LoudRunner:
 
 def loud_app(database: str, home: Path) -> App:
     app = App.open(home=home, database_url=database, entry_points=False)
-    app.add_runner("loud", LoudRunner())
+    app.add_runner("loud", LoudRunner(), tier="read_only")
     return app
 
 
@@ -72,10 +72,11 @@ async def test_a_registered_tool_is_called_like_any_other_and_is_still_there_aft
         (again,) = await app.tools(BUILDER, "dynamic")
         assert again == made
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        app.add_approver(lambda _request: True)  # of a kind that nobody speaks for, every call is asked about
         lost = await app.invoke("shout", {"text": "again"}, actor=BUILDER)
         assert lost.error is not None
         assert lost.error.code == "UNKNOWN_TOOL_TYPE"
-        app.add_runner("loud", LoudRunner())
+        app.add_runner("loud", LoudRunner(), tier="read_only")
         assert (await app.invoke("shout", {"text": "late"}, actor=BUILDER)).ok
 
 
@@ -112,7 +113,7 @@ async def test_other_tenants_do_not_have_it_and_may_have_one_of_the_same_name(da
 @pytest.mark.parametrize("persona", [None, "stranger", "Builder", "builder ", "former"])
 async def test_who_was_not_given_the_right_cannot_register_and_the_attempt_is_on_record(persona: str | None) -> None:
     async with memory_app() as app:
-        app.add_runner("loud", LoudRunner())
+        app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.allow_adding_tools("builder")
         await app.allow_adding_tools("former")
         await app.allow_adding_tools("former", False)
@@ -133,6 +134,9 @@ async def test_who_was_not_given_the_right_cannot_register_and_the_attempt_is_on
     [
         ({"kind": "local"}, "kind"),
         ({"kind": "nowhere"}, "kind"),
+        ({"kind": "mcp"}, "kind"),
+        ({"kind": "mcp", "target": "http://127.0.0.1:1/mcp"}, "kind"),
+        ({"requires_auth": {"config_key": "STRIPE"}}, "requires_auth"),
         ({"name": "a b"}, "name"),
         ({"name": "echo"}, "name"),
         ({"input_schema": {"properties": {"a": {"type": "txt"}}}}, "input_schema.properties.a.type"),
@@ -142,7 +146,7 @@ async def test_a_bad_registration_is_refused_with_its_path_and_leaves_nothing_be
     fields: dict[str, Any], path: str
 ) -> None:
     async with memory_app() as app:
-        app.add_runner("loud", LoudRunner())
+        app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.allow_adding_tools("builder")
         with pytest.raises(DefinitionError) as caught:
             await app.register_dynamic({**FIELDS, **fields}, BUILDER)
@@ -151,9 +155,35 @@ async def test_a_bad_registration_is_refused_with_its_path_and_leaves_nothing_be
         assert await app.tools(BUILDER, "dynamic") == ()
 
 
+@pytest.mark.requirement("TOOL-5", "TIER-4")
+@pytest.mark.parametrize(("kind_tier", "declared", "effective"), [
+    (None, "read_only", "external_api"), ("write", "read_only", "write"), ("read_only", "execute", "execute"),
+])  # fmt: skip
+async def test_what_a_call_risks_is_said_by_the_kind_and_not_by_who_registers_it(
+    database: str, tmp_path: Path, kind_tier: Any, declared: str, effective: str
+) -> None:
+    fields = {**FIELDS, "tier": declared, "annotations": {"readOnlyHint": True}}
+    more = {} if kind_tier is None else {"tier": kind_tier}
+    for registers in (True, False):
+        app = App.open(home=tmp_path, database_url=database, entry_points=False)
+        async with app:
+            app.add_runner("loud", LoudRunner(), **more)
+            if registers:
+                await app.allow_adding_tools("builder")
+                await app.register_dynamic(fields, BUILDER)
+            assert app.catalog.resolve("shout", "acme").tier == effective
+            outcome = await app.invoke("shout", {"text": "hi"}, actor=BUILDER)
+            assert (outcome.status == "pending") == (effective in ("execute", "external_api"))
+            assert app.problems == []
+    async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        assert app.catalog.resolve("shout", "acme").tier == "external_api", "of a kind that nobody speaks for, the most"
+    with pytest.raises(ValueError, match="tier must be"):
+        memory_app().add_runner("loud", LoudRunner(), tier="none")  # type: ignore[arg-type]
+
+
 async def test_neither_the_tenant_nor_the_source_is_the_callers_to_choose() -> None:
     async with memory_app() as app:
-        app.add_runner("loud", LoudRunner())
+        app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.allow_adding_tools("builder")
         made = await app.register_dynamic({**FIELDS, "tenant": "globex", "source": "builtin"}, BUILDER)
         assert (made.tenant, made.source) == ("acme", "dynamic")
@@ -182,7 +212,7 @@ async def test_it_can_be_switched_off_like_any_other_for_its_tenant_and_for_a_pe
 async def test_one_that_is_disabled_from_the_start_stays_so(how: str) -> None:
     off: dict[str, Any] = {"tools": {"shout": {"enabled": False}}} if how == "by settings" else {}
     async with memory_app(**off) as app:
-        app.add_runner("loud", LoudRunner())
+        app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.allow_adding_tools("builder")
         await app.register_dynamic({**FIELDS, "enabled": how == "by settings"}, BUILDER)
         assert not await seen(app, BUILDER)

@@ -149,6 +149,44 @@ async def test_other_users_and_tenants_are_not_concerned(app: App, till: Till) -
     assert till.effects == [0, 1, 2, 3]
 
 
+ROLES = [
+    Actor("acme", "boss", "ada"),
+    Actor("acme", None, "ada", ("tool:pay",)),
+    Actor("acme", "boss", "ada", ("tool:pay", "tool:look")),
+]
+
+
+async def test_the_same_user_in_another_role_gets_neither_the_outcome_nor_a_second_effect(
+    till: Till, database: str, tmp_path: Path
+) -> None:
+    async with App.open(home=tmp_path / "home", database_url=database) as app:
+        app.register_many(till.tools)
+        first = await pay(app, actor=ROLES[0])
+        for actor in (ADA, *ROLES[1:]):
+            for tool, amount in (("pay", 1), ("pay", 2), ("pay_twice", 1)):
+                other = await pay(app, amount, actor=actor, tool=tool)
+                assert (code(other), other.output) == ("IDEMPOTENCY_CONFLICT", None)
+                assert first.id not in repr(other) and (tool == "pay" or " pay " not in repr(other)), (
+                    "what it was for is not said"
+                )
+            explained = await app.explain("pay", {"amount": 1}, actor=actor, idempotency_key="k")
+            assert explained.verdict == "deny" and first.id not in repr(explained)
+        assert (await pay(app, actor=ROLES[0])).output == first.output
+        again = Actor("acme", "boss", "ada", ("tool:look", "tool:pay", "tool:pay"))
+        assert (await pay(app, actor=ROLES[2], key="l")).output == (await pay(app, actor=again, key="l")).output
+    assert till.effects == [1, 1]
+
+
+async def test_one_in_another_role_that_comes_meanwhile_is_told_at_once(app: App, till: Till) -> None:
+    till.close_gate()
+    running = asyncio.create_task(pay(app, actor=ROLES[0]))
+    await asyncio.wait_for(till.entered.wait(), 10)
+    assert code(await asyncio.wait_for(pay(app, actor=ROLES[1]), 10)) == "IDEMPOTENCY_CONFLICT"
+    till.open.set()
+    assert (await running).ok
+    assert till.effects == [1]
+
+
 async def test_a_key_that_is_none_is_refused_and_nothing_runs(app: App, till: Till) -> None:
     for key in ("", "x" * 256, "a\nb", "\x1b[2J", "\ud800"):
         outcome = await pay(app, key=key)

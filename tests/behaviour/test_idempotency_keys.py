@@ -212,11 +212,18 @@ async def test_users_and_tenants_have_keys_of_their_own(start: Start) -> None:
         assert outcome is not None and outcome.output == number
 
 
-async def test_a_persona_is_a_role_of_the_same_user(start: Start) -> None:
-    here = await start()
+async def test_another_role_of_the_same_user_is_refused_and_told_nothing(start: Start) -> None:
+    here, there = await start(), await start()
     first = await here.take()
-    await here.step.complete(first, ended(first), True)
-    assert await here.claim(call(actor=Actor(tenant="acme", persona="admin", user="ada"))) is not None
+    for meanwhile in (True, False):
+        for process in (here, there):
+            for persona, scopes in (("admin", ()), (None, ("tool:pay",))):
+                error = await refused(process.claim(call(actor=Actor("acme", persona, "ada", scopes))))
+                assert (error.code, error.details) == ("IDEMPOTENCY_CONFLICT", None)
+                assert first.id not in error.message
+        if meanwhile:
+            await here.step.complete(first, ended(first), True)
+    assert await there.claim(call()) is not None
 
 
 # ------------------------------------------------------------------------------------------- what gives a key back
@@ -499,7 +506,7 @@ async def test_what_a_process_left_behind_itself_is_judged_like_a_dead_ones(star
     await here.presence.show()
     for key, began in (("lost", False), ("begun", True)):
         lost = call(key)
-        holder = keys.Holder(lost.id, here.presence.id, "pay", "other")
+        holder = keys.Holder(lost.id, here.presence.id, "pay", "other", "")
         claim = keys.claim(Scope("acme", "ada", key), holder, now(), keep=timedelta(days=1), lease=30)
         assert await here.store.transact(claim) is None
         if began:

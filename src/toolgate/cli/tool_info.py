@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.cli.listing import BADGES, Listed, declared
 from toolgate.cli.screen import say, show
-from toolgate.model import Tool, nano
+from toolgate.model import Entry, Tool, nano
 from toolgate.quota.money import dollars
 
 
@@ -45,7 +45,7 @@ def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tu
     yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
     yield "Cost", _cost(definition)
     yield "Timeout", f"{entry.timeout:g} s"
-    yield from _rules(definition)
+    yield from _rules(entry)
     if definition.requires_auth is not None:
         yield "Credential", f"{definition.requires_auth.config_key} ({'set' if has_credential else 'not set'})"
     if definition.requires_permission is not None:
@@ -62,12 +62,13 @@ def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tu
         yield "Tags", ", ".join(definition.tags)
 
 
-def _rules(tool: Tool) -> Iterator[tuple[str, str]]:
+def _rules(entry: Entry) -> Iterator[tuple[str, str]]:
     """What is set for this tool only."""
+    tool = entry.tool
     if tool.retry is not None:
         yield "Retry", f"{tool.retry.max_attempts} attempts, on {', '.join(tool.retry.codes)}"
-    if tool.cache is not None:
-        yield "Cache", f"{tool.cache.ttl:g} s for each {tool.cache.scope}"
+    if entry.cache is not None:
+        yield "Cache", f"{entry.cache.ttl:g} s for each {entry.cache.scope}"
     if tool.rate_limit is not None:
         limits = {"minute": tool.rate_limit.per_minute, "hour": tool.rate_limit.per_hour, "day": tool.rate_limit.per_day}
         yield "Rate limit", ", ".join(f"{most} a {period}" for period, most in limits.items() if most is not None)

@@ -18,11 +18,26 @@ from pydantic import ValidationError
 from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
 from toolgate.hooks import Hook, instance
-from toolgate.model import NAME, PROPOSES, TIERS, Entry, Source, Tier, Tool, Validator, must_ask, nano
+from toolgate.model import (
+    NAME,
+    PROPOSES,
+    TIERS,
+    CacheRule,
+    Entry,
+    Implementation,
+    Source,
+    Tier,
+    Tool,
+    Validator,
+    must_ask,
+    nano,
+)
 from toolgate.registry.declare import declared
 from toolgate.registry.schema_work import Bounded, TooMuchWork, Work, measure
 
 MAX_NAME = 64
+OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
+"""Code of whoever runs this installation. What others wrote is not taken at its word where that would share more."""
 INNERMOST = -1_000_000_000
 MAX_SCHEMA_BYTES = 262_144
 LONG_SCHEMA = 20_000
@@ -47,6 +62,9 @@ class Rules(msgspec.Struct, frozen=True):
     """Seconds for tools that name none."""
     guards: Callable[[Mapping[str, Any], Tier], Any] = lambda _schema, _tier: None
     """Which arguments of a schema are paths or commands, for the rules of a tier."""
+    kinds: Mapping[str, Tier] = msgspec.field(default_factory=dict)
+    """What a call of a dynamic tool risks at least, by its kind: whoever sends one in has no say in it. Of a kind that is
+    not here, the most."""
 
 
 def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
@@ -106,7 +124,10 @@ def compile_entry(
         raise DefinitionError(tool.name, [Fault("retry", "what code did before it failed would be done again")])
     if tool.pure and tool.requires_auth is not None:
         raise DefinitionError(tool.name, [Fault("pure", "a pure tool is given no secret, so it can't require one")])
-    tier = effective_tier(tool, override)
+    floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
+    if floor is not None and tool.requires_auth is not None:
+        raise DefinitionError(tool.name, [Fault("requires_auth", "a dynamic tool can't name a credential")])
+    tier = effective_tier(tool, override, floor)
     if tool.cache is not None and tier in ("write", "execute"):
         raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
@@ -135,7 +156,7 @@ def compile_entry(
         target=tool.target or (tool.name if tier == "external_api" else None),
         timeout=tool.timeout or rules.timeout,
         retry=tool.retry,
-        cache=tool.cache,
+        cache=_cache(tool, implementation, made_hooks),
         auth=tool.requires_auth,
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
@@ -151,6 +172,23 @@ def compile_entry(
     )
 
 
+def _cache(tool: Tool, implementation: Any, hooks: tuple[Any, ...]) -> CacheRule | None:
+    """For whom results are kept. Only a function that is given its arguments and nothing else gives everybody the same; what
+    can see who calls (a context, an object of its own, hooks, another program) answers that user alone, unless the code of
+    whoever runs this installation says otherwise. A definition that came from elsewhere can only say less."""
+    rule = tool.cache
+    if rule is None:
+        return None
+    sees_nobody = (
+        isinstance(implementation, Implementation)
+        and implementation.context_parameter is None
+        and implementation.instance is None
+        and not hooks
+    )
+    shared = rule.scope != "user" and (sees_nobody or (rule.scope == "tenant" and tool.source in OWN_SOURCES))
+    return rule.model_copy(update={"scope": "tenant" if shared else "user"})
+
+
 def _asking(tool: Tool, why: str | None) -> str | None:
     """Why a person is asked, and what they should know of a program's definition when they answer."""
     if why is None or tool.program is None:
@@ -162,16 +200,17 @@ def _asking(tool: Tool, why: str | None) -> str | None:
     return f"{why}; {PROPOSES}" if tool.program.auto_accept else why
 
 
-def effective_tier(tool: Tool, override: str | None = None) -> Tier:
-    """The declared tier, raised by what annotations and capabilities admit and by an override; never lowered."""
+def effective_tier(tool: Tool, override: str | None = None, floor: Tier | None = None) -> Tier:
+    """The declared tier, raised by what annotations and capabilities admit, by an override and by what tools of its kind
+    risk (`floor`); never lowered."""
     hints = tool.annotations
     raised: list[Tier] = [tool.tier]
     if hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True or tool.destructive:
         raised.append("write")
     if hints.get("openWorldHint") is True:
         raised.append("external_api")
-    if tool.source == "dynamic" and tool.program is not None:
-        raised.append("execute")  # code that was sent in while running, not put into a file by whoever answers for it
+    if floor is not None:
+        raised.append(floor)
     if override is not None:
         raised.extend(tier for tier in TIERS if tier == override)
     return max(raised, key=TIERS.index)

@@ -139,6 +139,13 @@ class Keeper:
             self._catalog.remove(tool.name, actor.tenant)
             raise
 
+    def compile_again(self, kind: str) -> None:
+        """Have dynamic tools of a kind follow what is said of it now."""
+        for entry in self._catalog.dynamic():
+            if entry.kind == kind:
+                self._catalog.remove(entry.name, entry.tool.tenant)
+                self._catalog.add(compile_entry(entry.tool, None, (), self._rules))
+
     # -- from the record
 
     async def refresh(self) -> None:

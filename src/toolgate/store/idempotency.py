@@ -19,7 +19,8 @@ MOST = 1_000
 """Rows that one transaction lists, reaps or prunes."""
 THIS = "tenant_id = :tenant AND user_id = :user AND key = :key"
 COLUMNS = (
-    "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, outcome, settled_by, created_at, updated_at"
+    "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, state, outcome, settled_by, created_at, "
+    "updated_at"
 )
 
 
@@ -38,11 +39,13 @@ class Holder(NamedTuple):
     process: str
     tool: str
     args_hash: str
+    role_hash: str
+    """Of the persona and the scopes: what a role was given, another of the same user may not see."""
 
     @property
-    def what(self) -> tuple[str, str]:
-        """What the key stands for: a call with another tool or other arguments may not use it."""
-        return self.tool, self.args_hash
+    def what(self) -> tuple[str, str, str]:
+        """What the key stands for: a call of another tool, with other arguments or in another role may not use it."""
+        return self.tool, self.args_hash, self.role_hash
 
 
 class KeyRow(NamedTuple):
@@ -58,8 +61,8 @@ class KeyRow(NamedTuple):
 
 
 def _row(row: tuple[Any, ...]) -> KeyRow:
-    state, outcome, settled_by, created_at, updated_at = row[7:12]
-    return KeyRow(Scope(*row[:3]), Holder(*row[3:7]), state, outcome, settled_by, moment(created_at), moment(updated_at))
+    state, outcome, settled_by, created_at, updated_at = row[8:13]
+    return KeyRow(Scope(*row[:3]), Holder(*row[3:8]), state, outcome, settled_by, moment(created_at), moment(updated_at))
 
 
 def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease: float) -> Transaction[KeyRow | None]:
@@ -70,12 +73,13 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
     """
     names = {**scope._asdict(), **holder._asdict(), "moment": at}
     rows = yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, "
-        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, 'running', "
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
+        "state, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :role_hash, "
+        "'running', "
         ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET call_id = excluded.call_id, "
         "process_id = excluded.process_id, tool_name = excluded.tool_name, args_hash = excluded.args_hash, "
-        "state = excluded.state, outcome = NULL, settled_by = NULL, created_at = excluded.created_at, "
-        "updated_at = excluded.updated_at "
+        "role_hash = excluded.role_hash, state = excluded.state, outcome = NULL, settled_by = NULL, "
+        "created_at = excluded.created_at, updated_at = excluded.updated_at "
         "WHERE idempotency_keys.state = 'done' AND idempotency_keys.updated_at < :forgotten RETURNING call_id",
         {**names, "forgotten": at - keep},
     )
@@ -90,7 +94,7 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
         return found._replace(state="unknown")
     yield (
         "UPDATE idempotency_keys SET call_id = :call_id, process_id = :process, tool_name = :tool, args_hash = :args_hash, "
-        f"created_at = :moment, updated_at = :moment WHERE {THIS}",
+        f"role_hash = :role_hash, created_at = :moment, updated_at = :moment WHERE {THIS}",
         names,
     )
     return None
@@ -132,8 +136,9 @@ def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
 def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
     """What came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
     rows = yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, outcome, "
-        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :state, :outcome, "
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
+        "state, outcome, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, "
+        ":role_hash, :state, :outcome, "
         ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET state = excluded.state, "
         "outcome = excluded.outcome, updated_at = excluded.updated_at "
         "WHERE idempotency_keys.call_id = excluded.call_id AND idempotency_keys.state <> 'done' RETURNING call_id",
@@ -155,8 +160,9 @@ def withdraw(scope: Scope, holder: Holder, at: datetime) -> Transaction[bool]:
     """Release a key of which it is not known whether the holder's call was given it, because the connection was lost: the
     server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""
     yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, state, "
-        "created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, 'running', "
+        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
+        "state, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :role_hash, "
+        "'running', "
         ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET updated_at = idempotency_keys.updated_at",
         {**scope._asdict(), **holder._asdict(), "moment": at},
     )

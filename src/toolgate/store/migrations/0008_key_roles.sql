@@ -1,0 +1,3 @@
+-- An idempotency key is bound to the persona and the scopes of the call that took it: '' is of a time before that, and is
+-- nobody's role, so that the outcome goes to no one.
+ALTER TABLE idempotency_keys ADD COLUMN role_hash TEXT NOT NULL DEFAULT '';
