@@ -20,7 +20,7 @@ from toolgate.registry.sources.mcp import Upstream
 from toolgate.registry.sources.mcp_import import Imported, read_servers
 from toolgate.registry.sources.mcp_review import Waiting
 from toolgate.registry.sources.mcp_settings import described, preset_of, secrets_in, upstream_of, validated
-from toolgate.secrets.names import key_of
+from toolgate.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.secrets.sources import Vault
 from toolgate.settings import ServerSettings
 from toolgate.store import servers as table
@@ -152,8 +152,11 @@ class Connecting(Wired):
         if not replace and name in self.mcp_tools.upstreams:
             raise SettingsError(f"There is a server named {name} already.", suggestion="Give this one another name.")
         given = self._reaching(settings if isinstance(settings, ServerSettings) else validated(name, settings))
-        whole = upstream_of(name, given).settings
-        before = self.mcp_tools.upstreams.get(name)
+        upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
+        whole = upstream.settings
+        if actor is not None:
+            same = before is not None and before.identity == upstream.identity
+            _check_brought(whole, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())})
         self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
         by = (actor or LOCAL).user
         await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
@@ -282,18 +285,21 @@ class Connecting(Wired):
         if vault is None:
             raise StoreError(
                 f"The values of {', '.join(secrets)} can't be kept as secrets here.",
-                suggestion="Leave them out, and set them in Toolgate's environment as TOOLGATE_SECRET_NAME.",
+                suggestion=f"Leave them out, and set them in Toolgate's environment as {SERVER_PREFIX}NAME.",
             )
         held = vault.held()
-        other = [name for name, value in secrets.items() if key_of(name) in held and self.secrets.find(name, LOCAL) != value]
+        other = [
+            name for name, value in secrets.items()
+            if key_of(name, OF_SERVERS) in held and self._secret_of_servers(name) != value
+        ]  # fmt: skip
         taken = [name for name in other if name not in own]
         if taken:
             raise SettingsError(
                 f"There is a secret {taken[0]} already, with another value.",
-                suggestion=f"`toolgate secrets remove {taken[0]}` removes it.",
+                suggestion=f"`toolgate secrets remove {taken[0]} --servers` removes it.",
             )
         for name, value in secrets.items():
-            vault.set(key_of(name), value)
+            vault.set(key_of(name, OF_SERVERS), value)
 
     async def _may_connect(self, name: str, actor: Actor | None) -> None:
         """Whether an actor may add tools, which is what all this comes to."""
@@ -305,6 +311,17 @@ class Connecting(Wired):
             raise Denied(
                 "PERMISSION_DENIED", f"Changing {name} is not permitted: {decision.reason}.", reason=decision.reason
             )
+
+
+def _check_brought(settings: ServerSettings, known: Collection[str]) -> None:
+    """Refuse settings that refer to a secret which whoever gives them did not bring along: others put it there, and its
+    value would be sent to an address or a program of this actor's choice."""
+    foreign = next((name for name in secrets_in(settings) if name not in known), None)
+    if foreign is not None:
+        raise SettingsError(
+            f"The settings refer to the secret {foreign}, whose value was not given with them.",
+            suggestion="Give its value, or have the operator add the server (`toolgate servers add`).",
+        )
 
 
 def _accepted(one: Waiting) -> dict[str, Any]:

@@ -288,13 +288,15 @@ class ServerSettings(Section):
     preset: str | None = None
     """A server that Toolgate knows (brave-search, filesystem, postgres, github …): what is said here comes on top of it."""
     command: tuple[str, ...] = ()
-    """The program and its arguments. With `npm` or `pypi`: only the arguments."""
+    """The program and its arguments. With `npm` or `pypi`: only the arguments. `{{secret:NAME}}` is filled in where Node
+    runs it; the arguments of other programs are seen by all users of the machine."""
     npm: str | None = None
     """A package of the npm registry, `name@version`: it is installed once, without running its scripts, and then started."""
     pypi: str | None = None
     """A package of the Python package index, `name==version`, likewise."""
     url: str | None = None
-    """Of a remote server. One of command, npm, pypi, url (or a preset that has it)."""
+    """Of a remote server. One of command, npm, pypi, url (or a preset that has it). `{{secret:NAME}}` is filled in, in its
+    path and query."""
     transport: Literal["stdio", "http", "sse"] | None = None
     """None: stdio for programs, http (streamable HTTP) for addresses."""
     env: dict[str, str] = Field(default_factory=dict)

@@ -354,23 +354,25 @@ class Wired:
     # -- what the steps ask for
 
     def _secret_of_servers(self, name: str) -> str | None:
-        """A secret that the settings of an MCP server name: what everybody here has, and no login of any server."""
-        return self.secrets.find(name, LOCAL)
+        """A secret that the settings of an MCP server name. It is kept for servers alone: no caller can refer to it."""
+        from toolgate.secrets.names import OF_SERVERS
+
+        return self.secrets.find_own(name, OF_SERVERS)
 
     def _token_of_servers(self, name: str) -> str | None:
         """What is kept of a server's login, for that server alone: settings can't name it, and no caller can."""
-        from toolgate.mcpclient.tokens import OWNER
+        from toolgate.secrets.names import OF_LOGINS
 
-        return next(filter(None, (source(f"{OWNER}/{name}") for source in self.secrets.sources)), None)
+        return self.secrets.find_own(name, OF_LOGINS)
 
     def _keep_for_servers(self, name: str, value: str) -> None:
-        from toolgate.mcpclient.tokens import OWNER
         from toolgate.secrets import Vault
+        from toolgate.secrets.names import OF_LOGINS, key_of
 
         vault = next((source for source in self.secrets.sources if isinstance(source, Vault)), None)
         if vault is None:
             raise StoreError("There is no place to keep a server's login in.")
-        vault.set(f"{OWNER}/{name}", value)
+        vault.set(key_of(name, OF_LOGINS), value)
 
     def _workspace(self, call: Call) -> str:
         """The folder that a call works in, without links, whether it is there yet or not. One of Toolgate's own is named

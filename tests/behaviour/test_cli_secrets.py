@@ -88,6 +88,18 @@ def test_a_secret_that_is_set_reaches_the_tool_and_is_never_shown(terminal: Pers
     assert VALUE.encode() not in b"".join(file.read_bytes() for file in kept)
 
 
+@pytest.mark.requirement("IO-5")
+def test_a_secret_of_servers_is_kept_apart(terminal: Person) -> None:
+    terminal.set_secret("A", "--servers")
+    (one,) = terminal("secrets", "list", "--json").json["secrets"]
+    assert (one["name"], one["tenant"], one["user"], one["servers"]) == ("A", None, None, True)
+    assert "A  for MCP servers" in terminal("secrets", "list").out
+    assert terminal("secrets", "remove", "A").code == 1, "there is none for everybody"
+    both = terminal("secrets", "remove", "A", "--servers", "--tenant", "acme")
+    assert (both.code, "--servers alone" in both.err) == (2, True)
+    assert terminal("secrets", "remove", "A", "--servers").code == 0
+
+
 def test_each_owner_has_its_own_and_list_names_them_all(terminal: Person) -> None:
     terminal.set("TOOLGATE_SECRET_OF_THE_ENVIRONMENT", VALUE)
     terminal.set_secret("A")
@@ -102,7 +114,7 @@ def test_each_owner_has_its_own_and_list_names_them_all(terminal: Person) -> Non
     ]
     assert [(one["name"], one["available"]) for one in found["sources"]] == [("environment", True), ("file", True)]
     assert terminal("secrets", "remove", "a", "--tenant", "acme", "--json").json == {
-        "name": "A", "tenant": "acme", "user": None, "removed_from": ["file"],
+        "name": "A", "tenant": "acme", "user": None, "servers": False, "removed_from": ["file"],
     }  # fmt: skip
     assert len(terminal("secrets", "list", "--json").json["secrets"]) == 3
     again = terminal("secrets", "remove", "A", "--tenant", "acme", "--json")

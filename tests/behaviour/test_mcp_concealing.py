@@ -181,7 +181,7 @@ async def test_our_own_words_on_a_failure_do_not_quote_it_either(way: str, monke
 
 
 async def test_the_first_call_of_a_process_gives_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLGATE_SECRET_PW", SECRET)
+    monkeypatch.setenv("TOOLGATE_SERVER_SECRET_PW", SECRET)
     server = {
         "command": [sys.executable, "-S", str(BAD.with_name("telltale.py")), "old"], "env": {"PW": "{{secret:PW}}"},
         "isolation": "none", "tier": "read_only", "trust_first_seen": True,

@@ -404,7 +404,7 @@ async def test_a_tool_of_a_guarded_server_is_called_once_somebody_has_logged_in(
             assert (outcome.status, outcome.output) == ("success", "here")
             stolen = await app.invoke("echo", {"text": "{{secret:MCP_ONE_TOKENS}}"})
             assert stolen.error is not None
-            assert stolen.error.code == "MISSING_AUTH"
+            assert stolen.error.code == "PERMISSION_DENIED"
             authority.tokens.clear()
             authority.renewals.clear()
             outcome = await app.invoke("mcp_one_echo", {})

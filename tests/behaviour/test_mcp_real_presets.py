@@ -57,7 +57,7 @@ def test_a_database_by_name(terminal: Terminal, postgres_database: str) -> None:
             await connection.close()
 
     assert asyncio.run(in_database("INSERT INTO people VALUES ('Ada')")) == 1
-    terminal.set("TOOLGATE_SECRET_POSTGRES_MCP_URL", postgres_database)
+    terminal.set("TOOLGATE_SERVER_SECRET_POSTGRES_MCP_URL", postgres_database)
     place = postgres_database.rpartition("@")[2].partition("/")[0]
     set_up(terminal, "db", "--preset", "postgres", "--domain", place)
 

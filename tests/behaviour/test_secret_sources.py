@@ -6,6 +6,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import keyring
 import pytest
@@ -19,10 +20,11 @@ from msgspec.structs import replace
 from toolgate import Actor, App, Auth, InvokeContext, tool
 from toolgate.errors import Denied, StoreError
 from toolgate.model import MASK, Entry
+from toolgate.model import _clean as clean
 from toolgate.registry.compile import entry_of
 from toolgate.secrets import Secrets, from_environment, open_sources
 from toolgate.secrets.file import KEY_VARIABLE, EncryptedFile
-from toolgate.secrets.names import Owner, folded, key_of, keys_for, parsed
+from toolgate.secrets.names import SERVERS, SPACES, Owner, folded, key_of, keys_for, parsed
 from toolgate.secrets.sources import listed
 from toolgate.secrets.system import Keyring
 from toolgate.settings import SecretUse
@@ -286,6 +288,20 @@ def test_a_secret_whose_keyring_is_gone_does_not_become_a_wider_one(tmp_path: Pa
     keyring.set_keyring(no_keyring())
     with pytest.raises(StoreError):
         Secrets(from_environment({"TOOLGATE_SECRET_TOKEN": "wide"}), Keyring(tmp_path)).find("TOKEN", ANN)
+
+
+@pytest.mark.requirement("IO-5")
+@given(st.builds(Actor, st.text(min_size=1, max_size=9).filter(clean), user=st.text(min_size=1, max_size=9).filter(clean)),
+       st.text(max_size=9))  # fmt: skip
+def test_no_caller_reaches_what_is_toolgates_own(actor: Actor, name: str) -> None:
+    for space in SPACES:
+        assert not any(key.startswith(space) for key in keys_for(name, actor))
+        for tenant in (space, space.rstrip(":"), f"{space}/", quote(space)):
+            for user in (actor.user, space):
+                assert not any(key.startswith(space) for key in keys_for(name, Actor(tenant, user=user)))
+    asked: list[str] = []
+    Secrets(lambda key: asked.append(key)).find(f"{SERVERS}/{name}", actor)
+    assert asked == []
 
 
 # -- into which tools

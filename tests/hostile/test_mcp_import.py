@@ -74,7 +74,7 @@ def test_what_a_file_says_becomes_no_reference_but_to_a_secret_of_its_own(value:
 async def test_a_secret_that_is_there_is_not_given_to_whoever_wrote_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOOLGATE_SECRET_GITHUB_TOKEN", VALUE)
+    monkeypatch.setenv("TOOLGATE_SERVER_SECRET_GITHUB_TOKEN", VALUE)
     async with site(unauthorized) as evil:
         document = {"mcpServers": {"github": {"url": f"{evil.url}/mcp", "headers": {"X-B": "${TOKEN}"}}}}
         async with App.open(home=tmp_path / "home", entry_points=False) as app:
@@ -178,7 +178,7 @@ async def test_what_can_not_be_started_or_sent_is_said_at_once_and_the_others_ar
 
 
 def test_credentials_in_a_command_or_an_address_are_shown_nowhere(terminal: Terminal) -> None:
-    words = ("prog", "--password", "hunter2", "--api-key=abcd", "--user", "ann", "postgresql://ann:pw12@db/x")
+    words = ("node", "--password", "hunter2", "--api-key=abcd", "--user", "ann", "postgresql://ann:pw12@db/x")
     done = terminal("servers", "add", "mine", "--no-start", "--", *words)
     assert done.code == 0, done.err
     assert "Kept as the secret MINE_PASSWORD" in done.out

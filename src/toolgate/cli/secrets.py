@@ -17,7 +17,7 @@ from toolgate.cli.times import iso, shown
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL, new_id
 from toolgate.secrets import Listed, Vault
-from toolgate.secrets.names import Owner, key_of
+from toolgate.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
 from toolgate.secrets.sources import Readable, listed
 
 MOST_CHARACTERS = 65_536
@@ -37,6 +37,7 @@ class Keeping(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret: letters, digits and _.", show_default=False)]
 ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")]
 ForUser = Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")]
+ForServers = Annotated[bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")]
 In = Annotated[Keeping | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
 
 
@@ -50,6 +51,7 @@ def set_secret(
     name: Name,
     tenant: ForTenant = None,
     user: ForUser = None,
+    servers: ForServers = False,
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
@@ -58,8 +60,9 @@ def set_secret(
     \b
       toolgate secrets set STRIPE_KEY
       toolgate secrets set STRIPE_KEY --tenant acme --user ann < key.txt
+      toolgate secrets set BRAVE_API_KEY --servers
     """
-    owner, key = _named(name, tenant, user)
+    owner, key = _named(name, tenant, user, servers)
     asyncio.run(_must_take(ctx, where or Keeping.file))
     value = _read_value(name)
 
@@ -72,7 +75,7 @@ def set_secret(
     asyncio.run(run())
     kept = (where or Keeping.file).value
     if as_json:
-        emit({"name": name.upper(), "tenant": tenant, "user": user, "source": kept})
+        emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "source": kept})
     else:
         say(("✓ Set", "green"), f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}")
     return 0
@@ -115,11 +118,12 @@ def remove_secret(
     name: Name,
     tenant: ForTenant = None,
     user: ForUser = None,
+    servers: ForServers = False,
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
     """Forget a secret: where it is said to be, or wherever it is kept."""
-    owner, key = _named(name, tenant, user)
+    owner, key = _named(name, tenant, user, servers)
 
     async def run() -> list[str]:
         async with opened(ctx) as app:
@@ -136,7 +140,7 @@ def remove_secret(
             suggestion="`toolgate secrets list` shows them; those of the environment are removed there.",
         )
     if as_json:
-        emit({"name": name.upper(), "tenant": tenant, "user": user, "removed_from": removed})
+        emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "removed_from": removed})
     else:
         say(("✗ Removed", "red"), f" {name.upper()} for {owner} from: {', '.join(removed)}")
     return 0
@@ -176,10 +180,12 @@ def test_secret(
 # -- what was said
 
 
-def _named(name: str, tenant: str | None, user: str | None) -> tuple[Owner, str]:
+def _named(name: str, tenant: str | None, user: str | None, servers: bool) -> tuple[Owner, str]:
     readable("--tenant", tenant)
     readable("--user", user)
-    owner = Owner(tenant, user)
+    if servers and (tenant is not None or user is not None):
+        raise Usage("A secret is for servers, or for a tenant or user: give --servers alone.")
+    owner = OF_SERVERS if servers else Owner(tenant, user)
     try:
         return owner, key_of(name, owner)
     except ValueError as error:
@@ -235,7 +241,8 @@ async def _must_take(ctx: typer.Context, where: Keeping) -> None:
 
 async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> None:
     details: dict[str, Any] = {
-        "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user, "source": source,
+        "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
+        "for_servers": owner.space == SERVERS, "source": source,
     }  # fmt: skip
     await app.ledger.act(action, LOCAL, "", details, at=time.time_ns(), id=new_id())
 
@@ -254,4 +261,8 @@ def _look(source: Readable) -> tuple[str, list[Listed], str | None]:
 
 def _plain(one: Listed) -> dict[str, Any]:
     when = iso(one.set_at) if one.set_at is not None else None
-    return {"name": one.name, "tenant": one.owner.tenant, "user": one.owner.user, "source": one.source, "set_at": when}
+    tenant, user, space = one.owner
+    return {
+        "name": one.name, "tenant": tenant, "user": user, "servers": space == SERVERS, "login": space == LOGINS,
+        "source": one.source, "set_at": when,
+    }  # fmt: skip

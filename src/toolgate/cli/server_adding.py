@@ -124,7 +124,7 @@ def _say_lacking(status: ServerStatus, lacking: list[str]) -> None:
     for secret in lacking:
         need = known.get(secret)
         words = f" ({need.what}{f', from {need.url}' if need.url else ''})" if need is not None else ""
-        note((f"It needs the secret {secret}{words}: toolgate secrets set {secret}", "yellow"))
+        note((f"It needs the secret {secret}{words}: toolgate secrets set {secret} --servers", "yellow"))
     if lacking:
         note((f"Then: toolgate servers refresh {status.name}", "dim"))
     if preset is not None and preset.advice:
@@ -161,7 +161,7 @@ def import_file(
             say(f"  Kept as the secret {secret}.")
         for secret in one.missing:
             if secret not in (use or ()):
-                note((f"  It needs the secret {secret}: toolgate secrets set {secret}", "yellow"))
+                note((f"  It needs the secret {secret}: toolgate secrets set {secret} --servers", "yellow"))
     for problem in problems:
         note((f"{problem.where}: {problem.why}", "red"))
     if added:

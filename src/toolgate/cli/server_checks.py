@@ -30,7 +30,8 @@ async def _check(app: App, before: ServerStatus) -> Check:
         return Check("servers", "ok", f"{name} is off")
     lacking = app.missing_secrets(before.settings)
     if lacking:
-        return Check("servers", "warning", f"{name} needs the secret {lacking[0]}", f"toolgate secrets set {lacking[0]}")
+        advice = f"toolgate secrets set {lacking[0]} --servers"
+        return Check("servers", "warning", f"{name} needs the secret {lacking[0]}", advice)
     try:
         async with asyncio.timeout(SECONDS):
             await app.refresh_server(name)

@@ -197,7 +197,7 @@ def presets(as_json: AsJson = False) -> int:
         say((name.ljust(width), "bold"), f"  {preset.about}")
         for need in preset.needs:
             where = f", from {need.url}" if need.url else ""
-            say(" " * width, (f"  needs {need.what}{where}: toolgate secrets set {need.secret}", "dim"))
+            say(" " * width, (f"  needs {need.what}{where}: toolgate secrets set {need.secret} --servers", "dim"))
         if preset.advice:
             say(" " * width, (f"  {preset.advice}", "dim"))
     say(f"\ntoolgate servers add NAME --preset {next(iter(PRESETS))}", lines=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from toolgate.errors import NotReached
 from toolgate.mcpclient import finding, packages
-from toolgate.mcpclient.filling import fill
+from toolgate.mcpclient.filling import conceal_arguments, fill
 from toolgate.mcpclient.finding import Command
 from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
@@ -89,9 +89,9 @@ async def open_program(
 
     `rules`: what no tool may open. `resolve`: how the names of hosts are looked up."""
     given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
-    words = tuple(fill(word, secrets, f"The command of the server {name!r}") for word in settings.command)
-    settings = settings.model_copy(update={"command": words})
     command = await packages.command(name, settings, home) or finding.find(name, settings.command, settings.cwd)
+    command, values = conceal_arguments(name, command, secrets)
+    given |= values
     jail = None if settings.isolation == "none" else await _jail(name, settings, sandbox)
     if jail is None:
         return await _start_plainly(name, command, given, settings.cwd)

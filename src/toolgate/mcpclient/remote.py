@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from toolgate.errors import CallError
 from toolgate.mcpclient import sdk
 from toolgate.mcpclient.concealing import Concealer
-from toolgate.mcpclient.filling import Secrets, fill
+from toolgate.mcpclient.filling import Secrets, fill, fill_url
 from toolgate.mcpclient.port import About, Unreachable
 from toolgate.mcpclient.remote_words import error_of, status_words
 from toolgate.mcpclient.tls import goes_through_proxy, tls
@@ -51,7 +51,7 @@ class Remote:
     ) -> None:
         from toolgate.mcpclient.guarded_http import LONGEST_READ, GuardedClient
 
-        self.name, self.url, self.most = name, _address(name, settings), settings.output_bytes
+        self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
         self.oauth = settings.oauth is not None
         self.concealer = concealer
         self._settings, self._secrets = settings, secrets

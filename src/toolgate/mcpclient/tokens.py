@@ -3,7 +3,7 @@
 A token is for the address that it was got for: if the server's settings name another one, it is as if there were none. What
 a token can be renewed with (where, and until when it is good) is kept beside it, since a later process knows nothing else.
 The names are not for callers, nor for the settings of servers: whoever wires this keeps them where nothing else can refer to
-them (`OWNER`), and reads them from there alone.
+them, and reads them from there alone.
 """
 
 import asyncio
@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.errors import StoreError
-
-OWNER = "mcp:"
-"""The owner that these secrets are kept for, as a part of a key: no tenant can be named so, for names are quoted there."""
 
 Read = Callable[[str], str | None]
 Keep = Callable[[str, str], None]

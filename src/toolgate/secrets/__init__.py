@@ -1,8 +1,9 @@
 """Secrets by reference: `{{secret:NAME}}` in an argument becomes the value at the last moment before the tool runs.
 
 Values come from sources that an operator set up, never from the environment at large: a caller that could name any
-variable could read them all. `step` is what the pipeline calls; `names` says how a secret is named and for whom it is;
-`environment`, `file` and `system` (the keyring) are the sources. How a value may look when it comes back: `hazards.shapes`.
+variable could read them all. `step` is what the pipeline calls; `uses` says into which tools one may be put; `names`, how it
+is named and for whom it is; `environment`, `file` and `system` (the keyring) are the sources. How a value may look when
+it comes back: `hazards.shapes`.
 """
 
 from toolgate.secrets.environment import from_environment

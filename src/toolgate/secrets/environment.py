@@ -1,14 +1,14 @@
-"""Secrets in the environment: TOOLGATE_SECRET_NAME. They are for everybody."""
+"""Secrets in the environment: TOOLGATE_SECRET_NAME, for everybody, and TOOLGATE_SERVER_SECRET_NAME, for MCP servers."""
 
 import os
 from collections.abc import Mapping
 from datetime import datetime
 
-from toolgate.secrets.names import NAME, PREFIX
+from toolgate.secrets.names import NAME, PREFIX, SERVER_PREFIX, SERVERS
 
 
 class Environment:
-    """The source that reads TOOLGATE_SECRET_<NAME>."""
+    """The source that reads TOOLGATE_SECRET_<NAME> and TOOLGATE_SERVER_SECRET_<NAME>."""
 
     name = "environment"
 
@@ -16,9 +16,11 @@ class Environment:
         self._variables = variables
 
     def __call__(self, key: str) -> str | None:
-        if "/" in key:
+        space, slash, name = key.rpartition("/")
+        if slash and space != SERVERS:
             return None
-        return self._variables.get(PREFIX + key) or self._variables.get(PREFIX + key.upper())
+        prefix = SERVER_PREFIX if slash else PREFIX
+        return self._variables.get(prefix + name) or self._variables.get(prefix + name.upper())
 
     def why_not(self) -> str | None:
         """The environment is always there."""
@@ -26,8 +28,13 @@ class Environment:
 
     def held(self) -> dict[str, datetime | None]:
         """The keys that have a value."""
-        names = (variable.removeprefix(PREFIX) for variable, value in self._variables.items() if value)
-        return {name: None for name in sorted(names) if NAME.match(name) and self._variables.get(PREFIX + name)}
+        found = [
+            (space, variable.removeprefix(prefix))
+            for space, prefix in (("", PREFIX), (f"{SERVERS}/", SERVER_PREFIX))
+            for variable, value in self._variables.items()
+            if value and variable.startswith(prefix)
+        ]
+        return {space + name: None for space, name in sorted(found) if NAME.match(name)}
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Environment:

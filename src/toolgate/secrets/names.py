@@ -1,8 +1,11 @@
-"""How a secret is named, and for whom it is: everybody, a tenant, or a user of a tenant.
+"""How a secret is named, and for whom it is: everybody, a tenant, a user of a tenant, or Toolgate itself.
 
 A secret is kept under a key: `NAME`, `tenant/NAME` or `tenant/user/NAME`. A caller gives only the NAME, which has no slash;
 the rest comes from who it is. Tenants and users may have any printable name, so theirs are quoted: two actors never share
 a key. Names are told apart without regard to case, as is usual for what may come from the environment.
+
+What Toolgate itself needs, to connect MCP servers, is kept under `servers:/NAME` and `mcp:/NAME`. The name of a space ends
+with a colon, which is quoted in the name of a tenant, so no reference of a caller leads there, whatever it is called.
 """
 
 import re
@@ -14,21 +17,29 @@ from toolgate.model import Actor
 REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 PREFIX = "TOOLGATE_SECRET_"
+SERVER_PREFIX = "TOOLGATE_SERVER_SECRET_"
+SERVERS, LOGINS = "servers:", "mcp:"
+"""Toolgate's own spaces: what the settings of servers refer to, and what is kept of logins at servers."""
+SPACES = {SERVERS: "MCP servers", LOGINS: "a login at an MCP server"}
 
 
 class Owner(NamedTuple):
-    """For whom a secret is; without a tenant, for everybody."""
+    """For whom a secret is; without a tenant, for everybody, unless it is in a space of Toolgate's own."""
 
     tenant: str | None = None
     user: str | None = None
+    space: str | None = None
 
     def __str__(self) -> str:
+        if self.space is not None:
+            return SPACES[self.space]
         if self.tenant is None:
             return "everybody"
         return f"tenant {self.tenant}" if self.user is None else f"user {self.user} of tenant {self.tenant}"
 
 
 EVERYBODY = Owner()
+OF_SERVERS, OF_LOGINS = Owner(space=SERVERS), Owner(space=LOGINS)
 
 
 def key_of(name: str, owner: Owner = EVERYBODY) -> str:
@@ -37,7 +48,9 @@ def key_of(name: str, owner: Owner = EVERYBODY) -> str:
         raise ValueError("the name of a secret has letters, digits and _, and does not begin with a digit")
     if owner.user is not None and owner.tenant is None:
         raise ValueError("a user belongs to a tenant: name it too")
-    return "/".join([*(quote(part, safe="") for part in owner if part is not None), name.upper()])
+    if owner.space is not None:
+        return f"{owner.space}/{name.upper()}"
+    return "/".join([*(quote(part, safe="") for part in owner[:2] if part is not None), name.upper()])
 
 
 def keys_for(name: str, actor: Actor) -> tuple[str, str, str]:
@@ -55,4 +68,6 @@ def folded(key: str) -> str:
 def parsed(key: str) -> tuple[str, Owner]:
     """Name and owner of a key."""
     *owner, name = key.split("/")
+    if owner and owner[0] in SPACES:
+        return name, Owner(space=owner[0])
     return name, Owner(*map(unquote, owner))

@@ -11,7 +11,7 @@ from toolgate.context import InvokeContext
 from toolgate.errors import CallError, Denied, StoreError
 from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
-from toolgate.secrets.names import NAME, PREFIX, REFERENCE, keys_for
+from toolgate.secrets.names import NAME, PREFIX, REFERENCE, Owner, key_of, keys_for
 from toolgate.secrets.sources import Source
 from toolgate.secrets.uses import Uses, is_code
 from toolgate.settings import SecretUse
@@ -41,7 +41,14 @@ class Secrets:
         """The value that a name has for an actor. Raises StoreError if a source can't tell."""
         if NAME.match(name) is None:
             return None
-        for key in keys_for(name, actor):
+        return self._first(keys_for(name, actor))
+
+    def find_own(self, name: str, owner: Owner) -> str | None:
+        """The value that a name has in one of Toolgate's own spaces, which no actor reaches."""
+        return self._first([key_of(name, owner)]) if NAME.match(name) else None
+
+    def _first(self, keys: Iterable[str]) -> str | None:
+        for key in keys:
             for source in self.sources:
                 value = source(key)
                 if value:

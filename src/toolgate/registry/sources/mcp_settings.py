@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from toolgate.errors import SettingsError
-from toolgate.mcpclient.filling import REFERENCE
+from toolgate.mcpclient.filling import REFERENCE, node_runs
 from toolgate.model import MASK
 from toolgate.registry.sources.mcp import Upstream
 from toolgate.registry.sources.mcp_import import without_values
@@ -60,7 +60,7 @@ def _check_texts(name: str, settings: ServerSettings) -> None:
 def secrets_in(settings: ServerSettings) -> dict[str, None]:
     """The names of the secrets that settings refer to."""
     login = (settings.oauth.client_secret or "",) if settings.oauth is not None else ()
-    texts = (*settings.env.values(), *settings.headers.values(), *settings.command, *login)
+    texts = (*settings.env.values(), *settings.headers.values(), *settings.command, settings.url or "", *login)
     return dict.fromkeys(found.strip() for text in texts for found in REFERENCE.findall(text))
 
 
@@ -79,8 +79,32 @@ def _address(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return "(an address that can't be read)"
-    path = "/".join(MASK if KEY_IN_PATH.match(part) else part for part in parts.path.split("/"))
+    path = "/".join(MASK if _may_be_key(part) else part for part in parts.path.split("/"))
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+
+
+def _may_be_key(part: str) -> bool:
+    return KEY_IN_PATH.match(part) is not None and REFERENCE.fullmatch(part) is None
+
+
+def _check_references(name: str, settings: ServerSettings) -> None:
+    """Refuse references to secrets where their values would be seen, or decide what is reached. Raises SettingsError."""
+    if any(REFERENCE.search(word) for word in settings.command) and not node_runs(settings):
+        raise SettingsError(
+            f"The command of server {name} refers to a secret, which would be in the process list for every user to see.",
+            suggestion="Give it to the program in its `env`: `--env NAME=VALUE`, or `env: {NAME: '{{secret:NAME}}'}`.",
+        )
+    if settings.url is None or REFERENCE.search(settings.url) is None:
+        return
+    host = settings.url.partition("://")[2]
+    host = re.split(r"[/?#]", host, maxsplit=1)[0]
+    if "{{" in host or "{{" in settings.url.partition("#")[2]:
+        raise SettingsError(f"The url of server {name} can refer to a secret in its path and its query only.")
+    if settings.oauth is not None:
+        raise SettingsError(
+            f"Server {name} has oauth and a secret in its url, which the authorization server would be told.",
+            suggestion="Use one of them.",
+        )
 
 
 def preset_of(settings: ServerSettings) -> "Preset | None":
@@ -125,6 +149,7 @@ def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) ->
             suggestion="Give it one of command, npm, pypi, url and preset.",
         )
     _check_texts(name, whole)
+    _check_references(name, whole)
     if whole.url is not None and not whole.url.startswith(("http://", "https://")):
         raise SettingsError(f"The url of server {name} must begin with https:// or http://.")
     if (whole.transport or "") in (("stdio",) if whole.url is not None else ("http", "sse")):
