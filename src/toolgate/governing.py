@@ -49,11 +49,15 @@ class Governing(Connecting):
         entry = self.catalog.resolve(tool, actor.tenant)
         if tenant is None and persona is None:
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
-        if not enabled and enabled is not None and self.catalog.is_enforced(tool):
-            raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
+        if not enabled and enabled is not None:
+            self._refuse_enforced(tool, "disable")
         await self._keeper.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         await self._note(action, actor, tool, {"for_tenant": tenant, "for_persona": persona, "reason": reason})
+
+    def _refuse_enforced(self, tool: str, verb: str) -> None:
+        if self.catalog.is_enforced(tool):
+            raise Denied("PERMISSION_DENIED", f"Cannot {verb} tool: {tool} (enforced by enterprise policy).")
 
     @to_the_end
     async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
@@ -79,6 +83,8 @@ class Governing(Connecting):
         self, tool: str, denied: bool = True, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
         """Deny a tool to everybody, also one that is not there yet; or take that back."""
+        if denied:
+            self._refuse_enforced(tool, "deny")
         await self._keeper.change(table.set_member("global_tool_deny", tool, denied, reason))
         await self._note("policy.global_deny", actor or LOCAL, tool, {"denied": denied, "reason": reason})
 

@@ -550,3 +550,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fingerprint: str
     """Hash of the whole definition: what an approval or a pin is bound to."""
     hooks: tuple[Any, ...] = ()
+
+    @property
+    def runs_code(self) -> bool:
+        """Runs code or commands: tools of tier execute, and custom tools of any tier, whose code the sandbox runs."""
+        return self.tier == "execute" or self.kind == "sandbox"

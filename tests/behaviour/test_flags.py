@@ -155,11 +155,18 @@ async def test_what_an_organisation_enforces_nobody_can_disable(database: str, t
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
         await app.set_enabled("echo", False)
         await app.set_enabled("echo", False, tenant="acme")
+        await app.set_enabled("echo", False, persona="intern")
+        await app.set_global_deny("echo", reason="a mistake")
         assert not await has(app, ACME, "echo")
     enforced: dict[str, Any] = {"enforcement": {"enforced_tools": ["echo"]}, "tools": {"echo": {"enabled": False}}}
     async with App.open(home=tmp_path, database_url=database, entry_points=False, **enforced) as app:
         assert await has(app, ACME, "echo")
         assert await has(app, None, "echo")
+        intern = Actor("acme", "intern", "ida")
+        assert (await app.invoke("echo", {"text": "hello"}, actor=intern)).ok
+        assert "echo" in [tool.name for tool in await app.tools(intern)]
+        with pytest.raises(CallError, match="Cannot deny tool: echo"):
+            await app.set_global_deny("echo")
         everybody: dict[str, Any] = {}
         for whom in (everybody, {"tenant": "acme"}, {"persona": "intern"}):
             with pytest.raises(CallError, match="enforced") as caught:

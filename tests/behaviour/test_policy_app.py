@@ -166,6 +166,46 @@ async def test_without_its_opa_server_nothing_runs_and_nothing_is_listed(push: b
         assert await names(app, ANN) == set()
 
 
+# -- tenants that may not run code
+
+CUSTOM = """\
+name: greet
+description: Greet somebody.
+permissions: {risk_level: low}
+schema: {type: object, properties: {}}
+runtime: python
+code: |
+  def execute(args, context):
+      return "hello"
+"""
+RUN_CODE = {
+    "code_execute": {"code": "1", "language": "python"},
+    "run_program": {"code": "1"},
+    "bash_execution": {"command": "git commit"},
+    "execute_command": {"command": "git commit"},
+    "docker_run": {"image": "python", "command": ["true"]},
+    "greet": {},
+}
+
+
+@pytest.mark.requirement("POL-3", "SBX-3")
+async def test_a_tenant_that_may_not_run_code_runs_none_by_whichever_tool(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "greet.yml").write_text(CUSTOM)
+    async with App.open(home=tmp_path, database_url="memory://", python_tools=[tmp_path / "tools"]) as app:
+        app.add_approver(lambda _request: True)
+        await app.restrict_code_execution("acme")
+        runs = {entry.name for entry in app.catalog.entries() if entry.tier == "execute"} | {"greet"}
+        assert runs <= RUN_CODE.keys()
+        assert (await app.invoke("greet", {}, actor=BOB)).output == "hello"
+        for name, arguments in RUN_CODE.items():
+            outcome = await app.invoke(name, arguments, actor=ANN)
+            assert (outcome.status, code(outcome)) == ("denied", "PERMISSION_DENIED"), name
+            assert outcome.error is not None
+            assert "tenant acme may not run code" in outcome.error.message
+        assert (await app.invoke("echo", {"text": "still"}, actor=ANN)).ok
+
+
 # -- several processes
 
 

@@ -53,7 +53,10 @@ def documents(spoil: Any) -> st.SearchStrategy[dict[str, Any]]:
     """D's documents and ours; `spoil` makes parts of them something else."""
     entry = st.fixed_dictionaries(
         {"enabled": spoil(st.booleans())},
-        optional={"requires_permission": spoil(st.sampled_from([None, "tool:a", "b"]))},
+        optional={
+            "requires_permission": spoil(st.sampled_from([None, "tool:a", "b"])),
+            "runs_code": spoil(st.booleans()),
+        },
     )
     flag = st.fixed_dictionaries({"enabled": spoil(st.booleans())})
     may = st.fixed_dictionaries({"can_add_tools": spoil(st.booleans())})

@@ -72,13 +72,13 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
 
 @lists.command("restrict-code")
 def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
-    """Keep a tenant from calling code_execute."""
+    """Keep a tenant from calling any tool that runs code or commands: tier execute, and custom tools."""
     return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), "It already may not run code", as_json)
 
 
 @lists.command("unrestrict-code")
 def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
-    """Let a tenant call code_execute again."""
+    """Let a tenant call tools that run code or commands again."""
     return _restrict(ctx, tenant, False, ("✓ May run code", "green"), "It was not kept from running code", as_json)
 
 

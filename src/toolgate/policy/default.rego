@@ -74,9 +74,14 @@ tool_in_deny_list(tool) if tool in persona_denied
 tool_in_global_deny_list(tool) if tool in data.global_tool_deny
 
 tool_args_restricted(tool) if {
-	tool == "code_execute"
+	runs_code(tool)
 	input.tenant in data.code_execution_restricted_tenants
 }
+
+# By what the catalog says of the tool; code_execute runs code also where the catalog does not say.
+runs_code(tool) if tool == "code_execute"
+
+runs_code(tool) if object.get(entry(tool), "runs_code", false) != false
 
 scopes_suffice(tool) if needed_scope(tool) == null
 

@@ -6,7 +6,7 @@ Documents that come from outside (a file) are `Given`, and refused with all that
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from toolgate.errors import ToolgateError
 
@@ -16,6 +16,7 @@ LISTS = ("global_tool_deny", "code_execution_restricted_tenants")
 REQUIRED = (*OBJECTS, *LISTS)
 OPTIONAL = ("tenant_tool_catalog", "deny_reasons")
 MOST_FAULTS = 20
+Said = TypeVar("Said", bool, str)
 
 
 class PolicyError(ToolgateError):
@@ -58,21 +59,30 @@ class PolicyData:
         self._catalog = catalog
         self._names = names
         self._tenant_names = tenant_names
-        self.tenants = tenants or {}
-        self.personas = personas or {}
-        self.can_add_tools = can_add_tools or {}
-        self.global_deny = global_deny or {}
-        self.restricted_tenants = frozenset(restricted_tenants)
         self.enforced = frozenset(enforced)
+        self.tenants = self._without_enforced(tenants or {})
+        self.personas = self._without_enforced(personas or {})
+        self.can_add_tools = can_add_tools or {}
+        self.global_deny = self._without_enforced({"": global_deny or {}})[""]
+        self.restricted_tenants = frozenset(restricted_tenants)
         self.epoch = epoch
+
+    def _without_enforced(self, lists: Mapping[str, Mapping[str, Said]]) -> Mapping[str, Mapping[str, Said]]:
+        """Leaves out what is said of tools that the organisation enforces: nobody below it can take them away."""
+        if not self.enforced:
+            return lists
+        return {
+            name: {tool: said for tool, said in listed.items() if tool not in self.enforced}
+            for name, listed in lists.items()
+        }
 
     def entry(self, tool: str, tenant: str) -> Mapping[str, Any] | None:
         """What the catalog says of a tool that this tenant has: at least `enabled` and `requires_permission`."""
         return self._catalog(tool, tenant)
 
     def flag(self, tool: str, tenant: str) -> bool | None:
-        """A tenant's own flag, unless it counts for nothing because the tool is enforced."""
-        return None if tool in self.enforced else self.tenants.get(tenant, {}).get(tool)
+        """A tenant's own flag."""
+        return self.tenants.get(tenant, {}).get(tool)
 
     def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:
         """What one decision of the shipped policy needs."""
@@ -102,8 +112,7 @@ class PolicyData:
             "tool_catalog": {name: dict(entry) for name in self._names() if (entry := self._catalog(name, "")) is not None},
             "tenant_tool_catalog": self._own_tools(),
             "tenant_tool_flags": {
-                tenant: {tool: {"enabled": on} for tool, on in flags.items() if tool not in self.enforced}
-                for tenant, flags in self.tenants.items()
+                tenant: {tool: {"enabled": on} for tool, on in flags.items()} for tenant, flags in self.tenants.items()
             },
             "persona_tool_deny": {persona: sorted(denied) for persona, denied in self.personas.items()},
             "global_tool_deny": sorted(self.global_deny),
@@ -187,6 +196,8 @@ def _entry_faults(path: str, value: Any) -> list[str]:
     needed = value.get("requires_permission") if isinstance(value, dict) else None
     if needed is not None and not _is_name(needed):
         faults.append(f"{path}.requires_permission must be text")
+    if isinstance(value, dict) and not isinstance(value.get("runs_code", False), bool):
+        faults.append(f"{path}.runs_code must be true or false")
     return faults
 
 

@@ -34,7 +34,7 @@ def lets_request(data: PolicyData, question: Question) -> Decision | None:
     flag, needed = data.flag(tool, tenant), entry.get("requires_permission")
     if (entry.get("enabled") is not True) if flag is None else not flag:
         return None
-    if tool == "code_execute" and tenant in data.restricted_tenants:
+    if tenant in data.restricted_tenants and (tool == "code_execute" or entry.get("runs_code", False) is not False):
         return None
     if needed is not None and needed not in question.scopes:
         return None

@@ -10,21 +10,39 @@ import threading
 import weakref
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
 from toolgate.model import Decision
 from toolgate.policy.documents import Data, Documents, PolicyError
-from toolgate.policy.question import NOT_JSON, NOTHING_ELSE, Question, Reads, Verdict, plain, understood
+from toolgate.policy.question import EVERYTHING, NOT_JSON, Action, Question, Reads, Verdict, plain, understood
 from toolgate.policy.reading import what_is_read
+from toolgate.policy.references import MAX_FAULTS, Argument, References, references_of
 
 if TYPE_CHECKING:
     from regorus import Engine
 
 PACKAGE = "data.soma.policy"
 ALLOW, DECISION = f"{PACKAGE}.allow", f"{PACKAGE}.decision"
-SAMPLE = Question("tenant", "persona", "tool.request", "tool", "user")
+SAMPLES = [
+    Question("tenant", persona, action, tool, "user", scopes, session, "python", tier, {}).input(EVERYTHING)
+    for persona in (None, "persona")
+    for action in get_args(Action)
+    for tool, tier in (("tool", "read_only"), ("missing", None))
+    for scopes, session in (((), None), (("scope",), "session"))
+]
+"""Calls that every policy must be able to judge: it may deny them, but not fail."""
+SAMPLE_DATA: Documents = {
+    "tool_catalog": {"tool": {"enabled": True, "requires_permission": None, "tier": "read_only", "runs_code": False}},
+    "tenant_tool_catalog": {},
+    "tenant_tool_flags": {},
+    "persona_tool_deny": {},
+    "global_tool_deny": [],
+    "code_execution_restricted_tenants": [],
+    "persona_permissions": {},
+    "deny_reasons": {"personas": {}, "everybody": {}},
+}
 NO_DECISION = Decision(False, "the policy's decision is not {allow, reason}")
 UNDEFINED = '"<undefined>"'
 ENGINES = 8
@@ -52,7 +70,10 @@ class EmbeddedRego:
         self.shipped = shipped
         self.hash = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.reads: Reads = what_is_read(text)
-        self.has_decision = shipped or _check(text)
+        found = None if shipped else _check(text)
+        self.has_decision = found is None or "decision" in found.rules
+        self.arguments: list[Argument] = [] if found is None else found.arguments
+        """The arguments of calls that it looks at by name."""
         self._key: object = self.hash if shipped else object()
         if shipped and not self.reads.only_who_and_what:
             raise PolicyError("The shipped policy must not depend on more than who asks and for what.")
@@ -159,15 +180,40 @@ def _compiled(text: str) -> "Engine":
     return engine
 
 
-def _check(text: str) -> bool:
-    """Whether the policy has a rule `decision`. Raises PolicyError if it can't be used."""
+def check_references(text: str, *, any_data: bool = False) -> References:
+    """Raises PolicyError if a policy refers to input, or to data of ours, that can't exist."""
+    found = _references(_compiled(text).get_ast_as_json(), any_data=any_data)
+    if isinstance(found, PolicyError):
+        raise found
+    return found
+
+
+def _references(tree: str, *, any_data: bool) -> References | PolicyError:
+    try:
+        found = references_of(tree, any_data=any_data)
+    except (RecursionError, orjson.JSONDecodeError):
+        return PolicyError("The policy is nested too deeply.", suggestion="Split its rules into smaller ones.")
+    if not found.faults:
+        return found
+    more = len(found.faults) - MAX_FAULTS
+    words = "; ".join(map(str, found.faults[:MAX_FAULTS])) + (f"; and {more} more" if more > 0 else "")
+    return PolicyError(
+        f"The policy refers to what a call never has: {words}.",
+        line=found.faults[0].line,
+        suggestion="A rule that reads it is never true, and `not` over it always is. docs/explanation/policy.md lists "
+        "all that a policy is given.",
+    )
+
+
+def _check(text: str) -> References:
+    """The references of a policy. Raises PolicyError if it can't be used."""
     found = _examine(text)
     if isinstance(found, BaseException):
         raise found
     return found
 
 
-def _examine(text: str) -> bool | BaseException:
+def _examine(text: str) -> References | BaseException:
     """What `_check` gives or raises. Raised from here, it would carry the engine away to whoever holds the error."""
     if "\0" in text:  # Regorus would take it for the end, and leave out the rules that follow
         return PolicyError("The policy holds a NUL character.", line=text.count("\n", 0, text.index("\0")) + 1)
@@ -176,25 +222,33 @@ def _examine(text: str) -> bool | BaseException:
         engine.eval_query("true")  # has the rules analysed, and evaluates none
         if PACKAGE not in engine.get_packages():
             return PolicyError("The policy must begin with `package soma.policy`.", line=1)
-        engine.set_input(SAMPLE.input(NOTHING_ELSE))
-        if not _has(engine, ALLOW):
-            return PolicyError("The policy has no rule `allow`.", suggestion="Begin with `default allow := false`.")
         _check_calls(text)
-        return _has(engine, DECISION)
+        found = _references(engine.get_ast_as_json(), any_data=False)
+        if isinstance(found, References) and "allow" not in found.rules:
+            return PolicyError("The policy has no rule `allow`.", suggestion="Begin with `default allow := false`.")
+        return found if isinstance(found, PolicyError) else _try_samples(engine, found)
     except BaseException as error:  # noqa: BLE001 - a panic is no Exception
         return _refused(error)
 
 
-def _has(engine: "Engine", rule: str) -> bool:
-    """Whether there is such a rule. That it fails on the sample is no fault; that it can't run at all is raised."""
-    try:
-        engine.eval_rule(rule)
-    except Exception as error:
-        if "not a valid rule path" in str(error):
-            return False
-        if any(words in str(error) for words in NOT_RUNNABLE):
-            raise
-    return True
+def _try_samples(engine: "Engine", found: References) -> References | BaseException:
+    """Has the policy judge each sample. A rule that fails on one would deny such calls for a reason nobody wrote."""
+    engine.add_data(SAMPLE_DATA)
+    for asked in SAMPLES:
+        engine.set_input(asked)
+        try:
+            for rule in ("allow", "decision"):
+                if rule in found.rules:
+                    engine.eval_rule(f"{PACKAGE}.{rule}")
+        except BaseException as error:  # noqa: BLE001 - a panic is no Exception
+            if any(words in str(error) for words in NOT_RUNNABLE):
+                return _refused(error)
+            given: dict[str, Any] = {"persona_id": asked["persona_id"], **asked["context"]}
+            what = ", ".join(
+                f"{name} {orjson.dumps(given[name]).decode()}" for name in ("persona_id", "session", "arguments")
+            )
+            return _refused(error, f"fails on a sample {asked['action']} with {what},")
+    return found
 
 
 def _check_calls(text: str) -> None:
@@ -208,14 +262,14 @@ def _check_calls(text: str) -> None:
             raise
 
 
-def _refused(error: BaseException) -> BaseException:
+def _refused(error: BaseException, does: str = "does not compile") -> BaseException:
     if not _is_the_engines(error):
         return error
     found, words = _PLACE.search(str(error)), _ERROR.search(str(error))
     line = int(found[1]) if found else None
     what = words[1] if words else str(error).strip().split("\n", 1)[0]
     where = f" at line {line}" if line else ""
-    return PolicyError(f"The policy does not compile{where}: {what}.", line=line)
+    return PolicyError(f"The policy {does}{where}: {what.rstrip('.')}.", line=line)
 
 
 def _is_the_engines(error: BaseException) -> bool:

@@ -164,7 +164,12 @@ class Catalog:
             entry = self._dynamic.get(tenant, {}).get(name)
         if entry is None:
             return None
-        return {"enabled": name not in self._off, "requires_permission": entry.tool.requires_permission, "tier": entry.tier}
+        return {
+            "enabled": name not in self._off,
+            "requires_permission": entry.tool.requires_permission,
+            "tier": entry.tier,
+            "runs_code": entry.runs_code,
+        }
 
     def names(self) -> Iterable[str]:
         """The tools that are there for all tenants."""
