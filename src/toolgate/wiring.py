@@ -314,13 +314,13 @@ class Wired:
     async def _push_policy(self) -> None:
         """Give an OPA server what it is to decide by. If it does not take it, it denies everything until it does."""
         from toolgate.policy.documents import PolicyError
-        from toolgate.policy.open import policy_text
+        from toolgate.policy.open import pushed_text
 
         engine = self.guard.engine
         if not (self.settings.policy.push and engine.remote is True):
             return
         try:
-            await engine.push(policy_text(self.settings.policy), self.policy_data.whole())
+            await engine.push(pushed_text(self.settings.policy), self.policy_data.whole())
         except PolicyError as error:
             logger.error("%s", error)
         self.guard.forget()

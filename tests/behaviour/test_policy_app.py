@@ -178,7 +178,7 @@ code: |
   def execute(args, context):
       return "hello"
 """
-RUN_CODE = {
+RUN_CODE: dict[str, dict[str, Any]] = {
     "code_execute": {"code": "1", "language": "python"},
     "run_program": {"code": "1"},
     "bash_execution": {"command": "git commit"},

@@ -1,8 +1,10 @@
 """Which engine the settings mean."""
 
+from pathlib import Path
+
 from toolgate.policy.documents import PolicyError
 from toolgate.policy.question import Embedded, Remote
-from toolgate.policy.rego import EmbeddedRego, default_policy
+from toolgate.policy.rego import EmbeddedRego, check_references, default_policy
 from toolgate.settings import Policy
 
 
@@ -11,24 +13,42 @@ def open_engine(settings: Policy, opa_url: str | None) -> Embedded | Remote:
     if opa_url is not None:
         from toolgate.policy.opa import OpaServer
 
+        if settings.push:
+            pushed_text(settings)
         return OpaServer(opa_url, settings.opa_seconds)
-    if settings.file is None:
-        return EmbeddedRego.default()
+    return EmbeddedRego.default() if settings.file is None else open_file(settings.file, "policy.file")
+
+
+def open_file(file: Path, setting: str) -> EmbeddedRego:
+    """The policy of a file that a setting names."""
     try:
-        return EmbeddedRego(policy_text(settings))
+        return EmbeddedRego(_read(file, setting))
     except PolicyError as error:
-        words = error.message.replace("The policy ", f"The policy {settings.file} ", 1)
-        raise PolicyError(words, line=error.line, suggestion=error.suggestion or "See the setting policy.file.") from None
+        raise _of(file, setting, error) from None
 
 
-def policy_text(settings: Policy) -> str:
-    """The text of the policy in force here."""
+def pushed_text(settings: Policy) -> str:
+    """The text that an OPA server is given. The server judges the rest; what a call never has, it can't know."""
     if settings.file is None:
         return default_policy()
+    text = _read(settings.file, "policy.file")
     try:
-        return settings.file.read_text(encoding="utf-8")
+        check_references(text, any_data=True)
+    except PolicyError as error:
+        raise _of(settings.file, "policy.file", error) from None
+    return text
+
+
+def _read(file: Path, setting: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(
             f"The policy can't be read: {getattr(error, 'strerror', None) or error}.",
-            suggestion="See the setting policy.file.",
+            suggestion=f"See the setting {setting}.",
         ) from error
+
+
+def _of(file: Path, setting: str, error: PolicyError) -> PolicyError:
+    words = error.message.replace("The policy ", f"The policy {file} ", 1)
+    return PolicyError(words, line=error.line, suggestion=error.suggestion or f"See the setting {setting}.")

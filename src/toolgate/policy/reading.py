@@ -16,6 +16,9 @@ _INPUT = re.compile(r"(?<![\w.])input(?![\w])(?P<path>(?:\.[A-Za-z_]\w*)*)(?P<mo
 _KNOWN = {("tenant",), ("persona_id",), ("action",), ("resource",), ("resources",)}
 _DATA = re.compile(r"(?<![\w.])data(?!\w)(?:\.([A-Za-z_]\w*))?")
 _OURS = {*REQUIRED, *OPTIONAL}
+_BRACKET = re.compile(r"[\[{\]}]")
+MAX_BRACKET_DEPTH = 10
+"""Each level doubles the time that Regorus takes to read a term: 0.1 s at ten, hours at thirty."""
 _TRAP = re.compile(r"\bnot\s+data\.[\w.]*(?:\[[^\]\n]*\][\w.]*)*")
 
 
@@ -55,6 +58,17 @@ def looks_elsewhere(text: str) -> bool:
     """Whether a policy refers to data that are none of our documents: on a server, rules of another policy, which may read
     anything."""
     return any(found[1] not in _OURS for found in _DATA.finditer(code_of(text)))
+
+
+def too_deep(text: str) -> int | None:
+    """The line where brackets are nested so deeply that the engine would take long to read them; None if nowhere."""
+    depth = 0
+    code = code_of(text)
+    for found in _BRACKET.finditer(code):
+        depth += 1 if found[0] in "[{" else -1
+        if depth > MAX_BRACKET_DEPTH:
+            return code.count("\n", 0, found.start()) + 1
+    return None
 
 
 def traps(text: str) -> list[Trap]:

@@ -17,7 +17,7 @@ import orjson
 from toolgate.model import Decision
 from toolgate.policy.documents import Data, Documents, PolicyError
 from toolgate.policy.question import EVERYTHING, NOT_JSON, Action, Question, Reads, Verdict, plain, understood
-from toolgate.policy.reading import what_is_read
+from toolgate.policy.reading import MAX_BRACKET_DEPTH, too_deep, what_is_read
 from toolgate.policy.references import MAX_FAULTS, Argument, References, references_of
 
 if TYPE_CHECKING:
@@ -180,9 +180,16 @@ def _compiled(text: str) -> "Engine":
     return engine
 
 
-def check_references(text: str, *, any_data: bool = False) -> References:
-    """Raises PolicyError if a policy refers to input, or to data of ours, that can't exist."""
-    found = _references(_compiled(text).get_ast_as_json(), any_data=any_data)
+def check_references(text: str, *, any_data: bool = False) -> References | None:
+    """Raises PolicyError if a policy refers to input, or to data of ours, that can't exist. Gives nothing for a text that
+    only another engine understands."""
+    try:
+        if too_deep(text) is not None:
+            return None
+        tree = _compiled(text).get_ast_as_json()
+    except Exception:  # noqa: BLE001 - the engine raises what it likes
+        return None
+    found = _references(tree, any_data=any_data)
     if isinstance(found, PolicyError):
         raise found
     return found
@@ -217,6 +224,13 @@ def _examine(text: str) -> References | BaseException:
     """What `_check` gives or raises. Raised from here, it would carry the engine away to whoever holds the error."""
     if "\0" in text:  # Regorus would take it for the end, and leave out the rules that follow
         return PolicyError("The policy holds a NUL character.", line=text.count("\n", 0, text.index("\0")) + 1)
+    deep = too_deep(text)
+    if deep is not None:
+        return PolicyError(
+            f"The policy nests brackets more than {MAX_BRACKET_DEPTH} deep at line {deep}.",
+            line=deep,
+            suggestion="Give the inner part a rule of its own.",
+        )
     try:
         engine = _compiled(text)
         engine.eval_query("true")  # has the rules analysed, and evaluates none
