@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from toolgate.approval.answers import PAGE
 from toolgate.approval.request import Answer, Approval, Approver, Grant, GrantTerms, State
 from toolgate.connecting import Connecting
 from toolgate.errors import Denied, NotOpen
@@ -134,9 +135,11 @@ class Governing(Connecting):
         or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
         self.consent.add(approver)
 
-    async def approvals(self, *, state: State | None = "waiting", actor: Actor | None = None) -> list[Approval]:
-        """The questions of the actor's tenant, oldest first."""
-        return await self.consent.list((actor or LOCAL).tenant, state)
+    async def approvals(
+        self, *, state: State | None = "waiting", actor: Actor | None = None, limit: int = PAGE, after: str | None = None
+    ) -> list[Approval]:
+        """The questions of the actor's tenant, oldest first, so many at once; the next ones come after the last one's id."""
+        return await self.consent.list((actor or LOCAL).tenant, state, limit=limit, after=after)
 
     async def waiting(self) -> dict[str, int]:
         """How many questions wait for an answer, by tenant: for whoever runs this installation."""

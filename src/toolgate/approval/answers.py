@@ -22,7 +22,8 @@ Validate = Callable[[str, str, str, dict[str, Any]], bytes]
 name what may not be opened from that folder."""
 Mask = Callable[[str, str, bytes], Awaitable[bytes]]
 """(tool, tenant, arguments) → the arguments as records may hold them."""
-MOST_LISTED = 500
+PAGE = 500
+"""Questions that are listed at once, if nothing else is said."""
 
 
 class Answers:
@@ -131,20 +132,22 @@ class Answers:
 
     # -- what there is
 
-    async def list(self, tenant: str, state: State | None) -> list[Approval]:
-        """The questions of a tenant, oldest first: those in one state, or all."""
+    async def list(self, tenant: str | None, state: State | None, limit: int, after: str | None) -> list[Approval]:
+        """The next questions after one, oldest first."""
         at = self._clock()
-        rows = await self._store.read(approvals.listed(tenant, state, at, MOST_LISTED))
+        start = None if after is None else await self.find(after, tenant)
+        since = None if start is None else (start.created_at, start.id)
+        rows = await self._store.read(approvals.listed(tenant, state, at, limit, since))
         return [approval_of(row, at) for row in rows]
 
     async def show(self, id: str, tenant: str) -> Approval:
         return approval_of(await self.find(id, tenant), self._clock())
 
-    async def find(self, id: str, tenant: str) -> ApprovalRow:
+    async def find(self, id: str, tenant: str | None) -> ApprovalRow:
         row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None
         if row is None:
             raise ApprovalError(
-                f"There is no approval {visible(id)[:64]} of this tenant.",
+                f"There is no approval {visible(id)[:64]}{'' if tenant is None else ' of this tenant'}.",
                 suggestion="`toolgate approvals list` shows them.",
             )
         return row

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from toolgate.approval.answers import Answers, Mask, Validate, is_id
+from toolgate.approval.answers import PAGE, Answers, Mask, Validate, is_id
 from toolgate.approval.asking import ask, name_of
 from toolgate.approval.edits import is_faithful, restore
 from toolgate.approval.grants import Grants, Note, Workspace
@@ -388,9 +388,12 @@ class Consent:
         """How many questions wait for an answer, by tenant."""
         return await self._store.read(approvals.waiting(self._clock()))
 
-    async def list(self, tenant: str, state: State | None = "waiting") -> list[Approval]:
-        """The questions of a tenant, oldest first: those in one state, or all."""
-        return await self._answers.list(tenant, state)
+    async def list(
+        self, tenant: str | None, state: State | None = "waiting", *, limit: int = PAGE, after: str | None = None
+    ) -> list[Approval]:
+        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
+        page comes after the last id of this one."""
+        return await self._answers.list(tenant, state, limit, after)
 
     async def show(self, id: str, tenant: str) -> Approval:
         return await self._answers.show(id, tenant)
@@ -407,7 +410,7 @@ def _too_many(draft: ApprovalRow) -> Failed:
         "CAPACITY_EXCEEDED",
         f"{draft.tool_name} needs a person's approval, but {approvals.MOST_WAITING} questions of this user wait for an "
         "answer already; this one was not put to anybody.",
-        suggestion="Have those answered first (`toolgate approvals list` shows them), or wait until they expire.",
+        suggestion="Wait until a person has answered those, or until they expire.",
     )
 
 

@@ -8,7 +8,7 @@ import orjson
 
 from toolgate.approval.request import Approval, ApprovalRequest, State
 from toolgate.errors import Denied, Pending
-from toolgate.model import LOCAL, NANO, Actor, Tier
+from toolgate.model import NANO, Actor, Tier
 from toolgate.store.approvals import ApprovalRow
 
 ASK_ANEW = "Call again without `approval` to ask anew."
@@ -72,16 +72,16 @@ def approval_of(row: ApprovalRow, at: datetime) -> Approval:
 
 
 def pending(row: ApprovalRow, at: datetime) -> Pending:
-    """A call that goes on when somebody has answered; who can, and how."""
+    """A call that goes on when somebody has answered. It is read by whoever called, most often a model: so it says where a
+    person can answer, and never by which command."""
     if at >= row.expires_at:
         advice = f"Nothing was run: it expired before anybody answered. {ASK_ANEW}"
     elif row.state != "waiting":
-        advice = "Nothing was run, but it is approved by now: call again with that approval."
+        advice = "Nothing was run, but it is approved by now: make the same call again."
     else:
-        whose = "" if row.tenant_id == LOCAL.tenant else f" --tenant {row.tenant_id}"
         advice = (
-            f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}: "
-            f"`toolgate approvals approve {row.id}{whose}`. Then call again with that approval."
+            f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}, where Toolgate runs or in a client that may "
+            "approve. Wait for that, then make the same call again, unchanged."
         )
     return Pending(
         "APPROVAL_REQUIRED",

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from toolgate.app import App
+from toolgate.approval.answers import PAGE
 from toolgate.approval.request import Answer, Approval, ApprovalError, GrantTerms, State, visible
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, show_outcome
@@ -17,7 +18,6 @@ from toolgate.cli.columns import pieces
 from toolgate.cli.opening import (
     AsJson,
     NotFound,
-    Tenant,
     Usage,
     User,
     actor_of,
@@ -30,7 +30,7 @@ from toolgate.cli.opening import (
 from toolgate.cli.prompt import SESSION_SECONDS
 from toolgate.cli.screen import clean, emit, note, pretty, say
 from toolgate.cli.times import seconds_of, shown
-from toolgate.model import MASK, Actor, Outcome
+from toolgate.model import LOCAL, MASK, Actor, Outcome
 from toolgate.quota.money import parse_dollars
 from toolgate.store import approvals as kept
 
@@ -42,6 +42,11 @@ SHORT = 60
 
 group = typer.Typer(help="Calls that wait for a person's yes.", no_args_is_help=True)
 
+EVERY = "*"
+Tenants = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help=f"The tenant; without it, default; '{EVERY}' for all.")
+]
+Owner = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only if it is of this tenant.")]
 ApprovalId = Annotated[
     str, typer.Argument(metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False)
 ]
@@ -55,41 +60,60 @@ Cap = Annotated[str | None, typer.Option("--cap", metavar="USD", help="Dollars t
 @group.command("list")
 def list_approvals(
     ctx: typer.Context,
-    tenant: Tenant = None,
+    tenant: Tenants = None,
     state: Annotated[
         Literal["waiting", "approved", "rejected", "used", "expired", "all"],
         typer.Option("--state", metavar="STATE", help=f"Only in this state: {', '.join(get_args(State))}, all."),
     ] = "waiting",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="List at most so many.")] = PAGE,
+    after: Annotated[str | None, typer.Option("--after", metavar="ID", help="List those that came after this one.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """List what waits for an answer, oldest first."""
-    whose = actor_of(tenant, None, None)
+    whose = None if tenant == EVERY else actor_of(tenant, None, None).tenant
 
-    async def gather() -> list[Approval]:
+    async def gather() -> tuple[list[Approval], dict[str, int]]:
         async with opened(ctx) as app:
-            return await app.consent.list(whose.tenant, None if state == "all" else state)
+            start = None if after is None else (await whole_id(app, "approvals", whose, after))[0]
+            found = await app.consent.list(whose, None if state == "all" else state, limit=limit + 1, after=start)
+            return found, await app.waiting() if tenant is None and state == "waiting" else {}
 
-    found = asyncio.run(gather())
+    found, waiting = asyncio.run(gather())
+    found, rest = found[:limit], found[limit:]
+    last = found[-1].request.id if rest else None
     if as_json:
-        emit({"approvals": [to_dict(approval) for approval in found]})
+        emit({"approvals": [to_dict(approval) for approval in found], "next": last})
         return 0
     for approval in found:
         _say_line(approval)
     if not found:
-        note((f"Nothing of tenant {whose.tenant} is {state}." if state != "all" else "There are no approvals.", "dim"))
+        of = "" if whose is None else f" of tenant {whose}"
+        note((f"Nothing{of} is {state}." if state != "all" else "There are no approvals.", "dim"))
     elif state == "waiting":
-        note((f"toolgate approvals show|approve|reject ID{naming(whose)}", "dim"))
+        note(("toolgate approvals show|approve|reject ID", "dim"))
+    if last is not None:
+        note((f"There are more: add --after {last}", "yellow"))
+    _note_others(waiting)
     return 0
 
 
+def _note_others(waiting: dict[str, int]) -> None:
+    """What waits of tenants that were not listed."""
+    others = {name: count for name, count in waiting.items() if name != LOCAL.tenant}
+    if others:
+        named = ", ".join(f"{count} of {clean(name)}" for name, count in list(others.items())[:5])
+        more = f", and of {len(others) - 5} tenants more" if len(others) > 5 else ""
+        note((f"Of other tenants wait: {named}{more}. --tenant '{EVERY}' lists all.", "dim"))
+
+
 @group.command("show")
-def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Tenant = None, as_json: AsJson = False) -> int:
+def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None, as_json: AsJson = False) -> int:
     """Show one approval: what is asked, and what became of it."""
-    whose = actor_of(tenant, None, None)
+    whose = _owner(tenant)
 
     async def gather() -> Approval:
         async with opened(ctx) as app:
-            return await app.consent.show(await whole_id(app, "approvals", whose, approval_id), whose.tenant)
+            return await app.consent.show(*await whole_id(app, "approvals", whose, approval_id))
 
     approval = asyncio.run(gather())
     if as_json:
@@ -126,7 +150,7 @@ def approve(
     run: Annotated[
         bool, typer.Option("--run", help="Make the call now, as the actor who asked, and show its outcome.")
     ] = False,
-    tenant: Tenant = None,
+    tenant: Owner = None,
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
@@ -140,16 +164,16 @@ def approve(
         raise Usage("--cap is for grants: say --for or --session-grant too.")
     edited = None if edit is None else read_object(edit, "--edit")
     answer = Answer("approve" if edited is None else "edit", reason, edited, terms)
-    by = actor_of(tenant, None, user)
+    whose, by = _owner(tenant), actor_of(None, None, user)
 
     async def give() -> tuple[Approval, Outcome | None]:
         async with opened(ctx) as app:
-            given = await _give(app, approval_id, answer, by)
+            given = await _give(app, approval_id, answer, whose, by.user)
             if not run:
                 return given, None
             _must_hold_arguments(given)
             with diverted():
-                return given, await app.resume(given.request.id, actor=by)
+                return given, await app.resume(given.request.id, actor=given.request.actor)
 
     approval, outcome = asyncio.run(give())
     if outcome is not None:
@@ -171,17 +195,17 @@ def reject(
     ctx: typer.Context,
     approval_id: ApprovalId,
     reason: Reason = None,
-    tenant: Tenant = None,
+    tenant: Owner = None,
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
     """Say no, and why."""
     readable("--reason", reason)
-    by = actor_of(tenant, None, user)
+    whose, by = _owner(tenant), actor_of(None, None, user)
 
     async def give() -> Approval:
         async with opened(ctx) as app:
-            return await _give(app, approval_id, Answer("reject", reason), by)
+            return await _give(app, approval_id, Answer("reject", reason), whose, by.user)
 
     approval = asyncio.run(give())
     if as_json:
@@ -191,8 +215,14 @@ def reject(
     return 0
 
 
-async def _give(app: App, beginning: str, answer: Answer, by: Actor) -> Approval:
-    return await app.consent.answer(await whole_id(app, "approvals", by, beginning), answer, by, "cli")
+async def _give(app: App, beginning: str, answer: Answer, whose: str | None, user: str) -> Approval:
+    id, owner = await whole_id(app, "approvals", whose, beginning)
+    return await app.consent.answer(id, answer, Actor(owner, user=user), "cli")
+
+
+def _owner(tenant: str | None) -> str | None:
+    """The tenant whose approval is meant; None: whichever it is."""
+    return None if tenant in (None, EVERY) else actor_of(tenant, None, None).tenant
 
 
 def _must_hold_arguments(approval: Approval) -> None:
@@ -213,20 +243,23 @@ def _must_hold_arguments(approval: Approval) -> None:
 # -- what approvals and grants share
 
 
-async def whole_id(app: App, table: Literal["approvals", "grants"], whose: Actor, beginning: str) -> str:
-    """The id that begins so. Where none does, or several do, that is what the command says."""
-    found: list[str] = []
+async def whole_id(app: App, table: Literal["approvals", "grants"], tenant: str | None, beginning: str) -> tuple[str, str]:
+    """The id that begins so, of a tenant or of any (None), and its tenant. Where none does, or several do, that is what the
+    command says."""
+    found: list[tuple[str, str]] = []
     if beginning.isascii() and beginning.isprintable() and beginning:
-        found = await app.store.read(kept.ids(table, whose.tenant, beginning))
-    if beginning in found:
-        return beginning
-    if len(found) != 1:
-        which = f"There is no {table[:-1]} {clean(beginning)[:64]} of tenant {whose.tenant}"
-        raise NotFound(
-            f"More than one {table[:-1]} of tenant {whose.tenant} begins with {beginning}." if found else f"{which}.",
-            suggestion=f"`toolgate {table} list{naming(whose)}` shows them.",
-        )
-    return found[0]
+        found = await app.store.read(kept.ids(table, tenant, beginning))
+    exact = [one for one in found if one[0] == beginning]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    of = "" if tenant is None else f" of tenant {tenant}"
+    everywhere = naming(Actor(tenant)) if tenant is not None else f" --tenant '{EVERY}'"
+    raise NotFound(
+        f"More than one {table[:-1]}{of} begins with {beginning}."
+        if found
+        else f"There is no {table[:-1]} {clean(beginning)[:64]}{of}.",
+        suggestion=f"`toolgate {table} list{everywhere}` shows them.",
+    )
 
 
 def cap_of(text: str | None) -> Decimal | None:

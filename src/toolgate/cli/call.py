@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -133,6 +134,8 @@ def _show_fault(outcome: Outcome) -> None:
         note("  ", (str(fault.get("path") or "(top)"), "bold"), f": {fault.get('message')}")
     if error.suggestion:
         note(error.suggestion, lines=True)
+    if outcome.pending is not None and outcome.pending.kind == "approval" and sys.stderr.isatty():
+        note(f"Whoever may answer does it with: toolgate approvals show|approve|reject {outcome.pending.id}")
     if isinstance(details.get("retry_after"), int | float):
         note(f"Try again in {details['retry_after']:g} s.")
 

@@ -83,7 +83,7 @@ async def _waiting(app: App) -> Check:
         tenants = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
         whose = "" if approvals.keys() == {LOCAL.tenant} else f" ({tenants})"
         words.append(f"{plural(sum(approvals.values()), 'approval')}{whose}")
-        option = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant T"
+        option = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant '*'"
         advice.append(f"`toolgate approvals list{option}` shows what waits for a yes.")
     if keys:
         words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")

@@ -98,7 +98,8 @@ def revoke(
 
     async def take() -> Grant:
         async with opened(ctx) as app:
-            return await app.consent.revoke(await whole_id(app, "grants", by, grant_id), by)
+            id, _ = await whole_id(app, "grants", by.tenant, grant_id)
+            return await app.consent.revoke(id, by)
 
     grant = asyncio.run(take())
     if as_json:

@@ -141,8 +141,10 @@ def add(row: ApprovalRow) -> Transaction[None]:
     yield _insert("approvals", row)
 
 
-def get(id: str, tenant: str) -> Transaction[ApprovalRow | None]:
-    rows = yield f"SELECT {APPROVAL} FROM approvals WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
+def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
+    """One question: of a tenant, or whatever its tenant (None)."""
+    owned = "TRUE" if tenant is None else "tenant_id = :tenant"
+    rows = yield f"SELECT {APPROVAL} FROM approvals WHERE id = :id AND {owned}", {"id": id, "tenant": tenant}
     return ApprovalRow.of(rows[0]) if rows else None
 
 
@@ -254,24 +256,35 @@ STATES = {
 }
 
 
-def listed(tenant: str, state: str | None, at: datetime, most: int) -> Transaction[list[ApprovalRow]]:
-    """The latest of a tenant, oldest first: those in one state (see STATES), or all."""
-    chosen = STATES[state] if state is not None else "TRUE"
+def listed(
+    tenant: str | None, state: str | None, at: datetime, most: int, since: tuple[datetime, str] | None = None
+) -> Transaction[list[ApprovalRow]]:
+    """Questions of a tenant or of all (None), oldest first: those in one state (see STATES), or all; from the start, or
+    those after one, given by its instant and id."""
+    chosen = [STATES[state] if state is not None else "TRUE"]
+    values: dict[str, Any] = {"moment": at, "most": most}
+    if tenant is not None:
+        chosen.append("tenant_id = :tenant")
+        values["tenant"] = tenant
+    if since is not None:
+        chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
+        values["since"], values["last"] = since
     rows = yield (
-        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND {chosen} "
-        "ORDER BY created_at DESC, id DESC LIMIT :most",
-        {"tenant": tenant, "moment": at, "most": most},
+        f"SELECT {APPROVAL} FROM approvals WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most",
+        values,
     )
-    return [ApprovalRow.of(row) for row in reversed(rows)]
+    return [ApprovalRow.of(row) for row in rows]
 
 
-def ids(table: Literal["approvals", "grants"], tenant: str, beginning: str) -> Transaction[list[str]]:
-    """The ids of a tenant that begin so, at most two: enough to tell whether one is meant."""
+def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]]:
+    """The ids that begin so, of a tenant or of all (None), each with its tenant; at most two: enough to tell whether one is
+    meant."""
+    owned = "TRUE" if tenant is None else "tenant_id = :tenant"
     rows: Rows = yield (
-        f"SELECT id FROM {table} WHERE tenant_id = :tenant AND substr(id, 1, :length) = :beginning ORDER BY id LIMIT 2",
+        f"SELECT id, tenant_id FROM {table} WHERE {owned} AND substr(id, 1, :length) = :beginning ORDER BY id LIMIT 2",
         {"tenant": tenant, "beginning": beginning, "length": len(beginning)},
     )
-    return [id for (id,) in rows]
+    return [(id, owner) for id, owner in rows]
 
 
 # -- grants
