@@ -1,8 +1,10 @@
 """Fixtures that any test may ask for."""
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,12 @@ from tests.servers import Postgres, Redis, postgres, redis
 # about the change; whoever works on it takes new ones.
 settings.register_profile("toolgate", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("toolgate")
+
+# What tests put into folders of theirs is trusted, as in CI; tests of trust itself unset it. Whatever is recorded all the
+# same is recorded here, and not for the person who runs the tests.
+ROOT = Path(__file__).resolve().parent.parent
+os.environ["TOOLGATE_TRUST"] = os.pathsep.join((f"{tempfile.gettempdir()}/*", str(ROOT)))
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="toolgate-tests-")
 
 
 @pytest.fixture(scope="session")

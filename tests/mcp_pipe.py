@@ -66,7 +66,9 @@ class Pipe:
 @asynccontextmanager
 async def piped(folder: Path, *words: str) -> AsyncIterator[Pipe]:
     """`toolgate mcp` in a folder, with what is there as its settings and tools."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_") or name == "TOOLGATE_TRUST"
+    }
     with (folder / "stderr").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             SCRIPT, "mcp", *words, cwd=folder, env=environment, limit=MOST, stderr=errors,

@@ -46,7 +46,11 @@ class Terminal:
         self._capsys = capsys
         monkeypatch.chdir(folder)
         for name in list(os.environ):
-            if name.startswith("TOOLGATE_") or name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
+            if (name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST") or name in (
+                "FORCE_COLOR",
+                "NO_COLOR",
+                "TTY_COMPATIBLE",
+            ):
                 monkeypatch.delenv(name)
 
     @property

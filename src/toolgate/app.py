@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from toolgate.errors import DefinitionError, Denied, Fault, NotOpen
+from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsError, StoreError
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
@@ -24,8 +24,10 @@ from toolgate.registry.export import Shape, export
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
 from toolgate.settings import Settings, load_settings
-from toolgate.store import log
+from toolgate.store import log, sealing
 from toolgate.store.chain import START, Head, Verdict, Verifier
+from toolgate.store.private import make_home
+from toolgate.trust import Untrusted
 
 logger = logging.getLogger("toolgate")
 
@@ -43,11 +45,14 @@ class App(Governing):
     # -- life
 
     async def __aenter__(self) -> Self:
+        await self._make_home()
         if self._head_file is not None:
             with contextlib.suppress(OSError):
-                self._head_file.path.parent.mkdir(parents=True, exist_ok=True)
+                self._head_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = not (self.settings.home / "toolgate.db").exists()
         await self.store.start()
         try:
+            await self._bind_database(fresh=fresh)
             await self.notices.start()
             for source in self._sources():
                 self.load(source)
@@ -77,6 +82,34 @@ class App(Governing):
         finally:
             await self._close()  # which writes what is still waiting
 
+    async def _make_home(self) -> None:
+        """The data folder, closed to others. With the database elsewhere it is not needed: a read-only one will do."""
+        if self.settings.in_memory:
+            return
+        try:
+            await asyncio.to_thread(make_home, self.settings.home)
+            self.project.adopt()
+        except StoreError as error:
+            if self.settings.database_url is None:
+                raise
+            logger.warning("%s %s", error.message, error.suggestion)
+        except (SettingsError, OSError) as error:  # where nothing can be recorded, a person is asked next time
+            logger.warning("%s", error)
+
+    async def _bind_database(self, *, fresh: bool) -> None:
+        """Make sure that the database in a data folder that was found is the one that Toolgate made there."""
+        if not self.project.judges_database or self.settings.database_url is not None:
+            return
+        mark = await self.store.read(sealing.known_key("project"))
+        if mark is None:
+            mark = await self.store.transact(sealing.key_for("project"))
+        try:
+            self.project.bind(mark, fresh=fresh)
+        except Untrusted:
+            raise
+        except SettingsError as error:
+            logger.warning("%s", error)
+
     def _sources(self) -> list[ToolSource]:
         settings = self.settings
         rules = self._rules
@@ -84,7 +117,7 @@ class App(Governing):
         if settings.entry_points:
             sources.append(EntryPointSource(rules))
         if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
-            sources.extend(FolderSource(folder, rules) for folder in settings.python_folders)
+            sources.extend(FolderSource(folder, rules, self.project.refusal) for folder in settings.python_folders)
         return sources
 
     # -- calling tools

@@ -18,10 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from toolgate.errors import SettingsError
 from toolgate.model import NAME, Tier
+from toolgate.trust import VARIABLE as TRUST
+from toolgate.trust import Records, Untrusted, digest, is_named, read_regular
 
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
-NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY"}
+NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
 BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use"}
 """Groups whose names somebody else gave: of tools, servers, variables, headers, secrets."""
@@ -463,6 +465,10 @@ class Settings(Section):
 
     _read_from: Path | None = None
     """The file that was read."""
+    _read_digest: str | None = None
+    """Of what was read from it, if nobody named it: it was found in the working directory."""
+    _named: frozenset[str] | None = None
+    """Which of `home`, `python_tools` and `policy.file` a person named, and not a file that was found; None: what is set."""
 
     @field_validator("servers")
     @classmethod
@@ -492,8 +498,19 @@ class Settings(Section):
         values = self.model_dump(exclude_unset=True)
         _merge(values, overrides)
         changed = load_settings(os.devnull, values, {})
-        changed._read_from = self._read_from
+        changed._read_from, changed._read_digest = self._read_from, self._read_digest
+        changed._named = self.named | _names_in(overrides)
         return changed
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Which of `home`, `python_tools` and `policy.file` a person named, in a file or variable of theirs or in code."""
+        return self._named if self._named is not None else _names_in(self.model_dump(exclude_unset=True))
+
+    @property
+    def found_file(self) -> tuple[Path, str] | None:
+        """The settings file and the digest of what was read from it, if it was found in the working directory."""
+        return None if self._read_from is None or self._read_digest is None else (self._read_from, self._read_digest)
 
     @property
     def database(self) -> str:
@@ -532,36 +549,87 @@ def load_settings(
     path: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    *,
+    untrusted: bool = False,
 ) -> Settings:
-    """Read the settings: file (given, or ./toolgate.yaml if it is there), environment, overrides."""
+    """Read the settings: file (given, or ./toolgate.yaml if it is there), environment, overrides. A file that is found is
+    read only if a person trusted it; `untrusted`: also if not, to show what it would do. Raises SettingsError."""
     environment = os.environ if environment is None else environment
     given = path or environment.get("TOOLGATE_SETTINGS")
     file = Path(given) if given else Path(FILE)
+    content = _content(file) if given else _found_content(file, untrusted=untrusted)
+    if given and content is None:
+        raise SettingsError(f"The settings file {file} does not exist.")
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    named: frozenset[str] = frozenset()
     for origin, layer in (
-        (str(file), _read_file(file, required=given is not None)),
+        (str(file), {} if content is None else _parse_file(file, content)),
         ("the environment", _read_environment(environment)),
         ("the arguments", dict(overrides or {})),
     ):
         _merge(values, layer)
         origins.update(dict.fromkeys(layer, origin))
+        if given or origin != str(file):
+            named |= _names_in(layer)
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise _explain(error, origins) from None  # its own words quote the value, which may be a password
     settings._read_from = file if file.is_file() else None
+    settings._read_digest = None if given or content is None else digest(content)
+    settings._named = None if named == _names_in(values) else named
     return settings
 
 
-def _read_file(file: Path, *, required: bool) -> dict[str, Any]:
+def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
+    """Which of the settings that lead to files which Toolgate obeys a layer says."""
+    policy = layer.get("policy")
+    has_policy = (
+        getattr(policy, "file", None) if isinstance(policy, Policy) else isinstance(policy, dict) and policy.get("file")
+    )
+    return frozenset(
+        (*(name for name in ("home", "python_tools") if layer.get(name)), *(("policy.file",) if has_policy else ()))
+    )
+
+
+def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
+    """The settings file of the working directory, if there is one and a person trusted it as it is. What nobody trusted is
+    not even parsed. Raises Untrusted."""
+    folder = Path(os.path.realpath(Path.cwd()))
     try:
-        text = file.read_text(encoding="utf-8")
+        content = read_regular(file)
     except FileNotFoundError:
-        if required:
-            raise SettingsError(f"The settings file {file} does not exist.") from None
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
+        content = None
+    except OSError as error:
+        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+    if untrusted or is_named(folder, os.environ):
+        return content
+    agreed = Records(os.environ).of(folder)
+    known = agreed.files.get(FILE) if agreed is not None else None
+    if known != (None if content is None else digest(content)):
+        happened = "is not trusted" if known is None else "is gone" if content is None else "changed since it was trusted"
+        raise Untrusted(
+            f"The settings file {FILE} in {folder} {happened}, so Toolgate does nothing here.",
+            suggestion="Look at it, then run `toolgate trust` in that folder. See docs/howto/trust.md.",
+        )
+    return content
+
+
+def _content(file: Path) -> bytes | None:
+    """A settings file that a person named."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+
+
+def _parse_file(file: Path, content: bytes) -> dict[str, Any]:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
         raise SettingsError(f"The settings file {file} can't be read: {error}.") from error
     import yaml  # 40 ms, and most installations have no file
 

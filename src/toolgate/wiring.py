@@ -86,6 +86,7 @@ class Wired:
         from toolgate.policy.guard import Guard
         from toolgate.policy.open import open_engine
         from toolgate.policy.shared import SharedDecisions
+        from toolgate.project import Project
         from toolgate.quota.budget import Budgets
         from toolgate.quota.concurrency import Concurrency, Running
         from toolgate.quota.rate import Rates
@@ -105,6 +106,8 @@ class Wired:
         from toolgate.store.presence import Presence
 
         settings, limits = self.settings, self.settings.limits
+        self.project = Project(settings)
+        self.project.check()
         head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
         self._head_file = HeadFile(head) if head else None
         self.store: Store = open_store(settings.database, head)
@@ -113,7 +116,7 @@ class Wired:
         self.presence = Presence(self.store, limits.lease_seconds)
         self.tiers = TierRules(
             sensitive=settings.paths.sensitive,
-            own=[*settings.own_files, *([head] if head else [])],
+            own=[*settings.own_files, *([head] if head else []), *self.project.own_files],
             unwritable=settings.deciding_files,
             allowed=settings.paths.allowed,
             home=None if settings.in_memory else settings.home,
@@ -129,7 +132,7 @@ class Wired:
         self.providers = Providers(self.sessions)
         self.hooks = HookSet()
         self.guard = Guard(
-            open_engine(settings.policy, settings.opa_url),
+            open_engine(settings.policy, settings.opa_url, self.project.refusal),
             monotonic=self._monotonic,
             seconds=settings.policy.permission_seconds,
             shared=None if self.redis is None else SharedDecisions(self.redis),
@@ -162,7 +165,7 @@ class Wired:
         self.execution = Execution(runners, self.breakers)
         if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
             self.custom = CustomTools(
-                CustomFolder(settings.home / "tools", self._rules),
+                CustomFolder(settings.home / "tools", self._rules, self.project.refusal),
                 self.catalog,
                 self._register,
                 self.guard.forget,
@@ -320,7 +323,7 @@ class Wired:
         if not (self.settings.policy.push and engine.remote is True):
             return
         try:
-            await engine.push(pushed_text(self.settings.policy), self.policy_data.whole())
+            await engine.push(pushed_text(self.settings.policy, self.project.refusal), self.policy_data.whole())
         except PolicyError as error:
             logger.error("%s", error)
         self.guard.forget()
@@ -333,7 +336,8 @@ class Wired:
         from toolgate.policy.open import open_engine
 
         if self.guard.engine.remote is False:
-            self.guard.set_engine(await asyncio.to_thread(open_engine, self.settings.policy, None))
+            engine = await asyncio.to_thread(open_engine, self.settings.policy, None, self.project.refusal)
+            self.guard.set_engine(engine)
         await self._push_policy()
 
     async def _watch_policy(self) -> None:

@@ -56,7 +56,7 @@ def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
         "tools add", "tools new", "tools test", "tools accept",
         "servers list", "servers show", "servers add", "servers import", "servers refresh", "servers restart",
         "servers remove", "servers login", "servers presets",
-        "mcp", "serve", "keys create", "keys list", "keys revoke",
+        "mcp", "serve", "trust", "keys create", "keys list", "keys revoke",
         "audit tail", "audit show", "audit verify", "audit export",
     }  # fmt: skip
     for words, command in commands():
@@ -182,7 +182,7 @@ sys.exit(main(["tools"]))
 
 @pytest.mark.requirement("DOOR-1", "REG-2")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may write nowhere")
-def test_a_read_only_folder_is_one_line_with_advice() -> None:
+def test_the_data_of_another_user_is_one_line_with_advice() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         done = subprocess.run(
@@ -195,7 +195,7 @@ def test_a_read_only_folder_is_one_line_with_advice() -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert re.fullmatch(r"Error: The database \S+ can't be written: .*\nCheck the rights .*\n", done.stderr), done.stderr
+    assert re.fullmatch(r"Error: \S+ belongs to another user .*\nRun `chown .*\n", done.stderr), done.stderr
 
 
 @pytest.mark.requirement("DOOR-1")

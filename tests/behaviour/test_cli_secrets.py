@@ -196,7 +196,9 @@ def test_the_keyring_keeps_a_secret_between_processes(terminal: Person) -> None:
 def typed(terminal: Person, keys: str) -> tuple[int, bytes, bytes]:
     """Exit code, stdout, and what the terminal showed to a person who was asked and typed this."""
     primary, secondary = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_") or name == "TOOLGATE_TRUST"
+    }
     process = subprocess.Popen(
         [SCRIPT, "secrets", "set", "SERVICE", "--json"],
         cwd=terminal.folder,

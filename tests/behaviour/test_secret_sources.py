@@ -364,7 +364,7 @@ def test_a_call_that_needs_no_secret_asks_no_source() -> None:
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     seen.clear()
     for name in list(os.environ):
-        if name.startswith("TOOLGATE_"):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     use = {"ONLY": PAY, "STRIPE": [{"tool": "post", "tenant": "acme"}]}
     async with App.open(home=tmp_path / "home", secrets={"use": use}) as app:

@@ -65,7 +65,7 @@ def approve_programs(request: Any) -> bool | None:
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name in list(os.environ):
-        if name.startswith("TOOLGATE_"):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     work = tmp_path / "work"
     work.mkdir()

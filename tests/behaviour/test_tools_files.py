@@ -36,7 +36,7 @@ def places(tmp_path: Path, work: Path) -> Places:
 @pytest.fixture
 async def app(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name in list(os.environ):
-        if name.startswith("TOOLGATE_"):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", limits={"backup_bytes": 10_000}) as app:
         app.provide(Places, places)

@@ -31,7 +31,7 @@ async def save(ctx: InvokeContext, path: str, text: str) -> str:
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name in list(os.environ):
-        if name.startswith("TOOLGATE_"):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(home=tmp_path / "home", limits={"backup_bytes": 1000}) as app:
         app.register(save)

@@ -27,13 +27,13 @@ SECONDS = 60
 
 
 def _run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
-    """As a reader would: in an empty folder, with `toolgate` on the path and no settings of ours."""
+    """As a reader would: in an empty folder that they trust, with `toolgate` on the path and no settings of ours."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     return subprocess.run(
         command,
         cwd=at,
-        env={**environment, "PATH": path, "HOME": str(at)},
+        env={**environment, "PATH": path, "HOME": str(at), "TOOLGATE_TRUST": str(at)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -50,7 +50,7 @@ def work(tmp_path: Path) -> Path:
 @pytest.fixture
 async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name in list(os.environ):
-        if name.startswith("TOOLGATE_"):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     allow = ("git", "cat", "ls", "tee")
     async with App.open(os.devnull, home=tmp_path / "home", commands={"allow": allow}) as app:

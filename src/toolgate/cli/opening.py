@@ -15,6 +15,7 @@ from toolgate.app import App
 from toolgate.cli.screen import clean
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
+from toolgate.trust import Untrusted
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
@@ -48,11 +49,22 @@ def place_of(ctx: typer.Context) -> Place:
     return place if isinstance(place, Place) else Place()
 
 
+def open_app(place: Place) -> App:
+    """The App of a place. Where a person can be asked whether to trust what is there, they are."""
+    try:
+        return App.open(place.settings, **place.overrides)
+    except Untrusted:
+        from toolgate.cli.trust import ask
+
+        if not ask(place):
+            raise
+        return App.open(place.settings, **place.overrides)
+
+
 @asynccontextmanager
 async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
     """The App of this command. One that ends at once asks no MCP server of its own accord what it has."""
-    place = place_of(ctx)
-    app = App.open(place.settings, **place.overrides)
+    app = open_app(place_of(ctx))
     app.mcp_tools.lists_by_itself = serving
     with diverted():
         await app.__aenter__()

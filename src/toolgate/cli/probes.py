@@ -26,13 +26,15 @@ from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
 from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
-from toolgate.errors import SettingsError, ToolgateError
+from toolgate.errors import SettingsError, StoreError, ToolgateError
 from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
 from toolgate.registry.tokens import is_exact
 from toolgate.settings import FILE, NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
 from toolgate.store import log
 from toolgate.store.database import Transaction
+from toolgate.store.private import make_home
+from toolgate.trust import Untrusted
 
 SECONDS = 5.0
 """What a tool's own health check may take."""
@@ -56,7 +58,9 @@ async def probe(place: Place) -> AsyncIterator[Check]:
         with diverted():
             await app.__aenter__()
     except ToolgateError as error:
-        name = {SettingsError: "telemetry", PolicyError: "policy", BusError: "redis"}.get(type(error), "database")
+        name = {Untrusted: "trust", SettingsError: "telemetry", PolicyError: "policy", BusError: "redis"}.get(
+            type(error), "database"
+        )
         yield Check(name, "fault", error.message, error.suggestion)
         return
     try:
@@ -117,10 +121,12 @@ def _home(settings: Settings) -> Check:
     if settings.in_memory and not home.exists():
         return Check("home", "ok", "not needed: the database is in memory")
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_home(home)
         with tempfile.TemporaryFile(dir=home) as file:
             file.write(b"toolgate doctor")
         free = shutil.disk_usage(home).free
+    except StoreError as error:
+        return Check("home", "fault", error.message, error.suggestion)
     except OSError as error:
         advice = "Run where you may write, or set TOOLGATE_HOME to a folder where you may."
         return Check("home", "fault", f"{home.absolute()} can't be written: {error.strerror or error}", advice)

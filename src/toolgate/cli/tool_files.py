@@ -101,6 +101,7 @@ async def _add(app: App, content: bytes, file: Path, *, instead: str, force: boo
         raise DefinitionError(name, [Fault("name", f"{target} is there already")], suggestion=instead)
     unchecked = await _compile(app, tool)
     _write(target, content)
+    app.project.add(target, content)
     details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
     await app._note("tool.added", LOCAL, name, details)
     return Added(tool, target, taken, settings.auto_load_custom_tools, unchecked)
@@ -116,7 +117,7 @@ def _target(app: App, name: str) -> tuple[Path, bool]:
     if entry is not None and entry.tool.source != "custom":
         fault = Fault("name", f"the name is taken by a tool of source {entry.tool.source}")
         raise DefinitionError(name, [fault], suggestion="Give it another name.")
-    folder = CustomFolder(_folder(app), app._rules)
+    folder = CustomFolder(_folder(app), app._rules, app.project.refusal)
     folder.changes()
     file = folder.file_of(name) or _folder(app) / f"{name}.yml"
     return file, os.path.lexists(file)

@@ -29,6 +29,7 @@ from toolgate.model import Actor, Call, new_id
 from toolgate.store import journal as rows
 from toolgate.store.database import Store, now
 from toolgate.store.journal import BackupRow
+from toolgate.store.private import make_home
 
 try:
     import fcntl
@@ -147,6 +148,7 @@ class Journal:
 
     def _capture(self, change: Change) -> None:
         folder, place = self._of_call(change.call.id), change.place
+        make_home(self._folder.parent)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self._folder.stat().st_mode & 0o077:

@@ -22,6 +22,7 @@ from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call
 from toolgate.sandbox.heldback import Parts, Search, is_repository
 from toolgate.sandbox.leftovers import check_secrets, set_aside
 from toolgate.sessions import SessionKey, Sessions
+from toolgate.store.private import make_home
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -124,7 +125,8 @@ class Places:
         try:
             found = folder.lstat()
         except FileNotFoundError:
-            sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_home(self._home)
+            sessions.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
             if _is_root():
                 owner = FIRST_OWNER + int(name[:12], 16) % OWNERS

@@ -5,6 +5,7 @@ chain that is whole but short; it shows because the head (sequence and hash) is 
 file: the backends call it, `verify` is given rows.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -195,7 +196,11 @@ class HeadFile:
         return before is not None and before[1] > time.time() - KEEP_SECONDS
 
     def _open(self) -> "_Handle":
-        return _Handle(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        if hasattr(os, "fchmod") and os.fstat(descriptor).st_mode & 0o077:  # of an earlier version, or restored
+            with contextlib.suppress(PermissionError):
+                os.fchmod(descriptor, 0o600)
+        return _Handle(descriptor)
 
 
 def _parse(line: bytes) -> tuple[Head, float] | None:

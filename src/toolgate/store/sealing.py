@@ -13,3 +13,9 @@ def key_for(purpose: str) -> Transaction[str]:
     )
     rows = yield "SELECT secret FROM sealing_keys WHERE purpose = :purpose", {"purpose": purpose}
     return str(rows[0][0])
+
+
+def known_key(purpose: str) -> Transaction[str | None]:
+    """The key of a purpose, if there is one."""
+    rows = yield "SELECT secret FROM sealing_keys WHERE purpose = :purpose", {"purpose": purpose}
+    return str(rows[0][0]) if rows else None

@@ -17,6 +17,7 @@ from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Rows, Transaction
+from toolgate.store.private import make_database_file
 from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class SqliteStore(LogWriting):
 
     async def start(self) -> None:
         if self._path is not None:
-            await asyncio.to_thread(_make_folder, self._path.parent)
+            await asyncio.to_thread(make_database_file, self._path)
         self._connection = await asyncio.to_thread(self._open)
         self._writer.start()
 
@@ -229,16 +230,6 @@ def _insert(connection: sqlite3.Connection, rows: list[LinkedRow]) -> None:
 def _hash_at(connection: sqlite3.Connection, seq: int) -> str | None:
     row = connection.execute("SELECT hash FROM audit_log WHERE seq = ?", (seq,)).fetchone()
     return row[0] if row else None
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"The data folder {folder} can't be made: {error.strerror or error}.",
-            suggestion="Run where you may write, or set TOOLGATE_HOME to a folder where you may.",
-        ) from error
 
 
 def _explain(place: str, error: Exception) -> StoreError:

@@ -7,6 +7,7 @@ its tool along. What is wrong stands in `problems` until it is put right.
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -71,9 +72,11 @@ class _Known:
 class CustomFolder:
     """The custom tools of a folder. One thread at a time may look."""
 
-    def __init__(self, folder: Path, rules: Rules) -> None:
+    def __init__(self, folder: Path, rules: Rules, refusal: Callable[[Path, bytes], str | None] | None = None) -> None:
+        """`refusal` gives why a file with this content is not taken; None if it may be."""
         self._folder = folder
         self._rules = rules
+        self._refusal = refusal
         self._files: dict[Path, _Known] = {}
         self._unreadable: Problem | None = None
         """Why the folder itself can't be looked at."""
@@ -146,6 +149,10 @@ class CustomFolder:
         digest = digest_of(content)
         if digest == known.digest:
             return []
+        why = self._refusal(file, content) if self._refusal is not None else None
+        if why is not None:
+            known.settled = False  # a person may trust it as it is: look again
+            return self._wrong(known, None, Problem(str(file), why))
         try:
             tool = parse_tool_file(content, file, self._rules)
         except Refused as refused:

@@ -1,10 +1,9 @@
 """Tools written in Python: those that ship with Toolgate, files in a folder, and what installed packages offer."""
 
 import importlib
-import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -39,16 +38,25 @@ class FolderSource:
 
     name = "python"
 
-    def __init__(self, folder: Path, rules: Rules) -> None:
+    def __init__(self, folder: Path, rules: Rules, refusal: Callable[[Path, bytes], str | None] | None = None) -> None:
+        """`refusal` gives why a file with this content is not run; None if it may be."""
         self._folder = folder
         self._rules = rules
+        self._refusal = refusal
 
     def load(self) -> Iterator[Entry | Problem]:
         if not self._folder.is_dir():
             return
         for file in sorted(self._folder.glob("*.py")):
             if not file.name.startswith("_"):
-                yield from _load(str(file), lambda file=file: _import_file(file), "python", self._rules)
+                yield from _load(str(file), lambda file=file: self._import(file), "python", self._rules)
+
+    def _import(self, file: Path) -> ModuleType:
+        content = file.read_bytes()
+        why = self._refusal(file, content) if self._refusal is not None else None
+        if why is not None:
+            raise ImportError(why)
+        return _import_file(file, content)
 
 
 class EntryPointSource:
@@ -86,15 +94,15 @@ def _tools_in(offered: Any) -> Iterable[Any]:
     return offered if isinstance(offered, list | tuple) else [offered]
 
 
-def _import_file(file: Path) -> ModuleType:
+def _import_file(file: Path, content: bytes) -> ModuleType:
+    """A module of exactly this content: a loader would read the file again, or take compiled code from beside it."""
     name = f"toolgate_local_{file.stem}_{sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python module")
-    module = importlib.util.module_from_spec(spec)
+    code = compile(content, str(file), "exec", dont_inherit=True)
+    module = ModuleType(name)
+    module.__file__ = str(file)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(code, module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise

@@ -1,0 +1,125 @@
+"""`toolgate trust`: which files of a folder Toolgate may obey."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli.opening import AsJson, NotFound, Place, Usage, place_of
+from toolgate.cli.screen import Part, emit, note, plural, say
+from toolgate.project import Change, Project
+from toolgate.settings import load_settings
+from toolgate.trust import VARIABLE, Records
+
+STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
+
+
+def trust(
+    ctx: typer.Context,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="The folder; without it, this one.", show_default=False)
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the folders that are trusted.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show which files of a folder Toolgate would obey, and trust them as they are now."""
+    if remove and list_all:
+        raise Usage("--remove and --list can't be used together.")
+    if list_all:
+        return _list(as_json)
+    folder = Path(os.path.realpath(path or Path.cwd()))
+    if remove:
+        return _remove(folder, as_json)
+    if not folder.is_dir():
+        raise NotFound(f"There is no folder {folder}.")
+    os.chdir(folder)
+    project = _project(place_of(ctx))
+    changes = project.changes()
+    project.agree(changes)
+    if as_json:
+        emit({"folder": str(folder), "record": str(project.records.path), "files": [_plain(change) for change in changes]})
+        return 0
+    for change in changes:
+        say(*_line(change))
+    if changes:
+        say(("✓ Trusted", "green"), f": {folder}, until one of these changes")
+    else:
+        say(f"{folder} has nothing that Toolgate would obey. It is asked about again when it has.")
+    if project.is_named:
+        note((f"{VARIABLE} names this folder, so no record is asked for here.", "dim"))
+    return 0
+
+
+def ask(place: Place) -> bool:
+    """Asks the person at the terminal, if there is one, whether to trust what is there. Only a clear yes is one."""
+    from toolgate.cli.prompt import at_a_terminal
+
+    if not at_a_terminal() or "--json" in sys.argv:
+        return False
+    project = _project(place)
+    note(f"Toolgate would obey these files in {project.folder}, and nobody has trusted them as they are:")
+    changes = project.changes()
+    for change in changes:
+        note(*_line(change))
+    _drop_typed()
+    sys.stderr.write("Trust them? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        return False
+    project.agree(changes)
+    return True
+
+
+def _drop_typed() -> None:
+    """What was typed before the question could be read is no answer to it."""
+    with suppress(ImportError, OSError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def _project(place: Place) -> Project:
+    return Project(load_settings(place.settings, place.overrides, untrusted=True))
+
+
+def _list(as_json: bool) -> int:
+    records = Records(os.environ).all()
+    if as_json:
+        emit([{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()])
+        return 0
+    for folder, agreed in records.items():
+        gone = "" if Path(folder).is_dir() else ", which is gone"
+        say(folder, (f"  {plural(len(agreed.files), 'file')}{gone}", "dim"))
+    if not records:
+        note("No folder is trusted.")
+    if os.environ.get(VARIABLE):
+        note((f"{VARIABLE} trusts, besides: {os.environ[VARIABLE]}", "dim"))
+    return 0
+
+
+def _remove(folder: Path, as_json: bool) -> int:
+    if not Records(os.environ).forget(folder):
+        raise NotFound(f"{folder} is not trusted.", suggestion="`toolgate trust --list` shows which folders are.")
+    if as_json:
+        emit({"folder": str(folder), "removed": True})
+    else:
+        say(f"{folder} is trusted no longer.")
+    return 0
+
+
+def _line(change: Change) -> list[Part]:
+    line: list[Part] = [(f"  {change.state:<8} ", STYLES[change.state]), change.found.name]
+    if change.found.what:
+        line.append((f"  {change.found.what}", "dim"))
+    if change.found.caution:
+        line.append((f"  ({change.found.caution})", "yellow"))
+    return line
+
+
+def _plain(change: Change) -> dict[str, Any]:
+    found = change.found
+    return {"name": found.name, "state": change.state, "what": found.what, "caution": found.caution or None}

@@ -1,0 +1,252 @@
+"""The working directory as Toolgate finds it: which of its files would be obeyed, and whether a person agreed to them.
+
+Obeyed are the settings file, the policy and the folders of Python tools that it names within the project, the custom tools
+in the data folder, and the data folder itself with its database: it may have come with a clone or an archive. What a person
+named (a path, a variable, an argument) is trusted by being named and is not judged here.
+
+What is obeyed is compared with the record when it is read, from the same bytes: `refusal` is asked by whoever reads.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from toolgate.errors import SettingsError
+from toolgate.settings import Settings
+from toolgate.trust import Agreed, Records, Untrusted, digest, is_named, read_regular
+
+MARK = "id"
+"""The file in the data folder that shows that Toolgate made the folder here: its digest is in the record."""
+HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
+"""What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
+DATA = "data folder: servers, grants, keys, secrets"
+UNREADABLE = "unreadable"
+MAX_NAMED = 5
+
+State = Literal["new", "changed", "gone", "trusted"]
+
+
+class Found(NamedTuple):
+    """Something that would be obeyed."""
+
+    name: str
+    digest: str
+    what: str
+    caution: str = ""
+    """Why a person should look twice."""
+
+
+class Change(NamedTuple):
+    """What is there, compared with what was agreed to."""
+
+    state: State
+    found: Found
+
+
+class Project:
+    """The working directory, for one App."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.folder = Path(os.path.realpath(Path.cwd()))
+        self.records = Records(os.environ)
+        self.is_named = is_named(self.folder, os.environ)
+        """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
+        self._found_file, self._policy_file = settings.found_file, settings.policy.file
+        self._home = settings.home
+        finds_home = "home" not in settings.named and self._is_mine(settings.home)
+        self._judges_home = finds_home and not settings.in_memory
+        self._judges_policy = (
+            self._policy_file is not None and "policy.file" not in settings.named and self._is_mine(self._policy_file)
+        )
+        self._python: list[Path] = []
+        self._custom: list[Path] = []
+        if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
+            if settings.python_tools is None:
+                self._python = list(settings.python_folders) if finds_home else []
+            elif "python_tools" not in settings.named:
+                self._python = [folder for folder in settings.python_tools if self._is_mine(folder)]
+            self._custom = [settings.home / "tools"] if finds_home else []
+        self._agreed = Agreed()
+
+    # -- what is there
+
+    def found(self) -> list[Found]:
+        """All that would be obeyed, as it is now."""
+        return [*self._settings_and_policy(), *self._tools(), *self._data()]
+
+    def changes(self) -> list[Change]:
+        """All of it, compared with what was agreed to, and what is gone of that."""
+        agreed = self.records.of(self.folder) or Agreed()
+        changes = [Change(self._state(agreed, found), found) for found in self.found()]
+        gone = agreed.files.keys() - {change.found.name for change in changes}
+        return [*changes, *(Change("gone", Found(name, "", "")) for name in sorted(gone))]
+
+    def _state(self, agreed: Agreed, found: Found) -> State:
+        known = agreed.home if found.name == self._name(self._home) else agreed.files.get(found.name)
+        return "new" if known is None else "trusted" if known == found.digest else "changed"
+
+    def _settings_and_policy(self) -> Iterator[Found]:
+        if self._found_file is not None:
+            file, content = self._found_file
+            yield Found(self._name(file), content, "settings", _caution(file))
+        if self._judges_policy and self._policy_file is not None:
+            yield self._read(self._policy_file, "policy: decides what is allowed")
+
+    def _tools(self) -> Iterator[Found]:
+        for folder in self._python:
+            for name in _names(folder):
+                if name.endswith(".py") and not name.startswith("_"):
+                    yield self._read(folder / name, "Python tools: run inside Toolgate, unconfined")
+        for folder in self._custom:
+            for name in _names(folder):
+                if name.lower().endswith((".yml", ".yaml")) and name[0] not in "._":
+                    yield self._read(folder / name, "custom tool: runs in the sandbox")
+
+    def _data(self) -> Iterator[Found]:
+        """The data folder, if there is something in it that Toolgate would go by."""
+        if not self._judges_home:
+            return
+        name, caution = self._name(self._home), _caution(self._home)
+        if self._home.is_symlink():
+            target = os.fsencode(self._home.readlink())
+            yield Found(name, digest(target), f"{DATA}; it is a link to {self._home.readlink()}", caution)
+        elif not HARMLESS.issuperset(_names(self._home)):
+            try:
+                yield Found(name, digest(read_regular(self._home / MARK)), DATA, caution)
+            except OSError:
+                yield Found(name, "", DATA, caution or "made elsewhere, or by an earlier version")
+
+    def _read(self, file: Path, what: str) -> Found:
+        try:
+            return Found(self._name(file), digest(read_regular(file)), what, _caution(file))
+        except OSError as error:
+            return Found(self._name(file), UNREADABLE, what, f"can't be read: {error.strerror or error}")
+
+    def _name(self, file: Path) -> str:
+        """A file as it is recorded: seen from the project, or whole."""
+        path = Path(os.path.abspath(file))  # noqa: PTH100 - links are what they are
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+
+    def _is_mine(self, path: Path) -> bool:
+        """Tells whether a path lies in the project, as it is written or where it leads."""
+        ways = (os.path.abspath(path), os.path.realpath(path))  # noqa: PTH100
+        return any(Path(way).is_relative_to(self.folder) for way in ways)
+
+    # -- what was agreed to
+
+    @property
+    def own_files(self) -> list[Path]:
+        """The folder of the record, which no tool may open."""
+        try:
+            return [self.records.path.parent]
+        except SettingsError:
+            return []
+
+    def check(self) -> None:
+        """Raises Untrusted if something would be obeyed that nobody agreed to."""
+        if self.is_named or not self.found():
+            return
+        changes = self.changes()
+        bad = [change for change in changes if change.state in ("new", "changed")]
+        if bad:
+            words = [f"{change.found.name} is {change.state}" for change in bad[:MAX_NAMED]]
+            more = [f"and {len(bad) - MAX_NAMED} more"] if len(bad) > MAX_NAMED else []
+            raise Untrusted(
+                f"Files in {self.folder} are not trusted, so Toolgate does nothing here: {', '.join([*words, *more])}.",
+                suggestion="Look at them, then run `toolgate trust` in that folder. See docs/howto/trust.md.",
+            )
+        self._agreed = Agreed({change.found.name: change.found.digest for change in changes})
+
+    def refusal(self, file: Path, content: bytes) -> str | None:
+        """Why a file whose content was just read is not obeyed; None if it may be."""
+        judged = self._judges_policy if file == self._policy_file else file.parent in (*self._python, *self._custom)
+        if self.is_named or not judged:
+            return None
+        name, found = self._name(file), digest(content)
+        if self._agreed.files.get(name) != found:
+            with suppress(SettingsError):
+                self._agreed = self.records.of(self.folder) or Agreed()  # somebody may have agreed since
+        if self._agreed.files.get(name) == found:
+            return None
+        return "it is new or changed since it was trusted: look at it, then run `toolgate trust`"
+
+    def agree(self, changes: list[Change]) -> None:
+        """Records, at the word of a person, what they were shown; not what may have taken its place meanwhile."""
+        files: dict[str, str] = {}
+        home: str | None = None
+        with self.records.changing() as records:
+            for state, found in changes:
+                if found.digest == UNREADABLE:
+                    raise SettingsError(f"{found.name} can't be trusted: it {found.caution}.", suggestion="Remove it.")
+                if found.name == self._name(self._home):
+                    home = found.digest or self._marked()
+                elif state != "gone":
+                    files[found.name] = found.digest
+            # Whichever database is there when Toolgate next opens it is recorded then.
+            records[str(self.folder)] = Agreed(files, home, None, f"{datetime.now(UTC):%FT%TZ}")
+
+    def add(self, file: Path, content: bytes) -> None:
+        """Records one file that a person's command has just written."""
+        if not self.is_named and file.parent in (*self._python, *self._custom):
+            with self.records.changing() as records:
+                records.setdefault(str(self.folder), Agreed()).files[self._name(file)] = digest(content)
+
+    def adopt(self) -> None:
+        """Marks the data folder, which was just made or is trusted already, as made by Toolgate here."""
+        if self.is_named or not self._judges_home or self._home.is_symlink():
+            return
+        agreed = self.records.of(self.folder)
+        if agreed is None or agreed.home is None or not (self._home / MARK).exists():
+            with self.records.changing() as records:
+                records.setdefault(str(self.folder), Agreed()).home = self._marked()
+
+    @property
+    def judges_database(self) -> bool:
+        """Whether the database in the data folder is compared with the record."""
+        return self._judges_home and not self.is_named
+
+    def bind(self, mark: str, *, fresh: bool) -> None:
+        """Compares the mark in the database with the record, and records that of a fresh one: a program such as git replaces
+        ignored files without a question. Raises Untrusted."""
+        agreed = self.records.of(self.folder) or Agreed()
+        if agreed.database is not None and agreed.database != digest(mark.encode()) and not fresh:
+            raise Untrusted(
+                f"The database in {self.folder / self._home} is not the one that Toolgate made there, so it is not used.",
+                suggestion="Find out where it came from. If that is right, run `toolgate trust` in that folder.",
+            )
+        if agreed.database is None or fresh:
+            with self.records.changing() as records:
+                records.setdefault(str(self.folder), Agreed()).database = digest(mark.encode())
+
+    def _marked(self) -> str:
+        """The digest of the mark in the data folder, which is made if it is missing. To be called while the records are
+        being changed, so that two processes do not make it at once."""
+        file = self._home / MARK
+        with suppress(FileExistsError), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as mark:
+            mark.write(secrets.token_hex(32))
+        return digest(read_regular(file))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _caution(file: Path) -> str:
+    """Who else could have written a file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ""
+    if os.name != "posix":
+        return ""
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"belongs to another user, number {found.st_uid}"
+    return "can be written by other users" if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
