@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -380,9 +381,17 @@ class ServeSettings(Section):
     """0: any that is free."""
     body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
     """The largest request that is taken."""
-    anonymous: Literal["refuse", "local"] = "refuse"
-    """What becomes of a request without a key. local: if it comes from this machine, it is taken for the person's at it; for
-    tests, and for a machine that one person uses."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies (`10.0.0.7`, `10.1.0.0/16`) whose `Forwarded` and `X-Forwarded-For` headers
+    say where a request came from."""
+
+    @field_validator("proxies")
+    @classmethod
+    def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ip_network(proxy)
+        return proxies
+
     workspace: Literal["own", "here"] = "own"
     """Where calls that name no session work. own: in a folder of their user's own in `home`. here: those of the tenant
     `default` in the folder that the server runs in, whoever their user is."""

@@ -61,11 +61,8 @@ def program(tmp_path: Path) -> Inspector:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A `toolgate serve` that wants a key: its URL, and a key."""
-    with gateway(tmp_path, {}, anonymous="refuse") as url:
-        made = subprocess.run(
-            [SCRIPT, "keys", "create", "inspector", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        yield url, json.loads(made.stdout)["key"]
+    with gateway(tmp_path, {}) as found:
+        yield found
 
 
 def calculates(inspector: Inspector, era: str) -> None:

@@ -43,8 +43,8 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return Terminal(tmp_path, monkeypatch, capsys)
 
 
-def local_app(*, body_bytes: int = 100_000, **overrides: Any) -> App:
-    return memory_app(serve={"anonymous": "local", "body_bytes": body_bytes}, **overrides)
+WRONG = "x" * 43
+"""What could be the secret of a key."""
 
 
 # -- who may call
@@ -65,9 +65,8 @@ async def test_a_stranger_gets_401_and_is_told_what_is_missing() -> None:
     "header",
     ["Bearer tg_aaaaaaaaaaaa_" + "x" * 43, "Bearer nonsense", "Bearer ", "Basic dXNlcjpwYXNz", "tg_x", "bearer\ttg_x"],
 )
-@pytest.mark.parametrize("anonymous", ["refuse", "local"])
-async def test_whoever_sends_a_credential_is_checked_also_where_none_is_needed(header: str, anonymous: str) -> None:
-    async with memory_app(serve={"anonymous": anonymous}) as app, serving(app) as site:
+async def test_whoever_sends_no_valid_credential_is_told_what_is_wrong_with_it(header: str) -> None:
+    async with memory_app() as app, serving(app) as site:
         answer = await site("POST", "/mcp", {"Authorization": header}, b"{}")
         assert answer.status == 401
         assert "error=" in answer.headers["www-authenticate"]
@@ -110,12 +109,13 @@ async def test_a_key_that_is_revoked_ends_with_the_next_request() -> None:
         assert (await site.mcp("tools/list")).status == 401
 
 
-async def test_this_machine_needs_no_key_where_that_is_set_and_others_do() -> None:
-    async with local_app() as app, serving(app) as site:
-        assert (await site.mcp("tools/list")).status == 200
-        for forwarded in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"):
-            answer = await site.mcp("tools/list", headers={forwarded: "127.0.0.1"})
-            assert answer.status == 401, "what a proxy passed on was not sent from this machine"
+async def test_nobody_calls_without_a_key_not_even_this_machine_and_no_setting_opens_it() -> None:
+    """A page that a browser on this machine has open sends requests from it, too."""
+    async with memory_app() as app, serving(app) as site:
+        for headers in ({}, {"Origin": "http://localhost:3000"}):
+            assert (await site.mcp("tools/list", headers=headers)).status == 401
+    with pytest.raises(SettingsError, match=r"serve\.anonymous"):
+        memory_app(serve={"anonymous": "local"})
 
 
 async def test_forwarded_headers_make_nobody_local() -> None:
@@ -124,7 +124,28 @@ async def test_forwarded_headers_make_nobody_local() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "", "[::2]:80", "localhost@evil"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8700",
+        "127.0.0.1.evil.example",
+        "",
+        "[::2]:80",
+        "localhost@evil",
+        "[::1]evil.example",
+        "[::1].evil.example",
+        "[::1]:80evil",
+        "local\thost",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:",
+        "localhost:+1",
+        "localhost/evil",
+        "[::1%eth0]",
+        "[localhost]",
+        "::1",
+        "localhost\u00a0",
+    ],
 )
 async def test_a_request_that_names_another_host_is_refused_before_its_key_is_looked_at(host: str) -> None:
     async with memory_app() as app, serving(app) as site:
@@ -139,15 +160,33 @@ async def test_a_request_that_names_another_host_is_refused_before_its_key_is_lo
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:8700", "gate.example", "gate.example:443"]
 )
 async def test_names_of_this_machine_and_those_that_are_set_are_known(host: str) -> None:
-    async with local_app(mcp={"hosts": ["gate.example"]}) as app, serving(app) as site:
+    async with memory_app(mcp={"hosts": ["gate.example"]}) as app, serving(app) as site:
+        await site.with_key(app)
         assert (await site.mcp("tools/list", headers={"Host": host})).status == 200
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://x@localhost", "file://"]
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://x@localhost",
+        "file://",
+        "http://local\thost",
+        "http://localhost\t.evil.example",
+        "http://[::1]evil.example",
+        "http://localhost:0",
+        "http://localhost:65536",
+        "http://localhost/",
+        "http://localhost:",
+        "http:localhost",
+        "HTTP://[::1",
+    ],
 )
 async def test_scripts_of_other_pages_may_not_call(origin: str) -> None:
-    async with local_app() as app, serving(app) as site:
+    async with memory_app() as app, serving(app) as site:
+        await site.with_key(app)
         answer = await site.mcp("tools/list", headers={"Origin": origin})
         assert answer.status == 403
         assert (await site("OPTIONS", "/mcp", {"Origin": origin})).status == 403
@@ -172,7 +211,8 @@ async def test_scripts_of_a_page_that_may_call_are_told_so() -> None:
 
 
 async def test_each_refusal_is_a_problem_document() -> None:
-    async with local_app(body_bytes=2_000) as app, serving(app) as site:
+    async with memory_app(serve={"body_bytes": 2_000}) as app, serving(app) as site:
+        await site.with_key(app, Actor(scopes=("metrics",)))
         for answer, status in (
             (await site("GET", "/nothing"), 404),
             (await site("GET", "/mcp/"), 404),
@@ -192,23 +232,52 @@ async def test_each_refusal_is_a_problem_document() -> None:
 
 
 async def test_a_body_in_pieces_that_grows_too_large_is_refused() -> None:
-    async with local_app(body_bytes=2_000) as app, serving(app) as site:
+    async with memory_app(serve={"body_bytes": 2_000}) as app, serving(app) as site:
+        await site.with_key(app)
         lines = ("POST /mcp HTTP/1.1", f"Host: {site.host}", "Content-Type: application/json", "Transfer-Encoding: chunked")
-        head = "\r\n".join((*lines, "", "")).encode()
+        head = "\r\n".join((*lines, f"Authorization: Bearer {site.key}", "", "")).encode()
         answer = await site.raw(head + b"400\r\n" + b"x" * 1024 + b"\r\n400\r\n" + b"x" * 1024 + b"\r\n0\r\n\r\n")
         assert answer.status == 413
 
 
-async def test_who_tries_many_keys_is_told_to_wait_and_known_keys_are_not() -> None:
+async def test_wrong_keys_lock_no_honest_key_out() -> None:
+    """All behind one proxy have one address. A key that nobody has used before is let in as well."""
     async with memory_app() as app, serving(app) as site:
-        good = (await Keys(app).create("good", Actor()))[1]
-        assert (await site.mcp("tools/list", key=good)).status == 200
-        wrong = "tg_aaaaaaaaaaaa_" + "x" * 43
-        statuses = [(await site.mcp("tools/list", key=wrong)).status for _ in range(40)]
-        assert statuses[0] == 401
-        assert statuses[-1] == 429
-        assert int((await site.mcp("tools/list", key=wrong)).headers["retry-after"]) >= 1
-        assert (await site.mcp("tools/list", key=good)).status == 200
+        used, fresh, hammered = [(await Keys(app).create(name, Actor()))[1] for name in ("used", "fresh", "hammered")]
+        assert (await site.mcp("tools/list", key=used)).status == 200
+        id = hammered.split("_")[1]
+        wrong = [f"tg_{id}_{WRONG}", *(f"tg_{number:012}_{WRONG}" for number in range(79))]
+        answers = await asyncio.gather(*(site.mcp("tools/list", key=key) for key in wrong))
+        assert {answer.status for answer in answers} == {401}
+        assert [(await site.mcp("tools/list", key=key)).status for key in (used, fresh, hammered)] == [200] * 3
+
+
+async def test_guesses_of_one_key_wait_and_whoever_holds_it_does_not() -> None:
+    async with memory_app() as app, serving(app) as site:
+        held = (await Keys(app).create("held", Actor()))[1]
+        other = (await Keys(app).create("other", Actor()))[1]
+        assert (await site.mcp("tools/list", key=held)).status == 200
+        guess = f"tg_{held.split('_')[1]}_{WRONG}"
+        await asyncio.gather(*(site.mcp("tools/list", key=guess) for _ in range(40)))
+        await Keys(app).revoke(other.split("_")[1])  # so that no key is known any more without a look
+        guessing = asyncio.create_task(site.mcp("tools/list", key=guess))
+        for _ in range(3):
+            assert (await site.mcp("tools/list", key=held)).status == 200
+        assert not guessing.done()
+        assert (await guessing).status == 401
+
+
+async def test_only_a_proxy_that_is_named_says_where_a_request_came_from() -> None:
+    """Clients behind it are told apart; whoever else writes such headers counts by its own address."""
+    spoofed = {"X-Forwarded-For": "192.0.2.7"}
+    for proxies, counted in (((), "127.0.0.1"), (("127.0.0.0/8",), "192.0.2.7")):
+        async with memory_app(serve={"proxies": proxies}) as app, serving(app) as site:
+            for _ in range(31):
+                await site.mcp("tools/list", key="tg_x", headers=spoofed)
+            counts = site.front.door.attempts.by_address
+            assert {address: counts.delay(address) > 0 for address in ("127.0.0.1", "192.0.2.7")} == {
+                address: address == counted for address in ("127.0.0.1", "192.0.2.7")
+            }
 
 
 # -- how it is
@@ -308,13 +377,19 @@ def fetch(request: urllib.request.Request) -> bytes:
         return bytes(answer.read())
 
 
-def called(url: str, tool: str, arguments: dict[str, Any]) -> Any:
+def made_key(terminal: Terminal) -> str:
+    made = terminal.run("keys", "create", "test", "--json")
+    assert made.code == 0, made.err
+    return str(json.loads(made.out)["key"])
+
+
+def called(url: str, key: str, tool: str, arguments: dict[str, Any]) -> Any:
     """The result of a call."""
     params = {"name": tool, "arguments": arguments, "_meta": _meta()}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     headers = {
         "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool,
+        "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool, "Authorization": f"Bearer {key}",
     }  # fmt: skip
     return json.loads(fetch(urllib.request.Request(f"{url}/mcp", body, headers)))["result"]
 
@@ -348,7 +423,6 @@ def test_it_is_ready_soon_with_a_fresh_database_and_ends_in_order(terminal: Term
 
 
 def test_calls_that_run_are_let_end_when_it_is_stopped(terminal: Terminal) -> None:
-    terminal.settings("serve: {anonymous: local}")
     terminal.add_tools(
         """
         import asyncio, pathlib
@@ -362,11 +436,12 @@ def test_calls_that_run_are_let_end_when_it_is_stopped(terminal: Terminal) -> No
             return "ended"
         """
     )
+    key = made_key(terminal)
     with server(terminal) as (process, url):
         arguments = {"folder": str(terminal.folder)}
 
         async def call_and_stop() -> Any:
-            answer = asyncio.ensure_future(asyncio.to_thread(called, url, "slow", arguments))
+            answer = asyncio.ensure_future(asyncio.to_thread(called, url, key, "slow", arguments))
             async with asyncio.timeout(20):
                 while not (terminal.folder / "begun").exists():
                     await asyncio.sleep(0.01)
@@ -405,14 +480,14 @@ def test_an_mcp_server_that_it_started_ends_with_it(terminal: Terminal) -> None:
     command = json.dumps([sys.executable, str(terminal.folder / "pids.py")])
     terminal.settings(
         f"""
-        serve: {{anonymous: local}}
         servers: {{pids: {{command: {command}, isolation: none, trust_first_seen: true, tier: read_only}}}}
         """
     )
     listed = terminal.run("servers", "refresh", "pids")
     assert listed.code == 0, listed.err
+    key = made_key(terminal)
     with server(terminal) as (process, url):
-        pid = int(called(url, "mcp_pids_pid", {})["content"][0]["text"])
+        pid = int(called(url, key, "mcp_pids_pid", {})["content"][0]["text"])
         assert Path(f"/proc/{pid}").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
@@ -435,15 +510,16 @@ async def test_an_address_that_is_none_of_ours_is_said(host: str) -> None:
         assert refused.value.suggestion
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_without_keys_only_this_machine_is_listened_to(host: str) -> None:
-    async with memory_app(serve={"anonymous": "local", "host": host, "port": 0}) as app:
-        with pytest.raises(SettingsError, match="without a key"):
-            bind(app)
-    async with memory_app(serve={"anonymous": "local", "host": "localhost", "port": 0}) as app:
-        bind(app).close()
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost"])
+async def test_it_listens_where_it_is_told_to(host: str) -> None:
     async with memory_app(serve={"host": host, "port": 0}) as app:
         bind(app).close()
+
+
+@pytest.mark.parametrize("proxy", ["proxy.example", "10.0.0.0/40", "", "10.0.0.1/8"])
+def test_a_proxy_that_is_no_address_is_refused(proxy: str) -> None:
+    with pytest.raises(SettingsError, match=r"serve\.proxies"):
+        memory_app(serve={"proxies": [proxy]})
 
 
 async def test_a_server_that_can_not_listen_leaves_the_app_as_it_was() -> None:
@@ -468,7 +544,8 @@ async def test_a_client_that_goes_away_cancels_its_call() -> None:
             ended.set()
         return ""
 
-    async with local_app() as app, serving(app) as site:
+    async with memory_app() as app, serving(app) as site:
+        await site.with_key(app)
         app.register(endless)
         asking = asyncio.ensure_future(site.mcp("tools/call", {"name": "endless", "arguments": {}}))
         async with asyncio.timeout(10):
@@ -502,11 +579,12 @@ async def test_a_client_that_goes_away_cancels_its_call_also_if_it_sent_others_a
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: {site.host}\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nMCP-Protocol-Version: {VERSION}\r\nMcp-Method: tools/call\r\n"
-            "Mcp-Name: endless\r\n\r\n"
+            f"Mcp-Name: endless\r\nAuthorization: Bearer {site.key}\r\n\r\n"
         )
         return head.encode() + body
 
-    async with local_app() as app, serving(app) as site:
+    async with memory_app() as app, serving(app) as site:
+        await site.with_key(app)
         app.register(endless)
         _, writer = await asyncio.open_connection("127.0.0.1", site.port)
         first, *others = (request(site, number) for number in range(4))

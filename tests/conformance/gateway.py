@@ -29,21 +29,24 @@ def fixture_server(*options: str, log: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def gateway(
-    folder: Path, servers: Mapping[str, Any], *, wait_for: str | None = None, anonymous: str = "local"
-) -> Iterator[str]:
-    """`toolgate serve` in front of servers, with a home in `folder`: its MCP URL, once it offers the tool `wait_for`."""
-    settings = {"servers": dict(servers), "serve": {"anonymous": anonymous}}
-    (folder / "toolgate.yaml").write_text(yaml.safe_dump(settings))
+def gateway(folder: Path, servers: Mapping[str, Any], *, wait_for: str | None = None) -> Iterator[tuple[str, str]]:
+    """`toolgate serve` in front of servers, with a home in `folder`: its MCP URL, once it offers the tool `wait_for`, and a
+    key whose holder may approve."""
+    (folder / "toolgate.yaml").write_text(yaml.safe_dump({"servers": dict(servers)}))
+    made = subprocess.run(
+        [str(TOOLGATE), "keys", "create", "suite", "--may-approve", "--json"],
+        cwd=folder, env=_environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    key: str = json.loads(made.stdout)["key"]
     with _started([str(TOOLGATE), "serve", "--port", "0", "--json"], folder, folder / "toolgate.log") as said:
         url: str = json.loads(said)["mcp"]
         if wait_for is not None:
             try:
-                _wait_for(url, wait_for)
+                _wait_for(url, key, wait_for)
             except (RuntimeError, TimeoutError) as error:
                 error.add_note((folder / "toolgate.log").read_text()[-4_000:])
                 raise
-        yield url
+        yield url, key
 
 
 def fixture_settings(url: str) -> dict[str, Any]:
@@ -54,12 +57,15 @@ def fixture_settings(url: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def _started(command: Sequence[str], folder: Path, log: Path) -> Iterator[str]:
     """A process; the first line that it writes. It is ended at the end."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_") or name == "TOOLGATE_TRUST"
-    }
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
     assert process.stdout is not None
     try:
@@ -77,12 +83,18 @@ def _started(command: Sequence[str], folder: Path, log: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def _wait_for(url: str, tool: str) -> None:
+def _environment() -> dict[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_") or name == "TOOLGATE_TRUST"
+    }
+
+
+def _wait_for(url: str, key: str, tool: str) -> None:
     """Until a tool is offered: servers are asked for their tools in the background."""
     deadline = time.monotonic() + SECONDS
     names: list[str] = []
     while time.monotonic() < deadline:
-        names = [one["name"] for one in ask(url, "tools/list", {}).get("tools", [])]
+        names = [one["name"] for one in ask(url, "tools/list", {}, {"Authorization": f"Bearer {key}"}).get("tools", [])]
         if tool in names:
             return
         time.sleep(0.1)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.conformance.gateway import REPOSITORY, fixture_server, fixture_settings, gateway
+from tests.conformance.keyed import keyed
 from tests.conformance.suite import Scenario, Side, Suite
 from tests.npm import packages
 
@@ -50,7 +51,8 @@ def ask_server(suite: Suite, revisions: Iterable[str], *, old: bool = False) -> 
         folder = Path(home)
         with (
             fixture_server(*(["--old"] if old else []), log=folder / "fixture.log") as upstream,
-            gateway(folder, {"fixture": fixture_settings(upstream)}, wait_for="test_simple_text") as url,
+            gateway(folder, {"fixture": fixture_settings(upstream)}, wait_for="test_simple_text") as (served, key),
+            keyed(served, key) as url,
         ):
             for revision in revisions:
                 yield from suite.server(url, revision)

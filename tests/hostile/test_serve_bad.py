@@ -162,7 +162,7 @@ async def test_names_that_no_tool_can_have_are_unknown(name: str) -> None:
         body = {"name": name, "arguments": {}}
         answer = await site.mcp("tools/call", body, headers={"Mcp-Name": header.strip()[:3_000]})
         assert answer.status == 400
-        assert answer.json["error"]["code"] in (-32602, -32020)
+        assert answer.json["error"]["code"] in (-32602, -32020, -32700)  # half a pair of surrogates is no text
 
 
 async def test_replayed_ids_are_answered_each_by_itself() -> None:

@@ -36,7 +36,7 @@ def serve(
                     "yellow",
                 )
             )
-        if front.needs_key and not await front.keys.any():
+        if not await front.keys.any():
             note(("There is no key yet, so nobody can call: `toolgate keys create NAME` makes one.", "yellow"))
 
     async def main() -> int:

@@ -18,7 +18,8 @@ from toolgate.errors import StoreError, described
 from toolgate.mcpclient import sdk
 from toolgate.serve.auth import Doorkeeper, Headers, is_local
 from toolgate.serve.health import Health, Part
-from toolgate.serve.keys import AT_THIS_MACHINE, Keys
+from toolgate.serve.keys import Keys
+from toolgate.serve.mcp.envelope import find_fault
 from toolgate.serve.mcp.quick import Quick
 from toolgate.serve.metering import Metering
 from toolgate.serve.pages import preflight, readable_by
@@ -51,7 +52,7 @@ class Front:
     def __init__(self, app: App) -> None:
         self._app = app
         self.keys = Keys(app)
-        self._door = Doorkeeper(app.settings, self.keys)
+        self.door = Doorkeeper(app.settings, self.keys)
         self._health = Health(app, self._mcp_part)
         self._metering = Metering(app)
         self._quick = Quick(app)
@@ -62,10 +63,6 @@ class Front:
         self._watching: asyncio.Task[None] | None = None
         self._streams: dict[asyncio.Task[Any], Headers] = {}
         """Requests that last until somebody ends them, and what they came with."""
-
-    @property
-    def needs_key(self) -> bool:
-        return self._app.settings.serve.anonymous == "refuse"
 
     # -- life
 
@@ -95,7 +92,7 @@ class Front:
             await asyncio.sleep(WATCH_SECONDS)
             for stream, headers in list(self._streams.items()):
                 with suppress(StoreError):  # then nobody knows: the next look tells
-                    if not await self._door.is_still_good(headers):
+                    if not await self.door.is_still_good(headers):
                         stream.cancel()
 
     async def loaded(self) -> None:
@@ -151,7 +148,7 @@ class Front:
         plain = len(headers) == len(pairs)
         if not plain:
             _check_once(pairs)
-        self._door.check_place(headers)
+        self.door.check_place(headers)
         origin = headers.get(b"origin")
         if origin is not None:
             if method == "OPTIONS":
@@ -159,7 +156,7 @@ class Front:
                 return
             send = readable_by(origin, send)
         _check_method(method, METHODS[MCP])
-        credential = self._door.known(scope, headers) or await self._door.check(scope, headers)
+        credential = self.door.known(headers) or await self.door.check(scope, headers)
         scope["toolgate.credential"] = credential
         if method != "POST":
             await self._slowly(scope, headers, receive, send, lasts=method == "GET")
@@ -168,6 +165,9 @@ class Front:
             raise Problem(415, "The body must be JSON: send `Content-Type: application/json`.")
         body = await self._body(headers, receive)
         if plain and await self._quick.serve(scope, headers, body, credential, send):
+            return
+        if (fault := find_fault(body)) is not None:
+            await answer(send, fault.body(), 400)
             return
         lasts = headers.get(b"mcp-method") == b"subscriptions/listen"
         await self._slowly(scope, headers, _again(body, receive), send, lasts=lasts)
@@ -245,9 +245,9 @@ class Front:
     async def _metrics(self, scope: Scope, send: Send) -> None:
         """For this machine, and for keys with the scope metrics: they name tools and count what is done with them."""
         headers: Headers = dict(scope["headers"])
-        self._door.check_place(headers)
+        self.door.check_place(headers)
         if b"authorization" in headers or not is_local(scope, headers):
-            credential = await self._door.check(scope, headers)
+            credential = await self.door.check(scope, headers)
             if not credential.has("metrics"):
                 raise Problem(403, "This key does not have the scope metrics.")
         await answer(send, self._metering.text(), media=self._metering.media)
@@ -256,11 +256,11 @@ class Front:
         headers: Headers = dict(scope["headers"])
         try:
             _check_once(scope["headers"])
-            self._door.check_place(headers)
-            credential = await self._door.check(scope, headers)
+            self.door.check_place(headers)
+            credential = await self.door.check(scope, headers)
         except Problem:
             return False
-        return credential is AT_THIS_MACHINE or credential.has("metrics")
+        return credential.has("metrics")
 
 
 class _Gone(Exception):

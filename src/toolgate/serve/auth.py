@@ -5,21 +5,20 @@ any page that a person opens could reach a server on their machine under a name 
 header that was forwarded makes nobody local; on the contrary, it says that the request came from somewhere else.
 """
 
-import time
+import asyncio
 from collections.abc import Mapping
+from hashlib import sha256
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
-from toolgate.serve.keys import AT_THIS_MACHINE, Credential, Keys
+from toolgate.serve.attempts import Attempts
+from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
+from toolgate.serve.keys import Credential, Keys, parse
 from toolgate.serve.problems import Header, Problem, Scope
 from toolgate.settings import Settings
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """What a proxy adds: whoever sent the request is elsewhere."""
 MOST_KNOWN = 1_000
-MOST_FAILURES, FAILURE_SECONDS = 30, 10.0
-"""Wrong keys that one address may present in so long before it is told to wait; keys that are known are let through."""
 
 Headers = Mapping[bytes, bytes]
 
@@ -29,13 +28,13 @@ class Doorkeeper:
 
     def __init__(self, settings: Settings, keys: Keys) -> None:
         own = {settings.serve.host} - {"", "0.0.0.0", "::"}
-        self._hosts = LOOPBACK | {name.lower() for name in (*settings.mcp.hosts, *own)}
+        self._hosts = LOOPBACK | host_names((*settings.mcp.hosts, *own))
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.mcp.origins)
-        self._anonymous = settings.serve.anonymous == "local"
+        self._proxies = TrustedProxies(settings.serve.proxies)
         self._keys = keys
         self._good_hosts: set[bytes] = set()
         self._good_origins: set[bytes] = set()
-        self._failures: dict[str, tuple[float, int]] = {}
+        self.attempts = Attempts()
 
     # -- where it was sent to, and by which page
 
@@ -49,8 +48,8 @@ class Doorkeeper:
             self._check_origin(origin)
 
     def _check_host(self, host: bytes) -> None:
-        text = host.decode("latin-1").lower()
-        if text not in self._hosts and _name(text) not in self._hosts:
+        place = parse_host(host)
+        if place is None or not matches(place, self._hosts):
             raise Problem(
                 421,
                 "This server is not known by the name that the request was sent to.",
@@ -59,8 +58,7 @@ class Doorkeeper:
         _keep(self._good_hosts, host)
 
     def _check_origin(self, origin: bytes) -> None:
-        text = origin.decode("latin-1").lower()
-        if text not in self._origins and not _is_local_page(text):
+        if origin.decode("latin-1").lower() not in self._origins and not is_local_page(origin):
             raise Problem(
                 403,
                 "Scripts of this web page may not call.",
@@ -70,19 +68,15 @@ class Doorkeeper:
 
     # -- who sent it
 
-    def known(self, scope: Scope, headers: Headers) -> Credential | None:
+    def known(self, headers: Headers) -> Credential | None:
         """Who it is, where that takes no look at the store; None: ask `check`."""
-        sent = headers.get(b"authorization")
-        if sent is None:
-            return AT_THIS_MACHINE if self._anonymous and is_local(scope, headers) else None
+        sent = headers.get(b"authorization", b"")
         return self._keys.known(sent[7:]) if sent[:7] == b"Bearer " else None
 
     async def check(self, scope: Scope, headers: Headers) -> Credential:
         """Who it is; raises a Problem for a stranger."""
         sent = headers.get(b"authorization")
         if sent is None:
-            if self._anonymous and is_local(scope, headers):
-                return AT_THIS_MACHINE
             raise _stranger("This needs a key: send it as `Authorization: Bearer tg_…`.")
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             raise _stranger("There is more than one Authorization header.", "invalid_request")
@@ -90,13 +84,23 @@ class Doorkeeper:
         key = text.strip()
         if kind.lower() != b"bearer" or not key:
             raise _stranger("The Authorization header must be `Bearer` and a key.", "invalid_request")
-        credential = self._keys.known(key)
+        credential = self._keys.known(key) or await self._look_up(scope, key)
         if credential is None:
-            self._check_patience(scope)
-            credential = await self._keys.check(key)
-            if credential is None:
-                self._failed(scope)
-                raise _stranger("The key is not valid: it is wrong, expired or revoked.", "invalid_token")
+            raise _stranger("The key is not valid: it is wrong, expired or revoked.", "invalid_token")
+        return credential
+
+    async def _look_up(self, scope: Scope, key: bytes) -> Credential | None:
+        """Who holds a key; where many were wrong, it takes a while before that is even looked at."""
+        digest, parts = sha256(key).digest(), parse(key)
+        id, address = "" if parts is None else parts[0], self._proxies.client(_peer(scope), scope["headers"])
+        delay = self.attempts.delay(digest, id, address)
+        if delay:
+            await asyncio.sleep(delay)
+        credential = await self._keys.check(key)
+        if credential is None:
+            self.attempts.failed(digest, id, address)
+        else:
+            self.attempts.succeeded(digest)
         return credential
 
     async def is_still_good(self, headers: Headers) -> bool:
@@ -106,21 +110,6 @@ class Doorkeeper:
             return True
         key = sent.partition(b" ")[2].strip()
         return self._keys.known(key) is not None or await self._keys.check(key) is not None
-
-    def _check_patience(self, scope: Scope) -> None:
-        began, count = self._failures.get(_peer(scope), (0.0, 0))
-        left = began + FAILURE_SECONDS - time.monotonic()
-        if count >= MOST_FAILURES and left > 0:
-            raise Problem(
-                429, "Too many wrong keys from this address.", headers=[(b"retry-after", b"%d" % max(1, round(left)))]
-            )
-
-    def _failed(self, scope: Scope) -> None:
-        peer, at = _peer(scope), time.monotonic()
-        began, count = self._failures.get(peer, (at, 0))
-        if len(self._failures) >= MOST_KNOWN:
-            self._failures.clear()
-        self._failures[peer] = (began, count + 1) if at - began < FAILURE_SECONDS else (at, 1)
 
 
 def is_local(scope: Scope, headers: Headers) -> bool:
@@ -141,22 +130,6 @@ def is_local(scope: Scope, headers: Headers) -> bool:
 def _peer(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() else host
-
-
-def _is_local_page(origin: str) -> bool:
-    try:
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.hostname in LOOPBACK and not parts.path and "@" not in origin
-    except ValueError:
-        return False
 
 
 def _keep(known: set[bytes], value: bytes) -> None:

@@ -54,10 +54,6 @@ class Credential(msgspec.Struct, frozen=True, gc=False):
         return scope in self.actor.scopes
 
 
-AT_THIS_MACHINE = Credential("local", "at this machine", LOCAL, may_approve=True)
-"""Of a request without a key from this machine, where `serve.anonymous` is local."""
-
-
 class Keys:
     """The keys of an installation."""
 

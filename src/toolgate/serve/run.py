@@ -10,11 +10,9 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from toolgate.app import App
-from toolgate.errors import SettingsError
 from toolgate.serve.asgi import Front
 from toolgate.serve.problems import NotServing
 
@@ -27,17 +25,12 @@ KEEP_ALIVE_SECONDS = 75
 
 
 def bind(app: App) -> socket.socket:
-    """The socket to listen on. Where requests need no key, only this machine may reach it."""
+    """The socket to listen on."""
     host, port = app.settings.serve.host, app.settings.serve.port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
         raise NotServing(f"The address {host!r} is not known: {error}.", suggestion="Give --host 127.0.0.1.") from None
-    if app.settings.serve.anonymous == "local" and not ip_address(address[0]).is_loopback:
-        raise SettingsError(
-            f"Requests without a key are taken (serve.anonymous: local), so {host} can't be listened on: others reach it.",
-            suggestion="Listen on 127.0.0.1, or set serve.anonymous: refuse and make keys (`toolgate keys create NAME`).",
-        )
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # said, or answers are held back (Nagle)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -11,11 +11,10 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import mcp_types as types
-import orjson
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -23,10 +22,10 @@ from pydantic import ValidationError
 from toolgate.app import App
 from toolgate.model import Actor, new_id
 from toolgate.serve.keys import Credential
+from toolgate.serve.mcp.envelope import INVALID_REQUEST, Fault, find_fault
 from toolgate.serve.mcp.gateway import Gateway
 
 CHUNK = 65_536
-PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 ENDLESS = "subscriptions/listen"
 """The request that is not answered until its client is gone."""
 
@@ -123,35 +122,22 @@ class Pipe:
     async def _understood(self, line: bytes | None) -> types.JSONRPCMessage | None:
         """The message on a line. One that is none is answered here."""
         if line is None:
-            await self._refuse(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes")
+            await self._refuse(Fault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
             return None
         if not line.strip():
             return None
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError:
-            await self._refuse(*_fault(line))
+        fault = find_fault(line)
+        if fault is not None:
+            await self._refuse(fault)
             return None
-        if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in orjson.loads(line):
-            await self._refuse(INVALID_REQUEST, "Invalid Request: the id must be text or a whole number")
-            return None  # the SDK takes it for a notification, and nobody would be answered
-        return message
+        try:
+            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            await self._refuse(Fault(INVALID_REQUEST, "Invalid Request"))
+            return None
 
-    async def _refuse(self, code: int, words: str, id: str | int | None = None) -> None:
-        error = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}}
-        await self._writer.write(orjson.dumps(error))
-
-
-def _fault(line: bytes) -> tuple[int, str, str | int | None]:
-    """What is wrong with a line that is no message, and which request it is about, if that can be told."""
-    try:
-        found: Any = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return PARSE_ERROR, "Parse error", None
-    if isinstance(found, list):
-        return INVALID_REQUEST, "Invalid Request: batches are not supported", None
-    id = found.get("id") if isinstance(found, dict) else None
-    return INVALID_REQUEST, "Invalid Request", id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    async def _refuse(self, fault: Fault) -> None:
+        await self._writer.write(fault.body())
 
 
 async def lines(descriptor: int, longest: int) -> AsyncIterator[bytes | None]:
