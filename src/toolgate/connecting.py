@@ -154,6 +154,7 @@ class Connecting(Wired):
         given = self._reaching(settings if isinstance(settings, ServerSettings) else validated(name, settings))
         upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
         whole = upstream.settings
+        self._check_names(upstream)
         if actor is not None:
             same = before is not None and before.identity == upstream.identity
             _check_brought(whole, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())})
@@ -163,6 +164,15 @@ class Connecting(Wired):
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
         await self._note("mcp.server_added", actor or LOCAL, "", details)
         return await self.server(name)
+
+    def _check_names(self, upstream: Upstream) -> None:
+        clash = self.mcp_tools.clash(upstream)
+        if clash is not None:
+            raise SettingsError(
+                f"Server {upstream.name} can't be added: {clash}.",
+                suggestion="Give it another name or another prefix (`--prefix`). The name of an accepted tool stays with "
+                "its server until that is removed (`toolgate servers remove`).",
+            )
 
     def _reaching(self, given: ServerSettings) -> ServerSettings:
         """Settings with the host that a preset works on, if its address is a secret that is set and no host is named."""

@@ -4,8 +4,9 @@ A tool has two definitions: the one that was accepted, and the one that its serv
 are the same is it `accepted`.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from toolgate.store import catalog
@@ -59,11 +60,13 @@ class Pin(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A tool that was accepted once, whatever it is now, and when that was first."""
+    """A tool that was accepted once, whatever it is now: when that was first, and under which name."""
 
     server: str
     key: tuple[str, str]
     since: datetime
+    name: str | None
+    """None: it was accepted before names were kept."""
 
 
 class Found(NamedTuple):
@@ -129,8 +132,8 @@ def recorded() -> Transaction[Recorded]:
     accepted = [_pin(row) for row in rows]
     rows = yield "SELECT server, method, tool, accepted_hash FROM server_tools WHERE state = 'quarantined'", {}
     quarantined = [(*row[:3], row[3] is not None) for row in rows]
-    rows = yield "SELECT server, method, tool, claimed_at FROM server_tools WHERE claimed_at IS NOT NULL", {}
-    claims = [Claim(row[0], (row[1], row[2]), moment(row[3])) for row in rows]
+    rows = yield "SELECT server, method, tool, claimed_at, claimed_name FROM server_tools WHERE claimed_at IS NOT NULL", {}
+    claims = [Claim(row[0], (row[1], row[2]), moment(row[3]), row[4]) for row in rows]
     return Recorded(number, servers, listings, accepted, quarantined, claims)
 
 
@@ -184,11 +187,11 @@ def compare(
     about: str,
     jail: str | None,
     found: Mapping[tuple[str, str], Found],
-    trust: Container[tuple[str, str]] = (),
+    trust: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
 ) -> Transaction[Compared]:
     """Take what a server has now, and say how it differs from what was accepted. `trust`: what of it is accepted unasked if
-    it was never seen before. Two processes that list a server at once do this one after the other: the first statement
-    locks."""
+    it was never seen before, and under which name. Two processes that list a server at once do this one after the other: the
+    first statement locks."""
     values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
     rows = yield (
         "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
@@ -204,15 +207,15 @@ def compare(
     if before is not None and before[0] != identity:
         yield (
             "UPDATE server_tools SET accepted = NULL, accepted_hash = NULL, accepted_by = NULL, accepted_at = NULL, "
-            "claimed_at = NULL, state = 'quarantined' WHERE server = :server",
+            "claimed_at = NULL, claimed_name = NULL, state = 'quarantined' WHERE server = :server",
             {"server": server},
         )
     known = {pin.key: pin for pin in (yield from pins(server))}
     if sum(pin.state == "gone" for pin in known.values()) >= MOST_GONE:
-        trust = ()
+        trust = {}
     compared: dict[str, list[tuple[str, str]]] = {"new": [], "changed": [], "gone": [], "taken": []}
     for key, definition in found.items():
-        what = yield from _compare_one(server, key, definition, known.get(key), key in trust)
+        what = yield from _compare_one(server, key, definition, known.get(key), trust)
         if what is not None:
             compared[what].append(key)
     for key in sorted(known.keys() - found.keys()):
@@ -226,15 +229,15 @@ def compare(
 
 
 def _compare_one(
-    server: str, key: tuple[str, str], found: Found, pin: Pin | None, trust: bool
+    server: str, key: tuple[str, str], found: Found, pin: Pin | None, trust: Mapping[tuple[str, str], str | None]
 ) -> Transaction[Literal["new", "changed", "taken"] | None]:
-    by_trust = trust and (pin is None or pin.accepted_hash is None)
+    by_trust = key in trust and (pin is None or pin.accepted_hash is None)
     accepted = by_trust or (pin is not None and pin.accepted_hash == found.hash)
     state: PinState = "accepted" if accepted else "quarantined"
     if pin is not None and (pin.state, pin.found_hash) == (state, found.hash):
         return None
-    at = {"server": server, "method": key[0], "tool": key[1]}
-    values = {**at, "state": state, "text": found.text, "hash": found.hash, "moment": now(), "by": BY_TRUST}
+    at, moment_of_it = {"server": server, "method": key[0], "tool": key[1]}, now()
+    values = {**at, "state": state, "text": found.text, "hash": found.hash, "moment": moment_of_it, "by": BY_TRUST}
     if pin is None:
         yield (
             "INSERT INTO server_tools (server, method, tool, state, found, found_hash, first_seen, changed_at) "
@@ -249,10 +252,11 @@ def _compare_one(
         )
     if by_trust:
         yield (
-            "UPDATE server_tools SET accepted = :text, accepted_hash = :hash, accepted_by = :by, accepted_at = :moment, "
-            "claimed_at = coalesce(claimed_at, :moment) WHERE server = :server AND method = :method AND tool = :tool",
+            "UPDATE server_tools SET accepted = :text, accepted_hash = :hash, accepted_by = :by, accepted_at = :moment "
+            "WHERE server = :server AND method = :method AND tool = :tool",
             values,
         )
+        yield from _claim(at, trust[key], moment_of_it)
     if accepted:
         return "taken"
     return "new" if pin is None or pin.accepted_hash is None else "changed"
@@ -269,22 +273,34 @@ def _set_gone(server: str, pin: Pin) -> Transaction[None]:
         yield f"UPDATE server_tools SET {set_to} {here}", {**values, "moment": now()}
 
 
-def accept(wanted: Iterable[tuple[str, str, str, str]], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
-    """Accept definitions, each (server, method, tool, hash) as it was shown. Gives those that were: what has changed since
-    it was shown is not."""
+def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
+    """Accept definitions, each (server, method, tool, hash) as it was shown, with the name that is the tool's own from then
+    on, or None if it can have none. Gives those that were: what has changed since it was shown is not."""
     taken = []
     for server, method, tool, hashed in sorted(wanted):
+        at, moment_of_it = {"server": server, "method": method, "tool": tool}, now()
         rows = yield (
             "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
-            "accepted_at = :moment, claimed_at = coalesce(claimed_at, :moment) WHERE server = :server AND method = :method "
+            "accepted_at = :moment WHERE server = :server AND method = :method "
             "AND tool = :tool AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
-            {"server": server, "method": method, "tool": tool, "hash": hashed, "by": by, "moment": now()},
+            {**at, "hash": hashed, "by": by, "moment": moment_of_it},
         )
         if rows:
             taken.append((server, method, tool, hashed))
+            yield from _claim(at, wanted[server, method, tool, hashed], moment_of_it)
     if taken:
         yield from changed()
     return taken
+
+
+def _claim(at: Mapping[str, str], name: str | None, moment_of_it: datetime) -> Transaction[None]:
+    """Note the name that a tool is accepted under, unless it has one already."""
+    if name is not None:
+        yield (
+            "UPDATE server_tools SET claimed_at = :moment, claimed_name = :name "
+            "WHERE server = :server AND method = :method AND tool = :tool AND claimed_at IS NULL",
+            {**at, "name": name, "moment": moment_of_it},
+        )
 
 
 def _pin(row: tuple[Any, ...]) -> Pin:

@@ -51,14 +51,13 @@ class Seen(NamedTuple):
     jail: str | None
     found: dict[Key, Found]
     problems: list[Problem]
-    trust: frozenset[Key]
+    trust: dict[Key, str]
     digest: str
 
 
 class Comparing:
     """One for each App. `take` is called after each comparison, to take what the store says now, and gives the number that
-    changes whenever that does. `trusts` says whether a
-    tool that was never seen before may be used unasked."""
+    changes whenever that does. `trusts` gives the name under which a tool that was never seen before may be used unasked."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Comparing:
         note: Note,
         announce: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[int]],
-        trusts: Callable[[Upstream, Key], bool],
+        trusts: Callable[[Upstream, Key], str | None],
     ) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
         self.no_definitions: dict[str, list[Problem]] = {}
@@ -227,8 +226,14 @@ class Comparing:
 
         def read() -> Seen:
             found, problems = found_in(upstream, about.capabilities, listed)
-            trust = frozenset(key for key in found if trusts(upstream, key))
-            whole = (upstream.identity, words, jail, sorted((key, one.hash) for key, one in found.items()), sorted(trust))
+            trust = {key: name for key in found if (name := trusts(upstream, key)) is not None}
+            whole = (
+                upstream.identity,
+                words,
+                jail,
+                sorted((key, one.hash) for key, one in found.items()),
+                sorted(trust.items()),
+            )
             return Seen(
                 words, jail, found, problems, trust, sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
             )

@@ -84,8 +84,8 @@ class Offering:
     def _want(self, entry: Entry | Problem, pin: Pin, fault: str | None, wanted: dict[str, tuple[Entry, Pin]]) -> None:
         if isinstance(entry, Problem):
             self.refused.append(entry)
-        elif fault is not None:
-            self.refused.append(_problem(pin, fault))
+        elif fault is not None or entry.name in wanted:
+            self.refused.append(_problem(pin, fault or f"the name {entry.name} is that of another tool"))
         else:
             wanted[entry.name] = (entry, pin)
 

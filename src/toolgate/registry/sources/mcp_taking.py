@@ -33,6 +33,7 @@ from toolgate.store.servers import Compared, Pin
 GOVERNED = frozenset({"tools/call", *CAPABILITIES})
 """What has a tool of its own. The rest (how far a task has got, say) belongs to a call that was let through."""
 
+RENAME = "give this server another name, or its tools another prefix"
 Listener = Callable[[], None]
 
 
@@ -148,14 +149,23 @@ class McpTools:
             None if pin.accepted is None else orjson.loads(pin.accepted), pin.first_seen, pin.changed_at, wrong,
         )  # fmt: skip
 
-    def _trusts(self, upstream: Upstream, key: Key) -> bool:
-        """Whether a tool that was never seen before may be used unasked: not under a name that is somebody else's."""
-        return upstream.settings.trust_first_seen and self._names.fault(upstream, key) is None
+    def _trusts(self, upstream: Upstream, key: Key) -> str | None:
+        """The name under which a tool that was never seen before may be used unasked: not one that is somebody else's."""
+        return self._own_name(upstream, key) if upstream.settings.trust_first_seen else None
+
+    def _own_name(self, upstream: Upstream, key: Key) -> str | None:
+        """The name that a tool has once it is accepted; None if it can't have it."""
+        return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
+
+    def clash(self, upstream: Upstream) -> str | None:
+        """Why a server can't be there under its name and with its settings; None: it can."""
+        return self._names.clash(upstream)
 
     async def accept(self, shown: Iterable[Waiting], by: str) -> list[Waiting]:
         """Accept definitions as they were shown. Gives those that were accepted: one that has changed since is not."""
         wanted = {(one.server, one.method, one.tool, one.hash): one for one in shown}
-        taken = await self._store.transact(table.accept(wanted, by))
+        named = {key: self._own_name(self._upstreams[one.server], one.key) for key, one in wanted.items()}
+        taken = await self._store.transact(table.accept(named, by))
         if taken:
             await self._announce()
             await self.look()
@@ -214,12 +224,12 @@ class McpTools:
             recorded = await self._store.read(table.recorded())
             if recorded.epoch == self._epoch:
                 return self._epoch
-            wanted = self._read_servers(recorded)
+            wanted, names = self._without_clashes(self._read_servers(recorded), recorded.claims)
             unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
             ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
             await self._offering.prepare(ready, recorded.accepted)
             self._use_servers(wanted, recorded)
-            self._unlisted, self._names = unlisted, Names(wanted, recorded.claims)
+            self._unlisted, self._names = unlisted, names
             self._offering.use(ready, recorded.accepted, self._names)
             self.withheld = self._catalog.withheld = self._withheld(recorded)
             self._epoch = recorded.epoch
@@ -257,6 +267,16 @@ class McpTools:
                 words = error.message if isinstance(error, SettingsError) else "its settings on record can't be read"
                 self._misread[name] = Problem(f"server {name}", words)
         return read
+
+    def _without_clashes(self, wanted: dict[str, Upstream], claims: list[table.Claim]) -> tuple[dict[str, Upstream], Names]:
+        """The servers, without those that would have a name that was accepted of another."""
+        names = Names(wanted, claims)
+        for upstream in list(wanted.values()):
+            why = names.clash(upstream)
+            if why is not None:
+                self._misread[upstream.name] = Problem(f"server {upstream.name}", f"it is not used: {why}; {RENAME}")
+                del wanted[upstream.name]
+        return wanted, names
 
     async def _restart(self, name: str) -> None:
         if any(standing.name == name and standing.state not in ("idle", "off") for standing in self._engine.standings()):
