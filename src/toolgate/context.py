@@ -84,6 +84,8 @@ class Scratch(msgspec.Struct):
     request: dict[Any, Any] = msgspec.field(default_factory=dict)
     hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
     logs: list[dict[str, str]] = msgspec.field(default_factory=list)
+    observed: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """What candidate policies said of the call."""
     traceback: str | None = None
     """Of the crash that ended the call: masked, for the end record."""
 
@@ -397,6 +399,10 @@ class InvokeContext:
     @property
     def logs(self) -> tuple[dict[str, str], ...]:
         return tuple(self._scratch.logs) if self._scratch else ()
+
+    @property
+    def observed(self) -> list[dict[str, Any]]:
+        return self._scratch.observed if self._scratch else []
 
     def log(self, message: str, level: LogLevel = "info") -> None:
         """Write a line into the call's record, masked as everything in it. Beyond some, lines are counted only."""

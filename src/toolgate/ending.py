@@ -136,7 +136,13 @@ class Ending:
             found["traceback"] = ctx.scratch.traceback
         if ctx.logs:
             found["logs"] = [{**line, "message": self._redactor.text(line["message"], ctx.injected)} for line in ctx.logs]
+        if ctx.observed:
+            found["observed"] = [{**said, "reason": self._reason(said["reason"], ctx)} for said in ctx.observed]
         return found
+
+    def _reason(self, reason: str, ctx: InvokeContext) -> str:
+        """A policy's reason without what it may quote of the arguments that records do not hold."""
+        return self._redactor.text(self._redactor.without_fields(reason, ctx.arguments), ctx.injected)
 
     def log_hook_errors(self, ctx: InvokeContext) -> None:
         for trouble in self.hook_errors(ctx):

@@ -109,6 +109,13 @@ class Governing(Connecting):
         await self.flush()
         return await replay(recorded_pages(self.store, since=since, tenant=tenant), EmbeddedRego(text), self.policy_data)
 
+    async def observed_policies(self, *, since: datetime | None = None, tenant: str | None = None) -> "dict[str, Replay]":
+        """What the policies that are observed would have changed, by the name of their files."""
+        from toolgate.policy.replay import observed, recorded_pages
+
+        await self.flush()
+        return await observed(recorded_pages(self.store, since=since, tenant=tenant))
+
     async def explain(
         self,
         name: str,

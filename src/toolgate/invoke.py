@@ -37,6 +37,7 @@ from toolgate.ledger.audit import Ledger
 from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, Purse
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
+from toolgate.policy.observe import Observer
 from toolgate.quota.budget import Budgets
 from toolgate.quota.concurrency import Concurrency, Running
 from toolgate.quota.money import UNPRICED, estimate
@@ -80,6 +81,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     artifacts: Artifacts
     ledger: Ledger
     ending: Ending
+    observer: Observer | None = None
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
@@ -243,6 +245,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 ctx.error = error  # how it ended, a hook can't change
             told = None if error is None else await self.ending.told(ctx, error)
             outcome = ctx.outcome = self.ending.outcome(ctx, told)
+            if self.observer is not None and ctx.entry is not None:
+                await self._observe(ctx, ctx.entry, self.observer)
             if on.will_audit:
                 await on.will_audit(ctx)
             if error is not None and error.reason is not None:
@@ -311,6 +315,14 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             call.actor, "tool.request", entry.name,
             tier=entry.tier, session=call.session, door=call.door, arguments=arguments,
         )  # fmt: skip
+
+    async def _observe(self, ctx: InvokeContext, entry: Entry, observer: Observer) -> None:
+        """Note what candidate policies say of this call."""
+        call = ctx.call
+        arguments = self.inputs.glance(ctx.arguments, entry) if observer.reads_arguments else None
+        ctx.scratch.observed = await observer.answers(
+            call.actor, entry.name, tier=entry.tier, session=call.session, door=call.door, arguments=arguments
+        )
 
     async def _refusal(self, ctx: InvokeContext, reason: str) -> CallError:
         """Hidden and missing look the same; only what may be seen can be denied. Where the policy can't be asked, what the

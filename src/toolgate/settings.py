@@ -95,6 +95,9 @@ class Policy(Section):
 
     file: Path | None = None
     """A Rego file of package soma.policy; None: the policy that comes with Toolgate."""
+    observe: tuple[Path, ...] = ()
+    """Rego files that are asked about every call too, and whose answers are only put on record: candidates, before one of
+    them decides. `toolgate policy observed` shows what they would change."""
     permission_seconds: float = Field(default=60, ge=0)
     """How long a decision is remembered. A change of policy or data drops it at once; this bounds what an OPA server does
     not tell us."""
@@ -538,7 +541,7 @@ class Settings(Section):
     @property
     def deciding_files(self) -> list[Path]:
         """What decides what tools may do, and what tools there are: no tool may change it."""
-        files = (self.policy.file, self._read_from, self.home / "tools", *self.python_folders)
+        files = (self.policy.file, *self.policy.observe, self._read_from, self.home / "tools", *self.python_folders)
         return [file for file in files if file is not None]
 
     @property

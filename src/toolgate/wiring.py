@@ -84,6 +84,7 @@ class Wired:
         from toolgate.mcpclient.engine import Servers
         from toolgate.outputs import Outputs
         from toolgate.policy.guard import Guard
+        from toolgate.policy.observe import Observer
         from toolgate.policy.open import open_engine
         from toolgate.policy.shared import SharedDecisions
         from toolgate.project import Project
@@ -137,6 +138,8 @@ class Wired:
             seconds=settings.policy.permission_seconds,
             shared=None if self.redis is None else SharedDecisions(self.redis),
         )
+        observed, seconds = settings.policy.observe, settings.policy.permission_seconds
+        self.observer = Observer(observed, self.guard, self._monotonic, seconds) if observed else None
         self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
@@ -242,6 +245,7 @@ class Wired:
             artifacts=self.artifacts,
             ledger=self.ledger,
             ending=Ending(self.redactor),
+            observer=self.observer,
         )
         self._invoke: Invoke = pipeline.__call__
         self._observe()
@@ -344,8 +348,10 @@ class Wired:
         """Take a changed policy file without a restart, and push again what an OPA server did not take."""
         file, engine = self.settings.policy.file, self.guard.engine
         known = _stamp(file)
-        while file is not None or self.settings.policy.push:
+        while file is not None or self.settings.policy.push or self.observer is not None:
             await asyncio.sleep(1)
+            if self.observer is not None:
+                self.observer.reload_changed()
             if (found := _stamp(file)) != known:
                 known = found
                 try:

@@ -5,20 +5,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
-from toolgate.app import App
 from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, entry_named, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
+from toolgate.cli.policy_check import checks
+from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
 from toolgate.cli.policy_lists import ToolName, lists
 from toolgate.cli.screen import Part, emit, note, plural, say, show, write
 from toolgate.cli.times import since_when
 from toolgate.model import Actor, Decision
-from toolgate.policy.documents import Data, Given
-from toolgate.policy.question import FIELDS, Embedded, Question, Remote
-from toolgate.policy.reading import traps
+from toolgate.policy.cases import decider
+from toolgate.policy.documents import Given
+from toolgate.policy.question import Embedded, Question, Remote
 from toolgate.policy.rego import EmbeddedRego
 from toolgate.policy.replay import Group, Replay
 
@@ -28,11 +28,6 @@ SHOWN = 30
 STYLES = {"newly_denied": "red", "newly_allowed": "green", "unknown": "yellow"}
 
 group = typer.Typer(help="Who may do what: the policy and its data.", no_args_is_help=True)
-
-DataFile = Annotated[
-    Path | None, typer.Option("--data", metavar="FILE", help="Documents from this JSON file instead of the ones in force.")
-]
-
 
 # -- asking
 
@@ -59,10 +54,10 @@ def evaluate(
     readable("TOOL", tool)
     actor = actor_of(tenant, persona, user, scope or ())
     arguments = read_object(args) if args is not None else {}
-    candidate = None if policy is None else EmbeddedRego(_text(policy))
-    documents = None if data is None else Given(_json(data))
+    candidate = None if policy is None else EmbeddedRego(text_of(policy))
+    documents = None if data is None else Given(json_of(data))
     if candidate is not None and documents is not None:
-        decision = _decide(candidate, documents, actor, action, tool, None, arguments)
+        decision = decider(candidate, documents)(_question(actor, action, tool, None, arguments))
     else:
         decision = asyncio.run(_ask(ctx, candidate, documents, actor, action, tool, arguments))
     if as_json:
@@ -91,74 +86,34 @@ async def _ask(
         tier = None if entry is None else entry.tier
         if candidate is None and documents is None:
             return await app.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
-        engine = candidate or _embedded(app)
-        return _decide(engine, documents or app.policy_data, actor, action, tool, tier, arguments)
+        decide = decider(candidate or embedded(app), documents or app.policy_data)
+        return decide(_question(actor, action, tool, tier, arguments))
 
 
-def _embedded(app: App) -> Embedded:
-    engine: Embedded | Remote = app.guard.engine
-    if engine.remote is True:
-        raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
-    return engine
-
-
-def _decide(
-    engine: Embedded, data: Data, actor: Actor, action: Action, tool: str, tier: str | None, arguments: dict[str, Any]
-) -> Decision:
-    question = Question(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", tier, arguments)
-    fault = question.fault()
-    return Decision(False, fault) if fault is not None else engine.decide(question, data, 0).decision
-
-
-@group.command()
-def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Rego file.", show_default=False)],
-    data: DataFile = None,
-    as_json: AsJson = False,
-) -> int:
-    """See whether a policy compiles, what it reads of a call, and whether documents have the right shape."""
-    text = _text(file)
-    policy = EmbeddedRego(text)
-    if data is not None:
-        Given(_json(data))
-    found = traps(text)
-    reads = [field for field in FIELDS if field in policy.reads.context]
-    if as_json:
-        emit(
-            {
-                "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
-                "warnings": [{"line": trap.line, "message": trap.words} for trap in found],
-            }
-        )  # fmt: skip
-        return 0
-    say(("✓ The policy compiles", "green"), f": {policy.hash[:16]}")
-    given = "it has a rule decision" if policy.has_decision else "no rule decision, so the words are ours"
-    say(f"  reasons: {given}")
-    say(f"  reads of the context: {', '.join(reads) or 'nothing'}")
-    if data is not None:
-        say(("✓ The data has the right shape", "green"))
-    for trap in found:
-        note((f"! line {trap.line}: {trap.words}", "yellow"))
-    return 0
+def _question(actor: Actor, action: Action, tool: str, tier: str | None, arguments: dict[str, Any]) -> Question:
+    return Question(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", tier, arguments)
 
 
 # -- replay
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01."),
+]
+OneTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only calls of this tenant.")]
 
 
 @group.command("replay")
 def replay_calls(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidate: a Rego file.", show_default=False)],
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="WHEN", help="Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01."),
-    ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only calls of this tenant.")] = None,
+    since: Since = None,
+    tenant: OneTenant = None,
     as_json: AsJson = False,
 ) -> int:
     """Try another policy on the calls on record, and show what would change."""
     readable("--tenant", tenant)
-    text, start = _text(file), None if since is None else since_when(since, datetime.now(UTC))
+    text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
     async def run() -> Replay:
         async with opened(ctx) as app:
@@ -167,13 +122,39 @@ def replay_calls(
     found = asyncio.run(run())
     if as_json:
         emit(found.to_dict())
+    else:
+        _say(found)
+    return 0
+
+
+@group.command("observed")
+def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTenant = None, as_json: AsJson = False) -> int:
+    """Show what the policies that are observed would have changed: setting policy.observe."""
+    readable("--tenant", tenant)
+    start = None if since is None else since_when(since, datetime.now(UTC))
+
+    async def run() -> dict[str, Replay]:
+        async with opened(ctx) as app:
+            return await app.observed_policies(since=start, tenant=tenant)
+
+    found = asyncio.run(run())
+    if as_json:
+        emit({name: each.to_dict() for name, each in found.items()})
         return 0
+    if not found:
+        say("No call on record was observed. The setting policy.observe names the Rego files to observe.")
+    for name, each in found.items():
+        say((name, "bold"))
+        _say(each)
+    return 0
+
+
+def _say(found: Replay) -> None:
     say(f"{plural(found.calls, 'call')} on record: {found.same:,} would end the same, ", *_counts(found))
     for each in found.groups[:SHOWN]:
         pieces(*_line(each))
     if len(found.groups) > SHOWN:
         note((f"and {plural(len(found.groups) - SHOWN, 'group')} more; --json shows all", "dim"))
-    return 0
 
 
 def _counts(found: Replay) -> list[Part]:
@@ -241,21 +222,5 @@ def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
     return 0
 
 
+group.add_typer(checks)
 group.add_typer(lists)
-
-
-# -- files
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"{file} can't be read: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from None
-
-
-def _json(file: Path) -> Any:
-    try:
-        return orjson.loads(_text(file))
-    except orjson.JSONDecodeError as error:
-        raise Usage(f"{file} is not JSON: {error}.") from None

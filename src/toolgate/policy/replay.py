@@ -5,6 +5,7 @@ the log does not say, or holds only masked, is unknown and is counted so.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -67,29 +68,61 @@ class Recorded(NamedTuple):
     body: dict[str, Any]
 
 
+class _Tally:
+    """Counts changes, and groups those that are alike."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(("same", "newly_denied", "newly_allowed", "unknown"), 0)
+        self._examples: dict[tuple[Change, str, str, str | None, str], list[str]] = {}
+        self._sizes: Counter[tuple[Change, str, str, str | None, str]] = Counter()
+
+    def add(self, call: Recorded, change: Literal["same"] | Change, reason: str) -> None:
+        self._counts[change] += 1
+        if change == "same":
+            return
+        key = (change, call.tool, call.tenant, call.body.get("persona"), reason)
+        self._sizes[key] += 1
+        examples = self._examples.setdefault(key, [])
+        if len(examples) < EXAMPLES:
+            examples.append(call.id)
+
+    def result(self) -> Replay:
+        groups = [Group(*key, size, tuple(self._examples[key])) for key, size in self._sizes.most_common()]
+        return Replay(**self._counts, groups=tuple(groups))
+
+
 async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Embedded | Remote, data: PolicyData) -> Replay:
     """Put the calls of the log's rows before a candidate policy, with the data as it is now."""
     guard = Guard(candidate, monotonic=lambda: 0.0)
     guard.use(data)
-    counts = dict.fromkeys(("same", "newly_denied", "newly_allowed", "unknown"), 0)
-    groups: dict[tuple[Change, str, str, str | None, str], list[str]] = {}
-    sizes: dict[tuple[Change, str, str, str | None, str], int] = {}
+    tally = _Tally()
     seen = 0
     async for page in pages:
         for call in filter(None, map(_recorded, page)):
-            change, reason = await _compare(call, guard)
-            counts[change] += 1
-            if change != "same":
-                key = (change, call.tool, call.tenant, call.body.get("persona"), reason)
-                sizes[key] = sizes.get(key, 0) + 1
-                examples = groups.setdefault(key, [])
-                if len(examples) < EXAMPLES:
-                    examples.append(call.id)
+            tally.add(call, *await _compare(call, guard))
             seen += 1
             if seen % SLICE == 0:
                 await asyncio.sleep(0)
-    found = [Group(*key, sizes[key], tuple(examples)) for key, examples in groups.items()]
-    return Replay(**counts, groups=tuple(sorted(found, key=lambda group: -group.count)))
+    return tally.result()
+
+
+async def observed(pages: AsyncIterable[Sequence[tuple[Any, ...]]], policy: str | None = None) -> dict[str, Replay]:
+    """What observed candidates said when the calls were made, beside what was done; by the name of the candidate's file."""
+    tallies: dict[str, _Tally] = {}
+    async for page in pages:
+        for call in filter(None, map(_ended, page)):
+            for said in call.body["observed"]:
+                if policy is None or said["policy"] == policy:
+                    tally = tallies.setdefault(said["policy"], _Tally())
+                    tally.add(call, _changed(call.let_through, said["allow"]), said["reason"])
+        await asyncio.sleep(0)
+    return {name: tally.result() for name, tally in tallies.items()}
+
+
+def _changed(let_through: bool | None, allow: bool) -> Literal["same"] | Change:
+    if let_through is None:
+        return "unknown"
+    return "same" if allow == let_through else "newly_allowed" if allow else "newly_denied"
 
 
 async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Change, str]:
@@ -115,9 +148,7 @@ async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Chan
         door=body.get("door", "python"),
         arguments=body.get("arguments"),
     )
-    if decision.allow == call.let_through:
-        return "same", decision.reason
-    return "newly_allowed" if decision.allow else "newly_denied", decision.reason
+    return _changed(call.let_through, decision.allow), decision.reason
 
 
 def _recorded(row: tuple[Any, ...]) -> Recorded | None:
@@ -137,6 +168,19 @@ def _recorded(row: tuple[Any, ...]) -> Recorded | None:
     if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
         return None
     return Recorded(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
+
+
+def _ended(row: tuple[Any, ...]) -> Recorded | None:
+    """The call that an end record is about, if candidates were observed; None for any other row."""
+    _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
+    if kind != "end" or b'"observed"' not in (text if isinstance(text, bytes) else text.encode()):
+        return None
+    body = orjson.loads(text)
+    if not isinstance(body, dict) or "observed" not in body:
+        return None
+    started = "arguments" not in body  # which stand in the start record
+    let_through = True if started or body.get("let_through") else _let_through(body.get("code"), body.get("decision"))
+    return Recorded(call_id, tool, tenant, let_through, body)
 
 
 def _let_through(code: Any, reason: Any) -> bool | None:

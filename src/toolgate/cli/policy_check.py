@@ -1,0 +1,140 @@
+"""`toolgate policy check` and `test`: a policy before it decides."""
+
+import asyncio
+import difflib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
+from toolgate.cli.screen import emit, note, say
+from toolgate.errors import ToolgateError
+from toolgate.policy.cases import Case, Result, decider, read_cases, run_cases
+from toolgate.policy.documents import Given
+from toolgate.policy.question import FIELDS
+from toolgate.policy.reading import Trap, traps
+from toolgate.policy.rego import EmbeddedRego
+from toolgate.registry.yamltext import YamlError, read_yaml
+
+SLOW_MS = 1.0
+"""A decision that takes longer holds up every other call of the process by as much."""
+
+checks = typer.Typer()
+
+
+@checks.command()
+def check(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Rego file.", show_default=False)],
+    data: DataFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """See whether a policy can be used, what it reads of a call, and whether documents have the right shape."""
+    text = text_of(file)
+    policy = EmbeddedRego(text)
+    if data is not None:
+        Given(json_of(data))
+    milliseconds = policy.sample_milliseconds()
+    warnings = [*traps(text), *_unknown_arguments(ctx, policy)]
+    if milliseconds > SLOW_MS:
+        words = f"a decision takes about {milliseconds:.1f} ms: rules that differ only in values are quicker as a table"
+        warnings.append(Trap(1, words))
+    reads = [field for field in FIELDS if field in policy.reads.context]
+    if as_json:
+        emit(
+            {
+                "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
+                "decision_ms": round(milliseconds, 3),
+                "warnings": [{"line": warning.line, "message": warning.words} for warning in warnings],
+            }
+        )  # fmt: skip
+        return 0
+    say(("✓ The policy compiles", "green"), f": {policy.hash[:16]}")
+    given = "it has a rule decision" if policy.has_decision else "no rule decision, so the words are ours"
+    say(f"  reasons: {given}")
+    say(f"  reads of the context: {', '.join(reads) or 'nothing'}")
+    if data is not None:
+        say(("✓ The data has the right shape", "green"))
+    for warning in warnings:
+        note((f"! line {warning.line}: {warning.words}", "yellow"))
+    return 0
+
+
+def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[Trap]:
+    """Arguments that no tool takes: most likely misspelled, but the tool may be one that comes later."""
+    if not policy.arguments:
+        return []
+
+    async def look() -> set[str]:
+        async with opened(ctx) as app:
+            return {name for entry in app.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
+
+    try:
+        known = asyncio.run(look())
+    except ToolgateError:  # the policy in force may be the one that is being mended
+        return []
+    return [
+        Trap(argument.line, f"no tool takes an argument {argument.name}" + _did_you_mean(argument.name, known))
+        for argument in policy.arguments
+        if argument.name not in known
+    ]
+
+
+def _did_you_mean(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+# -- cases
+
+
+@checks.command("test")
+def run_tests(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Cases, as YAML or JSON.", show_default=False)],
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="This Rego file instead of the one that the cases name.")
+    ] = None,
+    data: DataFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Put the cases of a file before a policy. Exit 1 if it answers one of them otherwise than expected."""
+    try:
+        given = read_cases(read_yaml(text_of(file).encode()).value)
+    except YamlError as error:
+        where = f" at line {error.place.line}" if error.place else ""
+        raise Usage(f"{file} can't be read{where}: {error.message}.") from None
+    named = policy or (None if given.policy is None else file.parent / given.policy)
+    candidate = None if named is None else EmbeddedRego(text_of(named))
+    documents = Given(json_of(data)) if data is not None else None if given.data is None else Given(given.data)
+    if candidate is not None and documents is not None:
+        results = run_cases(given.cases, decider(candidate, documents))
+    else:
+        results = asyncio.run(_run_cases(ctx, candidate, documents, given.cases))
+    failed = [result for result in results if not result.ok]
+    if as_json:
+        emit({"passed": len(results) - len(failed), "failed": len(failed), "cases": [_told(each) for each in results]})
+        return 1 if failed else 0
+    for result in failed:
+        expected = ("allow" if result.case.allow else "deny") + (
+            f" with {result.case.reason!r}" if result.case.reason else ""
+        )
+        got = "allow" if result.decision.allow else "deny"
+        say(("✗ ", "red"), f"{result.case.name}: expected {expected}, got {got}: {result.decision.reason}")
+    say((f"{len(results) - len(failed)} passed, {len(failed)} failed", "red" if failed else "green"))
+    return 1 if failed else 0
+
+
+async def _run_cases(
+    ctx: typer.Context, candidate: EmbeddedRego | None, documents: Given | None, cases: list[Case]
+) -> list[Result]:
+    async with opened(ctx) as app:
+        return run_cases(cases, decider(candidate or embedded(app), documents or app.policy_data))
+
+
+def _told(result: Result) -> dict[str, Any]:
+    case, decision = result.case, result.decision
+    expected = "allow" if case.allow else "deny"
+    return {"name": case.name, "ok": result.ok, "expected": expected, "allow": decision.allow, "reason": decision.reason}
