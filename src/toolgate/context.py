@@ -2,17 +2,20 @@
 to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
+from toolgate.call_tree import Node, Step, Tree
 from toolgate.errors import CallError, Failed, described, said
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
 from toolgate.sessions import SessionKey, Sessions
 
+T = TypeVar("T")
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
 LogLevel = Literal["debug", "info", "warn", "error"]
@@ -50,6 +53,14 @@ class RetryAfter(Control):
     def __init__(self, milliseconds: float, reason: str | None) -> None:
         super().__init__(reason or "retry later")
         self.seconds, self.reason = milliseconds / 1000, reason
+
+
+class Halt(Control):
+    """A call from inside this one can't go on: neither can this one, whatever its tool makes of it."""
+
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Providers:
@@ -113,11 +124,11 @@ class InvokeContext:
     """
 
     __slots__ = (
-        "_invoke", "_providers", "_scratch", "arguments", "artifact", "asked", "at", "attempts", "cached", "call",
-        "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at", "from_purse",
-        "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "outcome", "owes",
-        "recorded", "redacted", "refused", "report", "reserved", "result", "sealed", "start", "started_at", "unpaid",
-        "unsure", "went_away",
+        "_invoke", "_providers", "_scratch", "agreed_with", "arguments", "artifact", "asked", "at", "attempts", "cached",
+        "call", "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
+        "from_purse", "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "node",
+        "outcome", "owes", "recorded", "redacted", "refused", "report", "reserved", "result", "resumed", "sealed", "start",
+        "started_at", "step", "unpaid", "unsure", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -179,6 +190,14 @@ class InvokeContext:
         self.went_away = False
         """Whether the caller was cancelled; it is let go when the call is settled."""
         self.outcome: Outcome | None = None
+        self.node: Node | None = call.place
+        """Where the call stands among those of its outer call; an outer call has one once it calls another."""
+        self.step: Step | None = None
+        """What is known of it there, once its arguments are known."""
+        self.resumed = False
+        """Whether it goes on, having been stopped before because of a call inside it."""
+        self.agreed_with: str | None = None
+        """The approval that it was agreed to with."""
         self._invoke = invoke
         self._providers = providers
         self._scratch: Scratch | None = None
@@ -348,24 +367,51 @@ class InvokeContext:
         call = self.call
         if call.depth >= DEEPEST:
             raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
-        return await self._invoke(
-            Call(
-                id=new_id(),
-                tool=name,
-                arguments=dict(arguments),
-                actor=call.actor,
-                session=call.session,
-                parent=call.id,
-                depth=call.depth + 1,
-                door=call.door,
-                allow=allow,
-                covered=self.asked and bool(allow),
-                from_code=from_code,
-                purse=purse or call.purse,
-                whole=whole,
-                caller=call.caller,
-            )
+        node = self._place()
+        place = None if node is None else Node(node.tree, node)
+        inner = Call(
+            id=new_id(),
+            tool=name,
+            arguments=dict(arguments),
+            actor=call.actor,
+            session=call.session,
+            parent=call.id,
+            depth=call.depth + 1,
+            door=call.door,
+            allow=allow,
+            covered=self.asked and bool(allow),
+            from_code=from_code,
+            purse=purse or call.purse,
+            whole=whole,
+            caller=call.caller,
+            place=place,
         )
+        if node is None or place is None:
+            return await self._invoke(inner)
+        if node.tree.halted is None:
+            outcome = await node.call(self._invoke, inner, place)
+            if node.tree.halted is None:
+                return outcome
+        await node.halts()
+        if from_code:
+            await asyncio.get_running_loop().create_future()  # `running` ends it, with the code that asked
+        raise Halt(node.tree.stop())
+
+    def _place(self) -> Node | None:
+        """From where its calls are made; None once it has ended: what hooks call then waits for nothing."""
+        if self.finished_at:
+            return None
+        if self.node is None:
+            self.node = Node(Tree(self.call.id, self.call.tool))
+        return self.node
+
+    async def running(self, work: Awaitable[T]) -> T:
+        """What code in the sandbox gives that makes calls by `call_inside`, which stops it where one of them can't go on."""
+        node = self._place()
+        ran = await work if node is None else await node.running(work)
+        if ran is None and node is not None:
+            raise Halt(node.tree.stop())
+        return ran  # type: ignore[return-value]
 
     # -- what a tool may report
 

@@ -6,7 +6,7 @@ import traceback
 from functools import partial
 from typing import Any
 
-from toolgate.context import Abort, Control, InvokeContext, RetryAfter
+from toolgate.context import Abort, Control, Halt, InvokeContext, RetryAfter
 from toolgate.errors import (
     CODES,
     CallError,
@@ -179,7 +179,9 @@ def _rebuilt(error: CallError) -> CallError:
 
 
 def _chosen(control: Control) -> CallError:
-    """The error that a hook or a tool chose."""
+    """The error that a hook or a tool chose, or that a call inside it left it with."""
+    if isinstance(control, Halt):
+        return control.error
     if isinstance(control, Abort):
         known = isinstance(control.code, str) and control.code in CODES and CODES[control.code].status != "pending"
         details: dict[str, Any] = {} if control.http_status is None else {"http_status": control.http_status}

@@ -163,14 +163,14 @@ class Governing(Connecting):
 
     async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
         """Run a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
-        the folder that it works in, depend on both."""
+        the folder that it works in, depend on both. An approval for a call inside another has that one go on."""
         if not self._opened:
             raise NotOpen
         waiting = await self.consent.show(id, (actor or LOCAL).tenant)
         asked = waiting.request
-        return await self._invoke(
-            Call(new_id(), asked.tool, None, asked.actor, asked.session, waiting.idempotency_key, id, door=asked.door)
-        )
+        outer = await self.continuations.outer_of(id, asked.actor.tenant)
+        tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
+        return await self._invoke(Call(new_id(), tool, None, asked.actor, asked.session, key, id, door=asked.door))
 
     @to_the_end
     async def grant(

@@ -333,6 +333,8 @@ def _scope(call: Call) -> Scope:
 
 def _verdict(outcome: Outcome, ran: bool, unsure: bool) -> tuple[State | None, str | None]:
     """What to keep of a call: its outcome, that nobody knows it, or nothing, because nothing was done."""
+    if outcome.pending is not None and outcome.pending.kind == "approval":
+        return None, None  # it goes on with the same key; what it did until now is kept where it waits
     if outcome.status != "success":
         if unsure:
             return "unknown", None

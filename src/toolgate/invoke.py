@@ -3,8 +3,8 @@
 Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
 can reorder or remove them. A feature is a new step with one line here, not a new branch.
 
-    resolve → context → authorize → flags → parse, validate, normalize → tier → idempotency → consent → quota → place
-    → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
+    resolve → context → authorize → flags → parse, validate, normalize → tier → idempotency → continuation → consent → quota
+    → place → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
 way out, `_settle`, which gives back what was taken. Only a cancellation of the caller leaves as an exception.
@@ -21,11 +21,12 @@ import msgspec
 import orjson
 
 from toolgate.approval.consent import Consent
+from toolgate.approval.continuation import Continuations
 from toolgate.approval.hidden import check_shown
 from toolgate.approval.tiers import TierRules
 from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
-from toolgate.context import InvokeContext, Providers, Respond
+from toolgate.context import Halt, InvokeContext, Providers, Respond
 from toolgate.ending import Ending
 from toolgate.errors import CallError, Denied, Failed, Pending, described, said
 from toolgate.execute.run import Execution
@@ -69,6 +70,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tiers: TierRules
     places: Places
     consent: Consent
+    continuations: Continuations
     rates: Rates
     budgets: Budgets
     concurrency: Concurrency
@@ -158,6 +160,11 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         # once only?
         if call.idempotency_key is not None and await self._repeat(ctx, entry):
             return
+        if (
+            call.place is not None or call.approval is not None or call.idempotency_key is not None
+            or self.continuations.tools
+        ) and await self.continuations.enter(ctx, entry):  # fmt: skip
+            return
 
         # does a person agree, and is there money and room?
         if on.will_check_consent:
@@ -172,7 +179,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
-        if self.rates.ruled or entry.rate_limit is not None:
+        if (self.rates.ruled or entry.rate_limit is not None) and not ctx.resumed:
             rated = self.rates.acquire(call, entry)
             if rated is not None:
                 await rated
@@ -213,10 +220,14 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self.idempotency.confirm(call)
         if ctx.reserved:
             await self.budgets.confirm(call)
+        if ctx.node is not None:
+            await self.continuations.confirm(ctx)
         if on.around_execute:
             ctx.result = await on.around_execute(ctx, self._inner(ctx, entry, arguments, on))
         else:
             await self.execution.run(ctx, entry, arguments, on)
+        if ctx.node is not None and ctx.node.is_halted:
+            raise Halt(ctx.node.tree.stop())  # whatever the tool made of it
 
     async def _deliver(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
         """Make the output fit to be given out: as promised, without secrets, not too long."""
@@ -238,6 +249,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The one way out: record, count, give back. Nothing in here changes how the call ended, and a caller that goes away
         is let go only at its end."""
         ctx.finished_at = perf_counter()
+        if ctx.node is not None:
+            await self._to_the_end(ctx, self._try(ctx, self.continuations.leave(ctx)))
         error = ctx.error
         try:
             if on.on_error and error is not None and not isinstance(error, Pending):
@@ -447,6 +460,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self._try(ctx, self.idempotency.complete(call, outcome, ctx.ran, ctx.unsure))
         if ctx.asked and not ctx.ran and (outcome is None or not outcome.ok):
             await self._try(ctx, self.consent.give_back(call.id))
+        elif ctx.asked and isinstance(ctx.error, Pending):
+            await self._try(ctx, self.consent.suspend(call.id))
         elif ctx.asked:
             self.consent.keep(call.id)
 

@@ -354,6 +354,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Whether the output goes to a program: then it is not cut to what a model can read."""
     caller: Caller | None = None
     """How to reach whoever called while the call runs, where that can be done."""
+    place: Any = None
+    """Where it stands among the calls inside its outer call (`call_tree.Node`). Said by no door."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):

@@ -64,6 +64,7 @@ class Wired:
     def _wire(self) -> None:
         """Make all parts. They are imported here: whoever only names an App in a program should not wait for them."""
         from toolgate.approval.consent import Consent
+        from toolgate.approval.continuation import Continuations
         from toolgate.approval.tiers import TierRules, plan
         from toolgate.bus.open import open_notices
         from toolgate.bus.redis import Redis
@@ -209,8 +210,16 @@ class Wired:
             timezone=settings.budgets.timezone,
             announce=self._tell,
         )
+        self.continuations = Continuations(
+            self.store,
+            self.presence,
+            policy_hash=lambda: self.guard.policy_hash,
+            workspace=self._workspace,
+            announce=self._announce_change,
+        )
         self.consent = Consent(
             self.store,
+            self.continuations,
             policy_hash=lambda: self.guard.policy_hash,
             expire_seconds=settings.approvals.expire_seconds,
             note=self._note,
@@ -233,6 +242,7 @@ class Wired:
             tiers=self.tiers,
             places=self.places,
             consent=self.consent,
+            continuations=self.continuations,
             rates=Rates(self._monotonic, settings.rate_limits, self.redis),
             budgets=self.budgets,
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
@@ -295,6 +305,7 @@ class Wired:
     async def _use(self, found: Flags, limits: "list[BudgetRow]") -> None:
         """Take what the store says now."""
         await self.mcp_tools.look()
+        await self.continuations.refresh()
         self._flags = found
         self._use_policy_data()
         self.budgets.use(limits)

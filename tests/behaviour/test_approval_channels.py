@@ -363,5 +363,5 @@ async def test_a_tool_that_was_approved_does_not_approve_what_it_calls() -> None
     async with work.move_into(memory_app()) as app:
         app.register(outer)
         app.add_approver(lambda request: True if request.tool == "outer" else None)
-        assert (await app.invoke("outer")).output == "pending"
+        assert (await app.invoke("outer")).status == "pending"
         assert work.ran == []

@@ -27,7 +27,7 @@ async def test_a_tool_calls_another_through_the_same_pipeline_and_the_log_links_
         app.register(outer)
         app.register(dangerous)
         assert (await app.invoke("outer", {"what": "echo"})).output["output"] == {"text": "hello"}
-        assert (await app.invoke("outer", {"what": "dangerous"})).output["status"] == "pending"
+        assert (await app.invoke("outer", {"what": "dangerous"})).status == "pending"
         await app.flush()
         rows = [row for row in await app.store.read(log.latest(100)) if row[2] == "end"]
         first, second = rows[0], rows[1]

@@ -317,18 +317,18 @@ async def test_a_call_that_fails_is_an_error_in_the_program(
     assert words in told[2]
 
 
-@pytest.mark.requirement("AGENT-4")
+@pytest.mark.requirement("AGENT-4", "TIER-9")
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_a_call_that_a_person_must_agree_to_is_not_made(app: App, language: str) -> None:
-    call = "delete_all({what: 'x'})" if language == "typescript" else "delete_all(what='x')"
-    outcome = await app.invoke("run_program", {"language": language, "code": FAILING[language] % call})
-    _, code, message = outcome.output["result"]
-    assert code == "APPROVAL_REQUIRED"
+async def test_a_program_whose_call_a_person_must_agree_to_waits_for_that(app: App, language: str) -> None:
+    code = "return await tools.delete_all({what: 'x'});" if language == "typescript" else "tools.delete_all(what='x')"
+    outcome = await app.invoke("run_program", {"language": language, "code": code})
+    assert outcome.status == "pending" and outcome.pending is not None, outcome
     (waiting,) = await app.approvals()
     id = waiting.request.id
-    assert id in message
+    assert (outcome.pending.id, waiting.request.outer_tool, waiting.request.outer_call) == (id, "run_program", outcome.id)
     await app.answer_approval(id, True)
-    assert (await app.resume(id)).output == "x"
+    done = await app.resume(id)
+    assert done.ok and (done.output["result"], done.output["calls"]) == ("x", 1), done
 
 
 @pytest.mark.requirement("AGENT-4")

@@ -16,6 +16,7 @@ import orjson
 
 from toolgate.approval.answers import PAGE, Answers, Mask, Validate, is_id
 from toolgate.approval.asking import ask, name_of
+from toolgate.approval.continuation import Continuations
 from toolgate.approval.edits import is_faithful, restore
 from toolgate.approval.grants import Grants, Note, Workspace
 from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
@@ -32,6 +33,7 @@ from toolgate.approval.request import (
     words,
 )
 from toolgate.approval.takings import Taken, Takings
+from toolgate.call_tree import Step
 from toolgate.context import InvokeContext
 from toolgate.errors import Denied, Failed, StoreError
 from toolgate.model import MASK, Actor, Call, Entry
@@ -63,6 +65,7 @@ class Consent:
     def __init__(
         self,
         store: Store,
+        continuations: Continuations,
         *,
         policy_hash: Callable[[], str],
         note: Note,
@@ -78,6 +81,7 @@ class Consent:
             store, self.grants, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
         )
         self._store = store
+        self._continuations = continuations
         self._policy_hash = policy_hash
         self._note = note
         self._workspace = workspace
@@ -96,9 +100,13 @@ class Consent:
     async def obtain(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> bytes | None:
         """Let a call go on that a person agreed to: gives the arguments that are to run if they were edited, else None.
         Raises Pending where nobody has answered yet, Denied where somebody said no or the approval is not for this call."""
-        if ctx.call.approval is not None:
-            return await self._redeem(ctx, entry, ctx.call.approval)
-        for join in (True, False):
+        step = ctx.step
+        if step is not None and step.agreed:
+            return await self._agreed_before(ctx, step)
+        approval = ctx.call.approval if step is None else step.approval
+        if approval is not None:
+            return await self._redeem(ctx, entry, approval)
+        for join in (True, False) if step is None else (False,):
             draft = self._draft(ctx, entry, estimate)
             grant, row, is_new = await self._cover_or_question(draft, may_cover=not entry.destructive, join=join)
             if grant is not None:
@@ -114,6 +122,8 @@ class Consent:
         """The arguments of a call that comes with an approval and none of its own; None if it has no approval."""
         if call.approval is None:
             return None
+        if (arguments_of_outer := await self._continuations.arguments_of(call)) is not None:
+            return arguments_of_outer
         row = await self._find(call.approval, call.actor)
         self._must_be_for(row, call)
         if _is_whole(row):
@@ -130,6 +140,8 @@ class Consent:
         about. Who asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
         if call.approval is None or call.arguments is not None:
             return None
+        if (hash_of_outer := await self._continuations.key_hash(call)) is not None:
+            return hash_of_outer
         row = await self._find(call.approval, call.actor)
         self._must_be_for(row, call)
         return row.args_hash
@@ -147,6 +159,10 @@ class Consent:
         """The call has run: what it took stays taken."""
         self._takings.keep(call_id)
 
+    async def suspend(self, call_id: str) -> None:
+        """The call has run, and will go on: its approval stays used, for that is remembered; a grant is asked again then."""
+        await self._takings.give_back(call_id, grants_only=True)
+
     async def close(self) -> None:
         """Let what is being given back be written, before the store is closed."""
         await self._takings.close()
@@ -157,6 +173,8 @@ class Consent:
         call = ctx.call
         row = await self._find(id, call.actor)
         self._must_be_for(row, call)
+        if row.outer_call != _outer(ctx)[0]:
+            raise void(row, "was not asked for by this call")
         self._must_fit(row, entry, ctx.canonical)
         if row.state == "waiting":
             raise pending(row, self._clock())
@@ -220,6 +238,20 @@ class Consent:
         self._must_work_there(row, call)  # it can have been pointed elsewhere while a person thought
         ctx.consent = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
         await self._note("approval.used", call.actor, row.tool_name, {"approval": row.id, "call": call.id})
+        ctx.agreed_with = row.id
+        if ctx.step is not None:
+            ctx.step.state = "running"
+        return self._edited(ctx, row)
+
+    async def _agreed_before(self, ctx: InvokeContext, step: Step) -> bytes | None:
+        """The call goes on, which was agreed to when it began."""
+        row = await self._find(step.approval or "", ctx.call.actor)
+        self._must_work_there(row, ctx.call)
+        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
+        ctx.agreed_with = row.id
+        return self._edited(ctx, row)
+
+    def _edited(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
         if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
             return None
         original, shown = orjson.loads(ctx.canonical), orjson.loads(row.arguments)
@@ -229,6 +261,7 @@ class Consent:
 
     def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> ApprovalRow:
         call, tool, at = ctx.call, entry.tool, self._clock()
+        outer_call, outer_tool = _outer(ctx)
         complete = ctx.recorded == ctx.canonical
         if not complete and not is_faithful(orjson.loads(ctx.recorded), orjson.loads(ctx.canonical)):
             raise Denied(
@@ -261,6 +294,8 @@ class Consent:
             expected_ms=entry.expected_ms if estimate is None else estimate.expected_ms,
             created_at=at,
             expires_at=at + self._lasts,
+            outer_call=outer_call,
+            outer_tool=outer_tool,
         )
 
     async def _cover_or_question(
@@ -281,6 +316,8 @@ class Consent:
     async def _question(self, ctx: InvokeContext, row: ApprovalRow, *, is_new: bool) -> ApprovalRow:
         """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
         asked it too. Raises Pending where there is no answer, Denied where it is no."""
+        if ctx.step is not None:
+            ctx.step.state, ctx.step.approval, ctx.step.question = "asked", row.id, pending(row, self._clock())
         if not self._approvers:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
@@ -344,7 +381,7 @@ class Consent:
         await self._prune_sometimes()
         details = {
             "approval": row.id, "call": row.call_id, "session": row.session_id, "reason": row.reason,
-            "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(),
+            "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(), "outer_call": row.outer_call,
         }  # fmt: skip
         await self._note("approval.requested", actor, row.tool_name, details)
 
@@ -412,6 +449,13 @@ def _too_many(draft: ApprovalRow) -> Failed:
         "answer already; this one was not put to anybody.",
         suggestion="Wait until a person has answered those, or until they expire.",
     )
+
+
+def _outer(ctx: InvokeContext) -> tuple[str | None, str | None]:
+    """The outer call as it was first made, and its tool, of a call inside one, or of one that goes on."""
+    if ctx.step is None or ctx.node is None:
+        return None, None
+    return ctx.node.tree.id, ctx.node.tree.tool
 
 
 def _is_whole(row: ApprovalRow) -> bool:

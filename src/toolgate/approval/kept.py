@@ -53,6 +53,8 @@ def request_of(row: ApprovalRow) -> ApprovalRequest:
         expected_ms=row.expected_ms,
         created_at=row.created_at,
         expires_at=row.expires_at,
+        outer_call=row.outer_call,
+        outer_tool=row.outer_tool,
     )
 
 
@@ -83,9 +85,12 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
             f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}, where Toolgate runs or in a client that may "
             "approve. Wait for that, then make the same call again, unchanged."
         )
+    needs = f"{row.tool_name} needs a person's approval: {row.reason}."
+    if row.outer_call is not None and row.outer_tool != row.tool_name:
+        needs = f"{row.outer_tool} waits for an approval of a call inside it: {needs}"
     return Pending(
         "APPROVAL_REQUIRED",
-        f"{row.tool_name} needs a person's approval: {row.reason}.",
+        needs,
         kind="approval",
         id=row.id,
         suggestion=advice,

@@ -118,6 +118,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     expected_ms: int | None
     created_at: datetime
     expires_at: datetime
+    outer_call: str | None = None
+    """The call from inside which it was asked for, and its tool."""
+    outer_tool: str | None = None
 
     @property
     def proposes_grant(self) -> bool:
@@ -144,9 +147,18 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Why       {visible(self.reason)}",
                 f"  Who       {visible(who)}{session}, through {visible(self.door)}",
                 f"  Where     {visible(self.workspace)}{'' if self.workspace.startswith('/') else ' of Toolgate itself'}",
+                *self._outer(),
                 f"  Expires   {self.expires_at.astimezone():%Y-%m-%d %H:%M %Z}",
                 f"  Approval  {self.id}",
             )
+        )
+
+    def _outer(self) -> tuple[str, ...]:
+        """From inside what it is asked, which goes on after the answer."""
+        if self.outer_call is None:
+            return ()
+        return (
+            f"  Inside    asked by {visible(self.outer_tool or '')} (call {self.outer_call}), which waits for the answer",
         )
 
     def _cost(self) -> str:

@@ -69,9 +69,12 @@ class Takings:
         self._taken.pop(call_id, None)
         self._taking.pop(call_id, None)
 
-    async def give_back(self, call_id: str) -> None:
+    async def give_back(self, call_id: str, *, grants_only: bool = False) -> None:
         """Nothing came of the call. Awaited, what it took is given back, or will be when the store can be written; also if
-        whoever waits goes away."""
+        whoever waits goes away. `grants_only`: it goes on later, with the approval that it has used."""
+        taken = self._taken.get(call_id)
+        if grants_only and (taken is None or taken.grant is None):
+            return self.keep(call_id)
         if call_id in self._taken or call_id in self._taking:
             await asyncio.shield(self._later(self._give_back(call_id)))
 

@@ -54,7 +54,7 @@ class SandboxRunner:
         wrong = await self._sandbox.check(language, program.code, depth=ctx.call.depth)
         if wrong is not None:
             raise as_error(wrong)
-        ran = await self._sandbox.run_code(
+        running = self._sandbox.run_code(
             language,
             program.code,
             mode="tool",
@@ -65,6 +65,7 @@ class SandboxRunner:
             seconds=seconds,
             depth=ctx.call.depth,
         )
+        ran = await ctx.running(running)
         return _result(ctx, ran, late=seconds < limit)
 
     def _context(self, ctx: InvokeContext) -> dict[str, Any]:

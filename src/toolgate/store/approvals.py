@@ -56,6 +56,9 @@ class ApprovalRow(NamedTuple):
     used_by: str | None = None
     answered_at: datetime | None = None
     used_at: datetime | None = None
+    outer_call: str | None = None
+    """The call from inside which it was asked for, and its tool: it is good there and nowhere else."""
+    outer_tool: str | None = None
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> Self:
@@ -182,7 +185,7 @@ def _same_question(
         f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND workspace = :workspace "
         "AND tool_name = :tool AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash "
-        "AND expires_at > :moment AND created_at <= :soon ORDER BY created_at, id",
+        "AND expires_at > :moment AND created_at <= :soon AND outer_call IS NULL ORDER BY created_at, id",
         {
             "tenant": draft.tenant_id, "state": state, "user": draft.user_id, "persona": draft.persona_id or "",
             "session": draft.session_id or "", "workspace": draft.workspace, "tool": draft.tool_name,

@@ -140,7 +140,9 @@ async def run_program(
     sandbox: Sandbox = ctx.get(Sandbox)
     seconds = seconds_for(ctx, sandbox, timeout)
     calls = Calls(ctx, max_calls, None if max_cost_usd is None else nano(Decimal(str(max_cost_usd))))
-    ran = await sandbox.run_code(language, code, mode="program", serve=calls.serve, seconds=seconds, depth=ctx.call.depth)
+    ran = await ctx.running(
+        sandbox.run_code(language, code, mode="program", serve=calls.serve, seconds=seconds, depth=ctx.call.depth)
+    )
     return {
         "result": value_of(ctx, ran, seconds),
         "stdout": ran.stdout,

@@ -1,0 +1,238 @@
+"""The calls made inside one call: what came of them, which wait for a person, and how the whole of it stops and goes on.
+
+Where a call inside must be asked about and nobody can answer now, the tree is halted: no further call begins, those under
+way end, and then whatever made them is stopped, from the inside out. What each call came to is known by what it was (from
+inside which call, which tool, which arguments, and which of several that are the same), not by when it was made: calls that
+are made side by side come in any order. When the outer call comes again, its tree holds what was known before, and a call
+that is known is answered from there.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from hashlib import sha256
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from toolgate.errors import CallError, Failed, Pending, call_error
+from toolgate.model import NANO, Call, Invoke, Outcome
+
+T = TypeVar("T")
+State = Literal["running", "done", "asked", "open"]
+MAX_KEPT_BYTES = 16_000_000
+"""What the outcomes of the calls inside one call may come to, as JSON, for it to be able to wait."""
+
+
+class Step(msgspec.Struct):
+    """One call inside another, or the outer call itself (its key is empty)."""
+
+    key: str
+    parent: str
+    tool: str
+    call_id: str
+    has_effect: bool = True
+    """Whether it may change anything: if nobody knows how it ended, it is not made again."""
+    state: State = "running"
+    approval: str | None = None
+    """The question that it waits for; of one that is open, the approval that it was agreed to with."""
+    agreed: bool = False
+    outcome: bytes | None = None
+    """As JSON, once it is done."""
+    cost: int = 0
+    """Nano-dollars, with the calls inside it."""
+    question: CallError | None = None
+    """How its call would end, were it to wait now."""
+
+
+class Book(Protocol):
+    """Where the steps of a call that goes on are put on record as they are made."""
+
+    async def note(self, step: Step) -> None:
+        """Awaited, it is on disk. Raises a CallError if it can't be."""
+
+
+class Tree:
+    """All calls inside one outer call, at any depth."""
+
+    def __init__(self, id: str, tool: str) -> None:
+        self.id = id
+        """The outer call as it was first made."""
+        self.tool = tool
+        self.root = Step("", "", tool, id, state="open")
+        self.steps: dict[str, Step] = {}
+        self.halted: CallError | None = None
+        """Why nothing more is begun: a question that waits, or what went wrong."""
+        self.book: Book | None = None
+        """Set where the outer call goes on: from then on every step is on record before its call is answered."""
+        self.too_large = False
+        self._bytes = 0
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._unmet: dict[str, set[str]] = {}
+        self._met = asyncio.Event()
+
+    def load(self, steps: list[Step]) -> None:
+        """Take what was known before."""
+        for step in steps:
+            if step.key == "":
+                self.root = step
+                continue
+            self.steps[step.key] = step
+            self._unmet.setdefault(step.parent, set()).add(step.key)
+            self._bytes += len(step.outcome or b"")
+
+    # -- the calls of this time
+
+    def key(self, parent: str, tool: str, args_hash: str) -> str:
+        """What a call is known by. Each further one that is the same gets a key of its own."""
+        same = (parent, tool, args_hash)
+        count = self._counts[same] = self._counts.get(same, 0) + 1
+        return sha256("\n".join((*same, str(count))).encode()).hexdigest()
+
+    def meet(self, key: str) -> Step | None:
+        """The step of this key, if it was made before."""
+        step = self.steps.get(key)
+        if step is not None:
+            unmet = self._unmet.get(step.parent)
+            if unmet is not None and key in unmet:
+                unmet.discard(key)
+                self._met.set()
+        return step
+
+    def add(self, step: Step) -> None:
+        self.steps[step.key] = step
+
+    async def all_met(self, parent: str, seconds: float) -> bool:
+        """Whether all that was called from inside a step before is called again, in this time: before that, a call that is
+        new may be one that was made already, and looks different now."""
+        unmet = self._unmet.get(parent)
+        if not unmet:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                while unmet and self.halted is None:
+                    self._met.clear()
+                    await self._met.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def unmet(self) -> list[Step]:
+        """What was done before, and has not been called this time."""
+        keys = (key for keys in self._unmet.values() for key in keys)
+        return [step for key in keys if (step := self.steps[key]).state == "done"]
+
+    @property
+    def asked(self) -> list[Step]:
+        """What waits for a person's answer."""
+        return [step for step in (self.root, *self.steps.values()) if step.state == "asked"]
+
+    def halt(self, error: CallError) -> None:
+        if self.halted is None:
+            self.halted = error
+            self._met.set()
+
+    def stop(self) -> CallError:
+        """What a call ends with that can't go on."""
+        error = self.halted or Failed("UNEXPECTED_ERROR", "The call was not halted.")
+        rest: dict[str, Any] = {
+            "retryable": error.retryable, "suggestion": error.suggestion, "details": error.details, "reason": error.reason,
+        }  # fmt: skip
+        if isinstance(error, Pending):
+            return Pending(error.code, error.message, kind=error.kind, id=error.id, **rest)
+        return call_error(error.code, error.message, **rest)
+
+    def keep(self, step: Step, outcome: Outcome) -> None:
+        """A step is done: note what came of it, as it is now; what its caller makes of it later is the caller's."""
+        step.state, step.question = "done", None
+        step.cost += round(outcome.metrics.cost_usd * NANO)
+        if self.too_large:
+            return
+        try:
+            step.outcome = outcome.to_json()
+        except TypeError:  # a hook made it something that JSON can't hold
+            self.too_large = True
+            return
+        self._bytes += len(step.outcome)
+        if self._bytes > MAX_KEPT_BYTES:
+            self.too_large = True
+            for kept in self.steps.values():
+                kept.outcome = None
+
+
+class Node:
+    """A call in the tree, as the place from which others are made."""
+
+    __slots__ = ("_changed", "_stopped", "_under_way", "is_halted", "parent", "step", "tree")
+
+    def __init__(self, tree: Tree, parent: "Node | None" = None) -> None:
+        self.tree = tree
+        self.parent = parent
+        self.step: Step | None = tree.root if parent is None else None
+        """Set when the call is known by its arguments."""
+        self.is_halted = False
+        """Whether a call from inside it could not go on: then neither can it, whatever it makes of that."""
+        self._under_way = 0
+        self._changed = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    @property
+    def path(self) -> str:
+        """What its calls have in their keys. A hook may make calls before the call's own arguments are known."""
+        if self.step is not None:
+            return self.step.key
+        return "" if self.parent is None else f"before a call from {self.parent.path}"
+
+    async def call(self, invoke: Invoke, call: Call, place: "Node") -> Outcome:
+        """Make a call from here, and note what came of it."""
+        self._under_way += 1
+        try:
+            outcome = await invoke(call)
+            await place.ended(outcome)
+            return outcome
+        finally:
+            self._under_way -= 1
+            self._changed.set()
+
+    async def ended(self, outcome: Outcome) -> None:
+        """This call has ended."""
+        tree, step = self.tree, self.step
+        if outcome.pending is not None and outcome.pending.kind == "approval":
+            try:
+                outcome.raise_for_status()
+            except CallError as waiting:
+                tree.halt(waiting)
+            return
+        if step is None or step.state == "done":
+            return
+        tree.keep(step, outcome)
+        if self.parent is not None and self.parent.step is not None:
+            self.parent.step.cost += step.cost
+        if tree.book is not None:
+            try:
+                await tree.book.note(step)
+            except CallError as error:
+                tree.halt(error)
+
+    async def halts(self) -> None:
+        """Wait until no call from here is under way, then have whatever runs here stopped."""
+        while self._under_way:
+            self._changed.clear()
+            await self._changed.wait()
+        self.is_halted = True
+        self._stopped.set()
+
+    async def running(self, work: Awaitable[T]) -> T | None:
+        """What code gives that makes calls from here; None if it had to be stopped, since one of its calls can't go on. Code
+        that runs elsewhere can't be told that by an exception."""
+        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() and not self.is_halted else None
+        finally:
+            stopped.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+            if not task.cancelled():
+                task.exception()  # which whoever waits is told, unless it was stopped

@@ -1,0 +1,249 @@
+"""Calls that wait for an answer about a call inside them: continuations, and the steps that each has made.
+
+A continuation is run by one call at a time. Who runs it has claimed it; every later write names that call, so a process that
+stood still for so long that another took the continuation over can't write, and does not run, what the other one runs.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple, Self
+
+from toolgate.store import approvals
+from toolgate.store.approvals import ApprovalRow
+from toolgate.store.database import Transaction, moment
+from toolgate.store.presence import IS_DEAD, alive_since
+
+MOST = 100
+"""Continuations that one transaction prunes: each may have many steps."""
+
+
+class ContinuationRow(NamedTuple):
+    """What is kept of an outer call."""
+
+    id: str
+    tenant_id: str
+    persona_id: str | None
+    user_id: str
+    scopes: str
+    session_id: str | None
+    tool_name: str
+    fingerprint: str
+    policy_hash: str
+    given_hash: str
+    args_hash: str
+    arguments: str
+    complete: bool
+    idempotency_key: str | None
+    state: str
+    call_id: str
+    process_id: str | None
+    created_at: datetime
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        made = cls._make(row)
+        return made._replace(
+            complete=bool(made.complete), created_at=moment(made.created_at), expires_at=moment(made.expires_at)
+        )
+
+
+class StepRow(NamedTuple):
+    """What is kept of a call inside it."""
+
+    continuation_id: str
+    step: str
+    parent: str
+    tool_name: str
+    call_id: str
+    state: str
+    approval_id: str | None
+    agreed: bool
+    outcome: str | None
+    cost: int
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        made = cls._make(row)
+        return made._replace(agreed=bool(made.agreed))
+
+
+COLUMNS = ", ".join(ContinuationRow._fields)
+STEP = ", ".join(StepRow._fields)
+OURS = "id = :id AND call_id = :call AND state = 'running'"
+
+
+def get(id: str, tenant: str) -> Transaction[ContinuationRow | None]:
+    rows = yield (
+        f"SELECT {COLUMNS} FROM continuations WHERE id = :id AND tenant_id = :tenant",
+        {"id": id, "tenant": tenant},
+    )
+    return ContinuationRow.of(rows[0]) if rows else None
+
+
+def with_key(wanted: ContinuationRow, at: datetime) -> Transaction[ContinuationRow | None]:
+    """The one whose outer call has this idempotency key, of the same actor."""
+    rows = yield (
+        f"SELECT {COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+        "AND idempotency_key = :idempotency_key AND coalesce(persona_id, '') = :persona AND scopes = :scopes "
+        "AND expires_at > :moment ORDER BY created_at LIMIT 1",
+        {**wanted._asdict(), "moment": at, "persona": wanted.persona_id or ""},
+    )
+    return ContinuationRow.of(rows[0]) if rows else None
+
+
+def same_call(wanted: ContinuationRow, at: datetime) -> Transaction[ContinuationRow | None]:
+    """The oldest that waits and whose outer call was this one, in all that it is bound to."""
+    rows = yield (
+        f"SELECT {COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+        "AND tool_name = :tool_name AND (given_hash = :given_hash OR args_hash = :given_hash) "
+        "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND scopes = :scopes "
+        "AND fingerprint = :fingerprint AND policy_hash = :policy_hash AND idempotency_key IS NULL "
+        "AND expires_at > :moment ORDER BY created_at LIMIT 1",
+        {
+            **wanted._asdict(), "moment": at, "persona": wanted.persona_id or "", "session": wanted.session_id or "",
+        },
+    )  # fmt: skip
+    return ContinuationRow.of(rows[0]) if rows else None
+
+
+def questions(id: str) -> Transaction[list[ApprovalRow]]:
+    """What it waits for, oldest first."""
+    rows = yield (
+        f"SELECT {approvals.APPROVAL} FROM approvals WHERE id IN (SELECT approval_id FROM continuation_steps "
+        "WHERE continuation_id = :id AND state = 'asked') ORDER BY created_at, id",
+        {"id": id},
+    )
+    return [ApprovalRow.of(row) for row in rows]
+
+
+def tools(at: datetime) -> Transaction[frozenset[str]]:
+    """The tools of which a call waits."""
+    rows = yield "SELECT DISTINCT tool_name FROM continuations WHERE expires_at > :moment", {"moment": at}
+    return frozenset(name for (name,) in rows)
+
+
+def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -> Transaction[list[StepRow] | None]:
+    """Take it for a call; gives its steps, or None if another call runs it. One that a process had which is dead, or this
+    one (`is_idle`: no call of it is at it), is nobody's."""
+    mine = " OR process_id = :process" if is_idle else ""
+    rows = yield (
+        "UPDATE continuations SET state = 'running', call_id = :call, process_id = :process "
+        f"WHERE id = :id AND (state = 'waiting' OR {IS_DEAD}{mine}) RETURNING id",
+        {"id": id, "call": call_id, "process": process, **alive_since(lease)},
+    )
+    if not rows:
+        return None
+    found = yield f"SELECT {STEP} FROM continuation_steps WHERE continuation_id = :id ORDER BY call_id", {"id": id}
+    steps: list[StepRow] = []
+    for row in found:
+        kept = yield from _judged(StepRow.of(row))
+        if kept is not None:
+            steps.append(kept)
+    return steps
+
+
+def _judged(step: StepRow) -> Transaction[StepRow | None]:
+    """A step that was under way when its process died, or its program was stopped: if it began, nobody knows whether it had
+    its effect (it stays `running`); if it did not, it was never made, and has its approval back."""
+    if step.state != "running":
+        return step
+    rows = yield "SELECT 1 FROM audit_log WHERE call_id = :call AND kind = 'start' LIMIT 1", {"call": step.call_id}
+    if rows:
+        return step
+    if step.approval_id is None:
+        yield "DELETE FROM continuation_steps WHERE continuation_id = :id AND step = :step", _names(step)
+        return None
+    yield from approvals.put_back(step.approval_id, step.call_id)
+    yield (
+        "UPDATE continuation_steps SET state = 'asked' WHERE continuation_id = :id AND step = :step",
+        _names(step),
+    )
+    return step._replace(state="asked")
+
+
+def _names(step: StepRow) -> dict[str, Any]:
+    return {"id": step.continuation_id, "step": step.step}
+
+
+def confirm(id: str, call_id: str) -> Transaction[bool]:
+    """Whether it is still this call's. Asked once a start record is on disk: whoever takes the call for dead before that
+    takes it from the call here, and whoever does so later finds that the call began."""
+    rows = yield f"UPDATE continuations SET state = 'running' WHERE {OURS} RETURNING id", {"id": id, "call": call_id}
+    return bool(rows)
+
+
+def note(step: StepRow, call_id: str) -> Transaction[bool]:
+    """Put a step of a continuation that a call runs on record; False if it is not that call's any more."""
+    if not (yield from confirm(step.continuation_id, call_id)):
+        return False
+    yield _upsert(step)
+    return True
+
+
+def _upsert(step: StepRow) -> tuple[str, dict[str, Any]]:
+    changed = ", ".join(f"{name} = excluded.{name}" for name in StepRow._fields[4:])
+    values = ", ".join(f":{name}" for name in StepRow._fields)
+    return (
+        f"INSERT INTO continuation_steps ({STEP}) VALUES ({values}) "
+        f"ON CONFLICT (continuation_id, step) DO UPDATE SET {changed}",
+        step._asdict(),
+    )
+
+
+def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[bool]:
+    """Let it wait, with these steps: for the first time, or again; False if another call has taken it over. It ends with
+    the last of its questions."""
+    ends = yield (
+        "SELECT expires_at FROM approvals WHERE outer_call = :id AND state IN ('waiting', 'approved', 'rejected')",
+        {"id": row.id},
+    )
+    expires = max((moment(value) for (value,) in ends), default=row.expires_at)
+    values = {**row._asdict(), "state": "waiting", "process_id": None, "expires_at": expires}
+    names = ", ".join(f":{name}" for name in ContinuationRow._fields)
+    rows = yield (
+        f"INSERT INTO continuations ({COLUMNS}) VALUES ({names}) ON CONFLICT (id) DO UPDATE SET state = 'waiting', "
+        "process_id = NULL, expires_at = excluded.expires_at, args_hash = excluded.args_hash, "
+        "arguments = excluded.arguments, complete = excluded.complete "
+        "WHERE continuations.call_id = excluded.call_id AND continuations.state = 'running' RETURNING id",
+        values,
+    )
+    if not rows:
+        return False
+    for step in steps:
+        yield _upsert(step)
+    return True
+
+
+def release(id: str, call_id: str) -> Transaction[None]:
+    """The call that took it did not get as far as running it: it waits as before."""
+    yield (
+        f"UPDATE continuations SET state = 'waiting', process_id = NULL WHERE {OURS}",
+        {"id": id, "call": call_id},
+    )
+
+
+def finish(id: str, call_id: str, at: datetime) -> Transaction[None]:
+    """The outer call has ended: nothing of it is kept, and what was still asked for it can't be answered or used any more.
+    Not if another call has taken it over."""
+    others = yield "SELECT 1 FROM continuations WHERE id = :id AND call_id <> :call", {"id": id, "call": call_id}
+    if others:
+        return
+    yield "DELETE FROM continuation_steps WHERE continuation_id = :id", {"id": id}
+    yield "DELETE FROM continuations WHERE id = :id", {"id": id}
+    yield (
+        "UPDATE approvals SET expires_at = :moment WHERE outer_call = :id AND state IN ('waiting', 'approved') "
+        "AND expires_at > :moment",
+        {"id": id, "moment": at},
+    )
+
+
+def prune(at: datetime, long_ago: datetime) -> Transaction[None]:
+    """Forget those that can't go on any more; one that seems to run only if it has seemed so for long."""
+    over = "expires_at <= :moment AND (state = 'waiting' OR expires_at <= :long_ago)"
+    names = {"moment": at, "long_ago": long_ago}
+    rows = yield f"SELECT id FROM continuations WHERE {over} LIMIT :most", {**names, "most": MOST}
+    for (id,) in rows:
+        gone = yield f"DELETE FROM continuations WHERE id = :id AND {over} RETURNING id", {"id": id, **names}
+        if gone:
+            yield "DELETE FROM continuation_steps WHERE continuation_id = :id", {"id": id}
