@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FOLDER = Path(__file__).parent
-AREAS = ("TOOL", "REG", "PIPE", "POL", "TIER", "COST", "IO", "AUD", "MCP", "WF", "SBX", "BUILTIN", "AGENT", "DOOR")
+AREAS = ("TOOL", "REG", "PIPE", "POL", "TIER", "COST", "IO", "AUD", "MCP", "WF", "SBX", "BUILTIN", "AGENT", "DOOR", "FLOW")
 PARTS = {
     1: "spine",
     2: "governance",
