@@ -2,8 +2,9 @@
 
     python plain_server.py FILE
 
-The file holds {"tools": [definition, …], "capabilities": {…}, "answers": {tool: result}}. A tool without an answer says
-which tool it is and what it was given. It is quick to start because it needs nothing but the standard library.
+The file holds {"tools": [definition, …], "capabilities": {…}, "answers": {tool: result}}, and may hold "prompts",
+"resources" and "templates". A tool without an answer says which tool it is and what it was given. It is quick to start
+because it needs nothing but the standard library.
 """
 
 import json
@@ -16,6 +17,11 @@ from typing import Any
 
 FILE = Path(sys.argv[1])
 PROTOCOL = "2025-11-25"
+LISTS = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resourceTemplates", "templates"),
+}
 one_at_a_time = threading.Lock()
 
 
@@ -41,7 +47,8 @@ def watch() -> None:
             continue
         if found != known:
             known = found
-            send({"method": "notifications/tools/list_changed"})
+            for what in ("tools", *(name for name in ("prompts", "resources") if name in read().get("capabilities", {}))):
+                send({"method": f"notifications/{what}/list_changed"})
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -56,6 +63,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         return {}
     if method == "tools/list":
         return {"tools": held.get("tools", [])}
+    if method in LISTS:
+        field, name = LISTS[method]
+        return None if held.get(name) == "broken" else {field: held.get(name, [])}
     if method == "tools/call":
         name = params["name"]
         words = {"tool": name, "arguments": params.get("arguments"), "pid": os.getpid()}

@@ -28,6 +28,14 @@ from toolgate.store.servers import Compared, ServerRow
 from toolgate.wiring import Wired, to_the_end
 
 
+class Counted(NamedTuple):
+    """How many definitions are in which state."""
+
+    accepted: int
+    waiting: int
+    gone: int
+
+
 class ServerStatus(NamedTuple):
     """A server: what it is, how it stands, and how many tools it has."""
 
@@ -36,9 +44,9 @@ class ServerStatus(NamedTuple):
     """With its preset applied."""
     origin: Literal["settings", "store"]
     standing: Standing | None
-    accepted: int
-    waiting: int
-    gone: int
+    tools: Counted
+    items: Counted
+    """Prompts, resources and resource templates."""
     listed_at: datetime | None
     """When it was last asked what it has; None: never, or it was another program then."""
     about: dict[str, Any]
@@ -46,6 +54,16 @@ class ServerStatus(NamedTuple):
     problem: str | None = None
     issuer: str | None = None
     """The authorization server that its login is pinned to."""
+
+    @property
+    def accepted(self) -> int:
+        """Tools."""
+        return self.tools.accepted
+
+    @property
+    def waiting(self) -> int:
+        """Whatever somebody has to look at."""
+        return self.tools.waiting + self.items.waiting
 
     def to_dict(self) -> dict[str, Any]:
         """For programs and people: of variables and headers only the names, because values may be secrets."""
@@ -69,7 +87,8 @@ class ServerStatus(NamedTuple):
             "domains": list(settings.domains),
             "trust_first_seen": settings.trust_first_seen,
             "trust_annotations": settings.trust_annotations,
-            "tools": {"accepted": self.accepted, "waiting": self.waiting, "gone": self.gone},
+            "tools": self.tools._asdict(),
+            "prompts_and_resources": self.items._asdict(),
             "listed_at": None if self.listed_at is None else self.listed_at.isoformat(),
             "protocol": self.about.get("protocol"),
             "server": self.about.get("info") or None,
@@ -78,6 +97,10 @@ class ServerStatus(NamedTuple):
             "pid": None if standing is None else standing.pid,
             "starts": 0 if standing is None else standing.starts,
         }
+
+
+def _counted(counts: Mapping[tuple[bool, str], int], *, items: bool) -> Counted:
+    return Counted(*(counts.get((items, state), 0) for state in ("accepted", "quarantined", "gone")))
 
 
 class Connecting(Wired):
@@ -99,7 +122,7 @@ class Connecting(Wired):
         self,
         upstream: Upstream,
         recorded: table.Recorded,
-        counts: Mapping[str, int],
+        counts: Mapping[tuple[bool, str], int],
         standing: Standing | None,
         trouble: str | None,
     ) -> ServerStatus:
@@ -110,9 +133,8 @@ class Connecting(Wired):
             upstream.settings,
             "settings" if name in self.settings.servers else "store",
             standing,
-            counts.get("accepted", 0),
-            counts.get("quarantined", 0),
-            counts.get("gone", 0),
+            _counted(counts, items=False),
+            _counted(counts, items=True),
             None if listing is None else listing.listed_at,
             {} if listing is None else orjson.loads(listing.about),
             trouble or (None if standing is None else standing.failure),

@@ -329,7 +329,7 @@ class ServerSettings(Section):
     trust_annotations: bool = False
     """Whether a tool that says it only reads is taken at its word (tier read_only)."""
     trust_first_seen: bool = False
-    """Whether tools that were never seen before may be used without anybody accepting them."""
+    """Whether tools, prompts and resources that were never seen before may be used without anybody accepting them."""
     isolation: Literal["auto", "required", "none"] = "auto"
     """auto: in a jail if there is one on this machine. required: or not at all."""
     read: tuple[Path, ...] = ()

@@ -167,6 +167,6 @@ async def test_resources_and_prompts_are_read_under_governance(app: App) -> None
     assert prompt["messages"][0]["content"]["text"] == "Prompt with arguments: arg1='hello', arg2='world'"
     missing = await app.invoke("mcp_fixture_read_resource", {"uri": "test://nothing"})
     assert missing.error is not None
-    assert missing.error.code == "MCP_ERROR"
+    assert missing.error.code == "INVALID_INPUT", "what was not accepted is not asked for"
     assert missing.error.details is not None
     assert missing.error.details["number"] == -32602

@@ -341,7 +341,10 @@ async def test_paths_that_settings_block_reach_no_tool_of_that_server(tmp_path: 
 
 
 async def test_reading_a_resource_and_getting_a_prompt_are_governed_calls(tmp_path: Path) -> None:
-    upstream = Upstream(tmp_path, capabilities={"resources": {}, "prompts": {}})
+    resources = [{"uri": uri, "name": "a"} for uri in ("x://a", "file:///etc/shadow")]
+    upstream = Upstream(
+        tmp_path, capabilities={"resources": {}, "prompts": {}}, resources=resources, prompts=[{"name": "greet"}]
+    )
     async with opened(tmp_path, plain=upstream.settings(tools={"prompts/get": {"requires_permission": "prompts"}})) as app:
         await app.refresh_server("plain")
         assert code(await app.invoke("mcp_plain_read_resource", {"uri": "x://a"})) == "TOOL_NOT_FOUND"
@@ -363,7 +366,7 @@ async def test_reading_a_resource_and_getting_a_prompt_are_governed_calls(tmp_pa
 
 @pytest.mark.requirement("MCP-2", "PIPE-1")
 async def test_completing_an_argument_is_a_governed_call(tmp_path: Path) -> None:
-    upstream = Upstream(tmp_path, capabilities={"completions": {}})
+    upstream = Upstream(tmp_path, capabilities={"completions": {}, "prompts": {}}, prompts=[{"name": "greet"}])
     asked = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "who", "value": "An"}}
     said = {"completion/complete": {"requires_permission": "prompts"}}
     async with opened(tmp_path, plain=upstream.settings(tools=said)) as app:

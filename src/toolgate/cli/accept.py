@@ -10,7 +10,7 @@ from toolgate.cli.opening import NotFound, Usage, opened
 from toolgate.cli.prompt import at_a_terminal
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.errors import CallError
-from toolgate.registry.sources.mcp_review import Waiting
+from toolgate.registry.sources.mcp_review import Waiting, visible
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MOST_LINES = 400
@@ -103,11 +103,11 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> li
         return [one for one in waiting if one.server == name]
     server, slash, tool = name.partition("/")
     if slash and server in servers:
-        found = [one for one in waiting if one.server == server and (one.tool or one.method) == tool]
+        found = [one for one in waiting if one.server == server and one.label == tool]
     else:
         found = [one for one in waiting if one.name == name]
     if len(found) > 1:
-        several = " and ".join(f"{one.server}/{one.tool or one.method}" for one in found)
+        several = " and ".join(f"{one.server}/{one.label}" for one in found)
         raise Usage(f"{name[:64]} is the name of {several}.", suggestion="Name the server too, or the server alone.")
     if not found:
         there = any(entry.name == name for entry in app.catalog.entries())
@@ -121,8 +121,9 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> li
 def say_waiting(one: Waiting) -> None:
     """A definition that waits: what has changed in it, or all of it if it is new, and what to look at twice."""
     what = "new" if one.is_new else "changed"
-    own = f" ({one.tool})" if one.tool and one.tool != one.name else ""
-    say((f"{one.name}", "bold"), f"{own} of server {one.server}: ", (what, "yellow"), (f"  sha256 {one.hash[:16]}", "dim"))
+    own = f" ({one.tool})" if one.tool and one.tool != one.name and one.kind == "tool" else ""
+    whose = f"{own} of server {one.server}" if one.kind == "tool" else f" ({one.kind})"
+    say((visible(one.name), "bold"), f"{whose}: ", (what, "yellow"), (f"  sha256 {one.hash[:16]}", "dim"))
     lines = one.diff()
     for line in lines[:MOST_LINES]:
         style = STYLES.get(line.strip()[:1], "") if not one.is_new else ""
@@ -138,7 +139,9 @@ def say_waiting(one: Waiting) -> None:
 
 def _say_accepted(accepted: list[Waiting], left: list[Waiting]) -> None:
     if accepted:
-        say(("✓ Accepted ", "green"), f"{plural(len(accepted), 'tool')}: {', '.join(one.name for one in accepted)}")
+        kinds = {one.kind for one in accepted}
+        what = kinds.pop() if len(kinds) == 1 else "definition"
+        say(("✓ Accepted ", "green"), f"{plural(len(accepted), what)}: {', '.join(one.name for one in accepted)}")
     for one in left:
         note((f"{one.name} has changed since it was shown, and was not accepted: look again.", "yellow"))
     if not accepted and not left:
@@ -146,4 +149,4 @@ def _say_accepted(accepted: list[Waiting], left: list[Waiting]) -> None:
 
 
 def _brief(one: Waiting) -> dict[str, str]:
-    return {"name": one.name, "server": one.server, "tool": one.tool or one.method, "hash": one.hash}
+    return {"name": one.name, "server": one.server, "tool": one.label, "hash": one.hash}

@@ -14,7 +14,8 @@ from toolgate.cli.opening import NotFound, Usage
 from toolgate.cli.screen import note, plural, say
 from toolgate.connecting import ServerStatus
 from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
-from toolgate.store.servers import Compared
+from toolgate.registry.sources.mcp_items import label
+from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False)]
@@ -70,9 +71,7 @@ def settings_of(
 
 def compared_words(compared: Compared | None) -> dict[str, Any]:
     """What a listing has changed, for programs."""
-    return (
-        {} if compared is None else {what: [key[1] or key[0] for key in keys] for what, keys in compared._asdict().items()}
-    )
+    return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
 
 
 def say_compared(status: ServerStatus, compared: Compared) -> None:
@@ -81,8 +80,10 @@ def say_compared(status: ServerStatus, compared: Compared) -> None:
     for what, names in compared_words(compared).items():
         if names:
             more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-            say(f"  {plural(len(names), 'tool')} {words[what]}: {', '.join(names[:MOST_NAMED])}{more}")
+            of = "definition" if any(key[0] in ITEMS for key in getattr(compared, what)) else "tool"
+            say(f"  {plural(len(names), of)} {words[what]}: {', '.join(names[:MOST_NAMED])}{more}")
     if not compared.any:
         say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use.")
     if status.waiting:
-        note((f"{plural(status.waiting, 'tool')} to look at: toolgate tools accept {status.name}", "yellow"))
+        of = "definition" if status.items.waiting else "tool"
+        note((f"{plural(status.waiting, of)} to look at: toolgate tools accept {status.name}", "yellow"))

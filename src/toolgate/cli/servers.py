@@ -71,7 +71,7 @@ def _cells(one: ServerStatus) -> list[str]:
 
 @group.command("show")
 def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Show one server: what it is, what it may do, and all of its tools."""
+    """Show one server: what it is, what it may do, and all of its tools, prompts and resources."""
 
     async def gather() -> tuple[ServerStatus, list[dict[str, str]]]:
         async with opened(ctx) as app:
@@ -80,6 +80,9 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
                 {"name": entry.name, "tier": entry.tier, "state": "accepted"}
                 for entry in app.catalog.entries()
                 if entry.kind == "mcp" and entry.implementation.server == name
+            ]
+            offered += [
+                {"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.mcp_tools.items.labels(name)
             ]
             waiting = [
                 {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}

@@ -4,7 +4,7 @@ A tool has two definitions: the one that was accepted, and the one that its serv
 are the same is it `accepted`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -13,6 +13,8 @@ from toolgate.store import catalog
 from toolgate.store.database import Transaction, moment, now
 
 PinState = Literal["accepted", "quarantined", "gone"]
+ITEMS = ("prompts", "resources", "templates")
+"""What stands in place of a method where a definition is none of a tool; its name is then what it is asked for by."""
 BY_TRUST = "(the setting trust_first_seen)"
 """Who accepted what nobody was asked about."""
 MOST_GONE = 1_000
@@ -144,12 +146,13 @@ def pins(server: str | None = None) -> Transaction[list[Pin]]:
     return [_pin(row) for row in rows]
 
 
-def counts() -> Transaction[dict[str, dict[str, int]]]:
-    """By server, how many tools are in each state."""
-    counted: dict[str, dict[str, int]] = {}
-    rows = yield "SELECT server, state, count(*) FROM server_tools GROUP BY server, state", {}
-    for server, state, number in rows:
-        counted.setdefault(server, {})[state] = int(number)
+def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
+    """By server, how many tools are in each state (False, state), and how many prompts and resources (True, state)."""
+    counted: dict[str, dict[tuple[bool, str], int]] = {}
+    rows = yield "SELECT server, method, state, count(*) FROM server_tools GROUP BY server, method, state", {}
+    for server, method, state, number in rows:
+        of, key = counted.setdefault(server, {}), (method in ITEMS, state)
+        of[key] = of.get(key, 0) + int(number)
     return counted
 
 
@@ -188,10 +191,12 @@ def compare(
     jail: str | None,
     found: Mapping[tuple[str, str], Found],
     trust: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
+    unknown: Container[str] = (),
 ) -> Transaction[Compared]:
     """Take what a server has now, and say how it differs from what was accepted. `trust`: what of it is accepted unasked if
-    it was never seen before, and under which name. Two processes that list a server at once do this one after the other: the
-    first statement locks."""
+    it was never seen before, and under which name. `unknown`: methods of which it could not be found out what it has, so
+    that nothing of them is gone. Two processes that list a server at once do this one after the other: the first statement
+    locks."""
     values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
     rows = yield (
         "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
@@ -219,7 +224,7 @@ def compare(
         if what is not None:
             compared[what].append(key)
     for key in sorted(known.keys() - found.keys()):
-        if known[key].state != "gone":
+        if known[key].state != "gone" and key[0] not in unknown:
             compared["gone"].append(key)
             yield from _set_gone(server, known[key])
     result = Compared(**{what: tuple(keys) for what, keys in compared.items()})

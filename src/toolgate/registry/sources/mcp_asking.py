@@ -1,29 +1,67 @@
 """Asks a server what it is and what it has, through the engine."""
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, NamedTuple
 
 import orjson
 
+from toolgate.errors import CallError, described
 from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import About, Unreachable
-from toolgate.registry.sources.mcp import Upstream
+from toolgate.registry.sources.mcp import Upstream, cleaned
+from toolgate.registry.sources.mcp_items import SHAPES, ItemKind
 from toolgate.registry.sources.mcp_methods import CAPABILITIES
 
 LONGEST_ABOUT = 65_536
+ITEM_SECONDS = 10.0
+"""How long a server's tools wait for its prompts and resources."""
+
+logger = logging.getLogger("toolgate")
 
 
-async def ask(engine: Servers, upstream: Upstream) -> tuple[About, list[dict[str, Any]]]:
-    """What a server says of itself, and its tools. It is started if need be."""
+class Answered(NamedTuple):
+    """What a server says of itself, and what it has."""
+
+    about: About
+    tools: list[dict[str, Any]]
+    items: dict[ItemKind, list[dict[str, Any]]]
+    unknown: frozenset[ItemKind]
+    """What it has and could not be asked about: its tools are no worse for it."""
+
+
+async def ask(engine: Servers, upstream: Upstream) -> Answered:
+    """Ask a server what it has. It is started if need be."""
     about = await engine.about(upstream.name)
-    if "tools" not in about.capabilities:
-        return about, []
+    tools: list[dict[str, Any]] = []
     seconds = upstream.settings.start_seconds
+    listing = {kind: asyncio.ensure_future(_items(engine, upstream.name, kind)) for kind in _kinds(about)}
     try:
         async with asyncio.timeout(seconds):
-            return about, await engine.listed(upstream.name, "tools", fresh=True)
+            if "tools" in about.capabilities:
+                tools = await engine.listed(upstream.name, "tools", fresh=True)
+            listed = {kind: await task for kind, task in listing.items()}
     except TimeoutError:
         raise Unreachable(message=f"Server {upstream.name} did not say within {seconds:g} s what it has.") from None
+    finally:
+        for task in listing.values():
+            task.cancel()
+    known = {kind: items for kind, items in listed.items() if items is not None}
+    return Answered(about, tools, known, frozenset(listing.keys() - known.keys()))
+
+
+def _kinds(about: About) -> list[ItemKind]:
+    return [kind for kind in SHAPES if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
+
+
+async def _items(engine: Servers, server: str, kind: ItemKind) -> list[dict[str, Any]] | None:
+    """A list of a server's; None if it does not give it in time."""
+    try:
+        async with asyncio.timeout(ITEM_SECONDS):
+            return await engine.listed(server, kind, fresh=True)
+    except (TimeoutError, CallError) as error:
+        logger.warning("server %s did not list its %s: %s", server, kind, cleaned(described(error))[:300])
+        return None
 
 
 def jail_of(engine: Servers, server: str) -> str | None:

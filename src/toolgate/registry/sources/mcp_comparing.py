@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 from toolgate.errors import CallError
 from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.port import About, Unreachable
+from toolgate.mcpclient.port import Unreachable
 from toolgate.model import LOCAL, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp import Key, Upstream, cleaned, found_in, name_here
-from toolgate.registry.sources.mcp_asking import ask, jail_of, told
+from toolgate.registry.sources.mcp_asking import Answered, ask, jail_of, told
+from toolgate.registry.sources.mcp_items import items_in, label
 from toolgate.store import servers as table
 from toolgate.store.database import Store
-from toolgate.store.servers import Compared, Found
+from toolgate.store.servers import ITEMS, Compared, Found
 
 RELIST_SECONDS = 300.0
 """How often servers that are up are asked again what they have, should they not tell."""
@@ -36,6 +37,8 @@ MANY = 100
 MOST_NAMED = 100
 """Tools that one record of the audit log names."""
 LONGEST_WORDS = 500
+LISTS = ("tools", "prompts", "resources")
+"""What a server may say has changed."""
 
 READING = 20e-6
 """Seconds that reading one definition took, before it was looked at."""
@@ -52,6 +55,7 @@ class Seen(NamedTuple):
     found: dict[Key, Found]
     problems: list[Problem]
     trust: dict[Key, str]
+    unknown: frozenset[str]
     digest: str
 
 
@@ -127,9 +131,9 @@ class Comparing:
         """The engine tells what has happened to a server."""
         if what == "down":
             self.doubt(server)
-        elif what == "tools" and server in self._under_way:
+        elif what in LISTS and server in self._under_way:
             self._again.add(server)
-        elif what == "tools" or (what == "up" and server not in self._compared):
+        elif what in LISTS or (what == "up" and server not in self._compared):
             self.soon(server)
 
     def soon(self, server: str) -> None:
@@ -200,14 +204,14 @@ class Comparing:
         self._compared.pop(server, None)
         lives = self._lives[server]
         try:
-            about, listed = await ask(self._engine, upstream)
+            answered = await ask(self._engine, upstream)
         except CallError as error:
             self.failures[server] = cleaned(error.message)[:LONGEST_WORDS]
             raise
         start, began = self._engine.starts(server), monotonic()
         self.failures.pop(server, None)
-        read = self._read(upstream, about, listed)
-        seen = await asyncio.to_thread(read) if len(listed) > MANY else read()
+        read, many = self._read(upstream, answered), len(answered.tools) + sum(map(len, answered.items.values()))
+        seen = await asyncio.to_thread(read) if many > MANY else read()
         self.no_definitions[server] = seen.problems
         known = None if anew else self._last.get(server)
         if known is not None and known == (seen.digest, await self._take()):
@@ -216,27 +220,23 @@ class Comparing:
             compared = await self._put(upstream, seen)
         if self._lives[server] == lives:
             self._compared[server] = start
-        took = monotonic() - began + len(listed) * READING
+        took = monotonic() - began + many * READING
         self._due[server] = monotonic() + min(max(AT_MOST_EVERY, took * SHARE), SLOWEST)
         return compared
 
-    def _read(self, upstream: Upstream, about: About, listed: list[dict[str, Any]]) -> Callable[[], Seen]:
+    def _read(self, upstream: Upstream, answered: Answered) -> Callable[[], Seen]:
         """What finds out what a server has; it needs nothing of what changes meanwhile."""
-        words, jail, trusts = told(about), jail_of(self._engine, upstream.name), self._trusts
+        words, jail, trusts = told(answered.about), jail_of(self._engine, upstream.name), self._trusts
 
         def read() -> Seen:
-            found, problems = found_in(upstream, about.capabilities, listed)
+            tools, no_tools = found_in(upstream, answered.about.capabilities, answered.tools)
+            items, no_items = items_in(upstream.name, answered.items)
+            found, problems, unknown = {**tools, **items}, [*no_tools, *no_items], answered.unknown
             trust = {key: name for key in found if (name := trusts(upstream, key)) is not None}
-            whole = (
-                upstream.identity,
-                words,
-                jail,
-                sorted((key, one.hash) for key, one in found.items()),
-                sorted(trust.items()),
-            )
-            return Seen(
-                words, jail, found, problems, trust, sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
-            )
+            hashes = sorted((key, one.hash) for key, one in found.items())
+            whole = (upstream.identity, words, jail, hashes, sorted(trust.items()), sorted(unknown))
+            digest = sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
+            return Seen(words, jail, found, problems, trust, unknown, digest)
 
         return read
 
@@ -250,6 +250,7 @@ class Comparing:
                 jail=seen.jail,
                 found=seen.found,
                 trust=seen.trust,
+                unknown=seen.unknown,
             )
         )
         if compared.any:
@@ -261,13 +262,14 @@ class Comparing:
     async def _record(self, upstream: Upstream, compared: Compared) -> None:
         """Put on record what was found: each tool that has changed on its own, the others together."""
         for key in compared.changed[:MOST_NAMED]:
-            details = {"server": upstream.name, "tool": key[1] or key[0], "why": "its definition has changed"}
-            await self._note("mcp.tool_quarantined", LOCAL, name_here(upstream, key), details)
+            details = {"server": upstream.name, "tool": label(key), "why": "its definition has changed"}
+            name = "" if key[0] in ITEMS else name_here(upstream, key)
+            await self._note("mcp.tool_quarantined", LOCAL, name, details)
         for action, keys in (
             ("mcp.tools_quarantined", compared.new),
             ("mcp.tools_in_use", compared.taken),
             ("mcp.tools_gone", compared.gone),
         ):
             if keys:
-                names = [key[1] or key[0] for key in keys[:MOST_NAMED]]
+                names = [label(key) for key in keys[:MOST_NAMED]]
                 await self._note(action, LOCAL, "", {"server": upstream.name, "count": len(keys), "tools": names})

@@ -9,7 +9,7 @@ sound like another's. And what begins with `mcp_` and the name of a server is fo
 from collections.abc import Iterable, Mapping
 
 from toolgate.registry.sources.mcp import Key, Upstream, name_here
-from toolgate.store.servers import Claim
+from toolgate.store.servers import ITEMS, Claim
 
 
 class Names:
@@ -20,7 +20,7 @@ class Names:
         order = {server: place for place, server in enumerate(self._upstreams)}
         self._servers = sorted(self._upstreams, key=len, reverse=True)
         self._holders: dict[str, tuple[str, Key]] = {}
-        there = [claim for claim in claims if claim.server in self._upstreams]
+        there = [claim for claim in claims if claim.server in self._upstreams and claim.key[0] not in ITEMS]
         there.sort(key=lambda one: (one.since, order[one.server], one.key))
         for claim in there:
             name = claim.name or name_here(self._upstreams[claim.server], claim.key)

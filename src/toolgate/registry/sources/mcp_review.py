@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.registry.sources.mcp import PINNED, UNSEEN, Key
+from toolgate.registry.sources.mcp_items import SHAPES, label, word_for
 
+FIELDS = tuple(dict.fromkeys((*PINNED, *(field for shape in SHAPES.values() for field in shape.pinned))))
+"""All that is pinned of anything, in the order in which it is shown."""
 FOLD = 200
 """Characters of a line."""
 MOST_COMPARED = 4_000
@@ -49,7 +52,7 @@ class Waiting(NamedTuple):
     server: str
     method: str
     tool: str
-    """The server's own name of it."""
+    """The server's own name of it; of a resource or template, its address."""
     name: str
     """What it would be called here."""
     hash: str
@@ -67,6 +70,16 @@ class Waiting(NamedTuple):
         return self.method, self.tool
 
     @property
+    def label(self) -> str:
+        """What it is called among the definitions of its server."""
+        return label(self.key)
+
+    @property
+    def kind(self) -> str:
+        """tool, prompt, resource or resource template."""
+        return word_for(self.method)
+
+    @property
     def is_new(self) -> bool:
         return self.accepted is None
 
@@ -81,7 +94,8 @@ class Waiting(NamedTuple):
         return {
             "name": self.name,
             "server": self.server,
-            "tool": self.tool or self.method,
+            "kind": self.kind,
+            "tool": self.label,
             "state": "new" if self.is_new else "changed",
             "hash": self.hash,
             "definition": self.found,
@@ -98,7 +112,7 @@ def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     """A unified diff, field by field: a field that differs in anything has lines here. What no reader would see is written
     out."""
     lines: list[str] = []
-    for field in PINNED:
+    for field in FIELDS:
         old, new = (before or {}).get(field), after.get(field)
         if _json(old) == _json(new):
             continue

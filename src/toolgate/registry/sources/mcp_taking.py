@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from toolgate.errors import CallError, DefinitionError, SettingsError
+from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError
 from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import Anew
 from toolgate.model import Caller, Entry
@@ -20,6 +20,7 @@ from toolgate.registry.catalog import Catalog, Problem, not_found
 from toolgate.registry.compile import Rules
 from toolgate.registry.sources.mcp import Key, Upstream, entry_of, name_here
 from toolgate.registry.sources.mcp_comparing import Comparing, Note
+from toolgate.registry.sources.mcp_items import AcceptedItems, label
 from toolgate.registry.sources.mcp_methods import CAPABILITIES
 from toolgate.registry.sources.mcp_names import Names
 from toolgate.registry.sources.mcp_offering import Offering, faults, in_pieces
@@ -28,7 +29,7 @@ from toolgate.registry.sources.mcp_settings import upstream_of
 from toolgate.settings import ServerSettings
 from toolgate.store import servers as table
 from toolgate.store.database import Store
-from toolgate.store.servers import Compared, Pin
+from toolgate.store.servers import ITEMS, Compared, Pin
 
 GOVERNED = frozenset({"tools/call", *CAPABILITIES})
 """What has a tool of its own. The rest (how far a task has got, say) belongs to a call that was let through."""
@@ -60,6 +61,8 @@ class McpTools:
         waits until somebody asks what it has (`refresh`). A command that ends at once sets it to False."""
         self.withheld: dict[str, str] = {}
         """The names of tools that wait to be accepted, and why."""
+        self.items = AcceptedItems()
+        """The prompts and resources that were accepted."""
         self._settings = settings
         self._engine = engine
         self._store = store
@@ -138,14 +141,16 @@ class McpTools:
         return [self._waiting(pin) async for pin in in_pieces(there) if pin.server in self._upstreams]
 
     def _waiting(self, pin: Pin) -> Waiting:
-        upstream, text = self._upstreams[pin.server], pin.found or "{}"
-        wrong = self._names.fault(upstream, pin.key)
-        try:
-            entry_of(upstream, pin.key, text, self._rules)
-        except DefinitionError as error:
-            wrong = faults(error)
+        upstream, text, wrong = self._upstreams[pin.server], pin.found or "{}", None
+        if pin.method not in ITEMS:
+            wrong = self._names.fault(upstream, pin.key)
+            try:
+                entry_of(upstream, pin.key, text, self._rules)
+            except DefinitionError as error:
+                wrong = faults(error)
+        name = f"{pin.server}/{label(pin.key)}" if pin.method in ITEMS else name_here(upstream, pin.key)
         return Waiting(
-            pin.server, pin.method, pin.tool, name_here(upstream, pin.key), pin.found_hash or "", orjson.loads(text),
+            pin.server, pin.method, pin.tool, name, pin.found_hash or "", orjson.loads(text),
             None if pin.accepted is None else orjson.loads(pin.accepted), pin.first_seen, pin.changed_at, wrong,
         )  # fmt: skip
 
@@ -154,7 +159,9 @@ class McpTools:
         return self._own_name(upstream, key) if upstream.settings.trust_first_seen else None
 
     def _own_name(self, upstream: Upstream, key: Key) -> str | None:
-        """The name that a tool has once it is accepted; None if it can't have it."""
+        """The name that a tool has once it is accepted; None if it can't have it. Prompts and resources keep their own."""
+        if key[0] in ITEMS:
+            return key[1]
         return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
 
     def clash(self, upstream: Upstream) -> str | None:
@@ -202,6 +209,8 @@ class McpTools:
         tool = params["name"] if method == "tools/call" else ""
         if method in GOVERNED and (server, method, tool) not in self._offering.callable:
             raise not_found(tool or method, "its server has another definition of it than was accepted, or none")
+        if method in CAPABILITIES and not self.items.may_ask(server, method, params):
+            raise NotReached("INVALID_INPUT", f"There is no such thing at server {server}.", reason="nobody has accepted it")
         try:
             return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
         except Anew:
@@ -227,15 +236,23 @@ class McpTools:
             wanted, names = self._without_clashes(self._read_servers(recorded), recorded.claims)
             unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
             ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
-            await self._offering.prepare(ready, recorded.accepted)
+            tools = [pin for pin in recorded.accepted if pin.method not in ITEMS]
+            await self._offering.prepare(ready, tools)
             self._use_servers(wanted, recorded)
             self._unlisted, self._names = unlisted, names
-            self._offering.use(ready, recorded.accepted, self._names)
+            self._offering.use(ready, tools, self._names)
+            self._use_items({one.name for one in ready}, recorded.accepted)
             self.withheld = self._catalog.withheld = self._withheld(recorded)
             self._epoch = recorded.epoch
         for listener in self._listeners:
             listener()
         return recorded.epoch
+
+    def _use_items(self, servers: set[str], accepted: list[Pin]) -> None:
+        """Take what is accepted of prompts and resources; what is the same stays the same object."""
+        items = AcceptedItems(pin for pin in accepted if pin.method in ITEMS and pin.server in servers)
+        if items.differ(self.items):
+            self.items = items
 
     def _use_servers(self, wanted: dict[str, Upstream], recorded: table.Recorded) -> None:
         before = self._upstreams
@@ -286,7 +303,7 @@ class McpTools:
     def _withheld(self, recorded: table.Recorded) -> dict[str, str]:
         withheld = {}
         for server, method, tool, was_accepted in recorded.quarantined:
-            if server in self._upstreams:
+            if server in self._upstreams and method not in ITEMS:
                 why = "has changed, and waits" if was_accepted else "is new, and waits"
                 withheld[name_here(self._upstreams[server], (method, tool))] = f"its definition {why} to be accepted"
         return withheld

@@ -6,35 +6,33 @@ says so.
 """
 
 import asyncio
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import mcp_types as types
-from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from pydantic import BaseModel, ValidationError
 
 from toolgate.app import App
-from toolgate.mcpclient.port import Listed, Target
+from toolgate.mcpclient.port import Target
 from toolgate.model import Actor, Tool
 from toolgate.registry.sources.mcp import LONGEST_DESCRIPTION, LONGEST_TITLE, cleaned
+from toolgate.registry.sources.mcp_items import AcceptedItems, ItemKind, fits
 from toolgate.serve.mcp.results import ARTIFACTS, INVALID_PARAMS, METHOD_TAG, UNREACHED, ProtocolError
 
 SERVER = "toolgate/server"
 """A key in `_meta`: the server that something is from, or that is meant."""
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 LIST_SECONDS = 10.0
 """How long a list waits for its slowest server."""
 MOST_KNOWN = 1_000
 """Actors whose servers are remembered."""
-SHAPES: dict[Listed, type[BaseModel]] = {
+SHAPES: dict[ItemKind, type[BaseModel]] = {
     "prompts": types.Prompt,
     "resources": types.Resource,
     "templates": types.ResourceTemplate,
 }
 WORDS = {"title": LONGEST_TITLE, "description": LONGEST_DESCRIPTION}
 """What is only there to be read, and how long it may be."""
-METHODS: dict[Listed, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
+METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
 """The method that is of use for what is in a list."""
 
 
@@ -66,6 +64,7 @@ class Behind:
         self._app = app
         self._engine = app.servers_engine
         self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, Server]]] = {}
+        self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
         self.missed: set[str] = set()
         """Servers that somebody was told are missing."""
 
@@ -101,7 +100,7 @@ class Behind:
 
     # -- lists
 
-    async def listed(self, actor: Actor, what: Listed) -> Found:
+    async def listed(self, actor: Actor, what: ItemKind) -> Found:
         """What the servers that an actor sees list, all at once, each in its own order."""
         servers = [server for server in (await self.servers(actor)).values() if METHODS[what] in server.methods]
         asking = {server.name: asyncio.ensure_future(self._engine.listed(server.name, what)) for server in servers}
@@ -112,11 +111,19 @@ class Behind:
             task = asking[server.name]
             trouble = _trouble(task)
             if trouble is None:
-                found.parts.extend(Part(server, item) for item in _sound(task.result(), what))
+                found.parts.extend(Part(server, item) for item in self._accepted(server.name, what, task.result()))
             else:
                 found.missing[server.name] = trouble
                 self.missed.add(server.name)
         return found
+
+    def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What of a list was accepted, as it stands now. While neither changes, it is looked at once."""
+        accepted, known = self._app.mcp_tools.items, self._passed.get((server, what))
+        if known is None or known[0] is not items or known[1] is not accepted:
+            passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
+            known = self._passed[server, what] = (items, accepted, [_readable(item) for item in passed])
+        return known[2]
 
     # -- whose it is
 
@@ -128,13 +135,10 @@ class Behind:
         return None if server is None else (server, name.removeprefix(self.prefix(server.name)))
 
     async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
-        """The server that has a resource: lists it, has a template that fits, or is the only one that has any."""
+        """The server that has a resource: lists it, or has a template that fits."""
         listed, templates = (await self.listed(actor, "resources")).parts, (await self.listed(actor, "templates")).parts
-        readable = [server for server in (await self.servers(actor)).values() if "resources/read" in server.methods]
-        return (
-            only((part.server for part in listed if part.item["uri"] == uri), wanted)
-            or only((part.server for part in templates if fits(part.item["uriTemplate"], uri)), wanted)
-            or (readable[0] if len(readable) == 1 else None)
+        return only((part.server for part in listed if part.item["uri"] == uri), wanted) or only(
+            (part.server for part in templates if fits(part.item["uriTemplate"], uri)), wanted
         )
 
     async def template(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
@@ -154,14 +158,6 @@ def only(servers: Iterable[Server], wanted: Any) -> Server | None:
     return next(iter(found.values()), None)
 
 
-def fits(template: str, uri: str) -> bool:
-    """Whether an address is of a template's kind; one that does not even name its scheme is of no kind."""
-    try:
-        return SCHEME.match(template) is not None and UriTemplate.parse(template).match(uri) is not None
-    except InvalidUriTemplate:
-        return False
-
-
 def _trouble(task: "asyncio.Future[Any]") -> str | None:
     """Why a server's list is not there."""
     if not task.done():
@@ -172,7 +168,7 @@ def _trouble(task: "asyncio.Future[Any]") -> str | None:
     return None if task.exception() is None else UNREACHED
 
 
-def _sound(items: list[dict[str, Any]], what: Listed) -> Iterator[dict[str, Any]]:
+def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, Any]]:
     """The items that are what the protocol says, as they came: one that is not would spoil the whole list."""
     shape = SHAPES[what]
     for item in items:
@@ -181,7 +177,7 @@ def _sound(items: list[dict[str, Any]], what: Listed) -> Iterator[dict[str, Any]
         except ValidationError:
             continue
         if not str(item.get("uri") or item.get("uriTemplate") or "").startswith(ARTIFACTS):
-            yield _readable(item)
+            yield item
 
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:

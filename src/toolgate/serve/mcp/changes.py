@@ -168,14 +168,16 @@ class Changes:
 
     async def _look(self) -> None:
         """See whether tools changed for anybody: because they did, or the flags, or the policy."""
-        app, known = self._app, self._mark()
+        app, known, items = self._app, self._mark(), self._app.mcp_tools.items
         while self._watchers:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._mark() == known and not app.notices.changed():
+            if self._mark() == known and app.mcp_tools.items is items and not app.notices.changed():
                 continue
             for watcher in tuple(self._watchers):
                 await self._compare(watcher)
-            known = self._mark()
+            for server, kind in app.mcp_tools.items.differ(items):
+                await self._spread(server, [PromptsListChanged() if kind == "prompts" else ResourcesListChanged()])
+            known, items = self._mark(), app.mcp_tools.items
 
     def _mark(self) -> tuple[int, str]:
         return self._app.catalog.version, self._app.guard.policy_hash
