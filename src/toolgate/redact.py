@@ -10,16 +10,21 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import orjson
 
 from toolgate.errors import CallError
+from toolgate.hazards.fields import HINT, looks_like_a_token, rank_of, without_assigned
+from toolgate.hazards.shapes import masker
 from toolgate.model import MASK, ErrorInfo
 
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
+SHORTEST_FIELD = 5
+"""Nor is one with its name before it: `pwd=1`."""
+LONGEST_JSON = 1_000_000
+"""Characters of a text that is read as JSON."""
 LONGEST_ERROR = 10_000
 """Characters of an error's message, and of its details as JSON."""
 PROSE = 300
@@ -31,29 +36,8 @@ MOST_KEYS = 10_000
 MOST_PASSES = 10
 """What is masked may have hidden where the next secret begins."""
 
-STRONG = frozenset(
-    {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}
-    | {"credential", "credentials", "authorization", "cookie", "cookies", "privatekey", "accesskey", "secretkey"}
-)
-"""A field with one of these words in its name is masked."""
-ENDINGS = ("password", "passwd", "passphrase", "secret", "token", "apikey", "privatekey", "accesskey", "secretkey")
-"""So is one with a word that ends like this: `clientsecret`, `dbpassword`."""
-PAIRS = frozenset(
-    {("api", "key"), ("private", "key"), ("access", "key"), ("secret", "key"), ("signing", "key"), ("auth", "key")}
-    | {("api", "keys"), ("encryption", "key"), ("service", "key"), ("account", "key")}
-)
-INNOCENT = frozenset(
-    {(before, "token") for before in ("page", "next", "continuation", "sync")}
-    | {("token", after) for after in ("count", "counts", "limit", "usage", "type", "budget", "price", "cost")}
-)
-"""A token that turns a page, and what is said of tokens that a model reads."""
-WEAK = frozenset({"key", "keys", "auth", "bearer", "jwt", "session", "tokens", "pass", "sid"})
-"""A field with one of these is masked if its value looks like a credential."""
-
 _REFERENCE = re.compile(r"\{\{\s{0,8}secret:[A-Za-z_][A-Za-z0-9_]{0,127}\s{0,8}\}\}\Z")
 """The name of a secret, and nothing else: that may be seen."""
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_RUN = re.compile(r"[A-Za-z0-9]{16,}")
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9_\-+=])(?=[A-Za-z_\-+=]*\d)(?=[\d_\-+=]*[A-Za-z])[A-Za-z0-9_\-+=]{20,}")
 _HAS_DIGIT = re.compile(r"\d")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z")
@@ -105,6 +89,8 @@ class Redactor:
 
     def __init__(self, more_keys: Iterable[str] = (), scan: bool = True) -> None:
         self._more = frozenset(key.lower() for key in more_keys)
+        self._hint = re.compile("|".join([HINT.pattern.removeprefix("(?i)"), *map(re.escape, self._more)]), re.IGNORECASE)
+        """What a text must hold for a look at the names in it to be worth it."""
         self._scan = scan
         self._sensitive: dict[str, int] = {}
         self._plain_keys: set[str] = set()
@@ -129,11 +115,11 @@ class Redactor:
                 part_kind = type(part)
                 if part_kind is int or part_kind is bool or part is None or part_kind is float:
                     continue
-                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST and _may_hold_secrets(part)):
+                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST_FIELD and _may_hold_secrets(part)):
                     return False
             return True
         if kind is str:
-            return len(value) < SHORTEST or not _may_hold_secrets(value)
+            return len(value) < SHORTEST_FIELD or not _may_hold_secrets(value)
         return kind is int or kind is bool or value is None or kind is float
 
     def mask(self, value: Any, public: frozenset[str] = frozenset(), known: tuple[str, ...] = ()) -> Any:
@@ -144,8 +130,10 @@ class Redactor:
             return self._mask_fields(value, public, known)
         if isinstance(value, list | tuple):
             parts = [self.mask(part, public, known) for part in value]
-            return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
-        return MASK if known and type(value) in (int, float) and str(value) in known else value
+            if any(new is not old for new, old in zip(parts, value, strict=True)):
+                return parts
+            return MASK if known and masker(known).parts(value) else value
+        return MASK if known and type(value) in (int, float) and masker(known).number(value) else value
 
     def _mask_fields(self, value: dict[Any, Any], public: frozenset[str], known: tuple[str, ...]) -> dict[Any, Any]:
         masked, changed = {}, False
@@ -165,16 +153,16 @@ class Redactor:
         rank = 0 if key in public else self._rank(key)
         if rank == 2 and part and isinstance(part, str | dict | list | tuple):
             return part if isinstance(part, str) and _REFERENCE.match(part) else MASK
-        if rank == 1 and _looks_like_a_token(part):
+        if rank == 1 and looks_like_a_token(part):
             return MASK
         return self.mask(part, public, known)
 
     def text(self, text: str, known: tuple[str, ...] = ()) -> str:
         """A text with secrets masked: those given as known, well-known forms, and what the scanner finds."""
         if known:
-            text = _without(known, text)
+            text = masker(known).text(text)
         for _ in range(MOST_PASSES):
-            if len(text) < SHORTEST or not _may_hold_secrets(text):
+            if len(text) < SHORTEST_FIELD or not _may_hold_secrets(text):
                 break
             masked = self._masked_once(text)
             if masked == text:
@@ -188,7 +176,21 @@ class Redactor:
                 if hint in text:
                     text = form.sub(_masked, text)
                     break
+        if self._hint.search(text) is not None:
+            text = self._without_fields_in(text)
         return self._scanned(text) if self._scan and self._has_candidate(text) else text
+
+    def _without_fields_in(self, text: str) -> str:
+        """A text without what fields in it hold: JSON as a whole, and what is assigned to the names of secrets."""
+        if len(text) <= LONGEST_JSON and text[:64].lstrip()[:1] in ("{", "["):
+            try:
+                value = orjson.loads(_valid(text))
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                masked = self.mask(value)
+                return text if masked is value else orjson.dumps(masked).decode()
+        return without_assigned(text, self._rank)
 
     def without_fields(self, text: str, value: Any) -> str:
         """A text that may quote a value, without what would be masked in that value because of its field's name."""
@@ -239,13 +241,7 @@ class Redactor:
     def _judge(self, key: str) -> int:
         if key.lower() in self._more:
             return 2
-        words = [word.lower() for word in _WORD.findall(key[:200])]
-        pairs = set(pairwise(words))
-        if pairs & INNOCENT:
-            return 0
-        if pairs & PAIRS or any(word in STRONG or word.endswith(ENDINGS) for word in words):
-            return 2
-        return 1 if WEAK & set(words) else 0
+        return rank_of(key)
 
     # -- the scanner
 
@@ -298,9 +294,11 @@ class Redactor:
 
 def _may_hold_secrets(text: str) -> bool:
     """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
-    characters, or one of MARKS."""
-    if len(text) > PROSE:
+    characters, or one of MARKS; and where a name has a value, there is a sign between them."""
+    if len(text) > PROSE or "=" in text or ":" in text:
         return True
+    if len(text) < SHORTEST:
+        return False
     for word in text.split():
         if len(word) >= SHORTEST:
             return True
@@ -319,14 +317,6 @@ def _without(secrets: tuple[str, ...], text: str) -> str:
     """The text without the secrets; the longest first, so that none leaves a rest of another."""
     present = sorted({secret for secret in secrets if secret and secret in text}, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
-
-
-def _looks_like_a_token(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_looks_like_a_token(part) for part in value)
-    if not isinstance(value, str) or "/" in value or len(value.split(None, 1)) != 1:
-        return False
-    return any(not run.isalpha() and not run.isdigit() for run in _RUN.findall(value))
 
 
 def _valid(text: str) -> str:

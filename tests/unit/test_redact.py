@@ -131,6 +131,49 @@ def test_a_secret_is_known_by_its_surroundings(text: str, masked: str) -> None:
     assert PLAIN.text(text) == masked
 
 
+ASSIGNED = [
+    ("password = 'hunter2'", f"password = '{MASK}'"),
+    ('password="hunter 2"', f'password="{MASK}"'),
+    ("DB_PASSWORD=hunter2", f"DB_PASSWORD={MASK}"),
+    ("export DB_PASSWORD=hunter; run", f"export DB_PASSWORD={MASK}; run"),
+    ("pwd=1", f"pwd={MASK}"),
+    ("host=db password=hunter2 dbname=x", f"host=db password={MASK} dbname=x"),
+    ("[db]\npassword = hunter2\nuser = ann\n", f"[db]\npassword = {MASK}\nuser = ann\n"),
+    ("db:\n  user: ann\n  password: hunter2\n", f"db:\n  user: ann\n  password: {MASK}\n"),
+    ("- apiKey: hunter  # of ann\n", f"- apiKey: {MASK}  # of ann\n"),
+    ("{user: ann, password: hunter2}", f"{{user: ann, password: {MASK}}}"),
+    ("secret: |\n  line one\n  line two\nuser: ann\n", f"secret: |\n  {MASK}\nuser: ann\n"),
+    ('{"user":"ann","dbPassWord":"hunter2"}', f'{{"user":"ann","dbPassWord":"{MASK}"}}'),
+    ('{"credentials": {"user": "ann", "pw": "hunter2"}}', f'{{"credentials":"{MASK}"}}'),
+    ('got {"a": 1, "password": "hunter2"} from it', f'got {{"a": 1, "password": "{MASK}"}} from it'),
+    ('got "{\\"password\\": \\"hunter2\\"}" from it', f'got "{{\\"password\\": \\"{MASK}\\"}}" from it'),
+    ("config = {'client_secret': 'hunter2'}", f"config = {{'client_secret': '{MASK}'}}"),
+    ("'token' => 'hunter2',", f"'token' => '{MASK}',"),
+    ("key=aB3dE5gH7j", f"key={MASK}"),
+    ('api-key: "hunter2"', f'api-key: "{MASK}"'),
+]
+
+
+@pytest.mark.parametrize(("text", "masked"), ASSIGNED)
+def test_what_is_assigned_to_the_name_of_a_secret_is_masked_in_a_text(text: str, masked: str) -> None:
+    assert PLAIN.text(text) == masked
+    assert PLAIN.text(masked) == masked
+    assert not PLAIN.is_harmless(text)
+    assert "hunter" not in repr(PLAIN.mask({"log": [text]}))
+
+
+@pytest.mark.parametrize(
+    "name", ["dbPassWord", "DBpassWORD", "pAsSwOrD", "aPiKeY", "clientSECRET", "Access-ToKen", "user_PassPhrase"]
+)
+def test_capitals_do_not_hide_the_name_of_a_field(name: str) -> None:
+    assert PLAIN.mask({name: VALUE}) == {name: MASK}
+
+
+@pytest.mark.parametrize("value", ["aB3dE5gH7j", "9xK2mQ7vT4", "9f86d081884c7d659a2f"])
+def test_a_key_is_masked_if_its_value_is_no_word(value: str) -> None:
+    assert PLAIN.mask({"key": value, "my_key": [value]}) == {"key": MASK, "my_key": MASK}
+
+
 INNOCENT = [
     "The bearer certification of 2024-01-01T12:00:00Z is a long sentence about tokenization and passwords.",
     "550e8400-e29b-41d4-a716-446655440000",
@@ -148,6 +191,24 @@ INNOCENT = [
     "The quick brown fox jumps over 13 lazy dogs.",
     "SELECT key, session FROM monkeys WHERE token_count > 4096",
     "naïve café — 日本語のテキスト",
+    "def login(user: str, password: str, token: Token | None = None) -> str:",
+    "connect(password=password, token=self.token)",
+    "password = getpass()",
+    "token = request.headers['authorization']",
+    "    password: str",
+    "  token: string;",
+    "password: SecretStr",
+    "secret = os.environ['KEY']",
+    "api_key: ${API_KEY}",
+    "DB_PASSWORD=$DB_PASSWORD run",
+    "Authorization: {{secret:KEY}}",
+    "{secret:SESAME}",
+    "The password: at least eight characters.",
+    "Note: the token is valid for 3600 seconds, and the secret: nobody knows it.",
+    "key=value&page=2",
+    "max_tokens=4096, total_tokens: 17",
+    "if password == expected:",
+    '{"tokens_used": 12, "next_page_token": "abc", "key": "PROJ-1234"}',
 ]
 
 
@@ -199,7 +260,8 @@ ADVERSARIES = [
     "a", "1", "-", "A1", "=-", "eyJ-", "eyJaaaaaaaa.", "sk-", "ghp_", "github_pat_", "SG.aaaaaaaaaaaaaaaaaaaa",
     "xoxb-", "AKIA", "AIza", "npm_", "://", "://a:b", "@", "&", "-----BEGIN ", "-----BEGIN A PRIVATE KEY-----",
     "-----END ", "-----END A A A ", "bearer ", "bearer a", "?token=", "authorization: basic ", ".eyJ", "a:",
-    "aaaaaaaaaaaaaaaaaaaaaaaa1 ",
+    "aaaaaaaaaaaaaaaaaaaaaaaa1 ", "password=", "password: ", "password: |\n ", "a.", "token=\"", "token='\\\\", "\\\\\"key",
+    "{\"token\":", "[", " key:\n",
 ]  # fmt: skip
 
 

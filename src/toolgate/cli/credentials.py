@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 from toolgate.app import App
 from toolgate.cli.opening import diverted
 from toolgate.errors import Denied, described
-from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
 
 
@@ -43,7 +42,7 @@ async def test_credential(app: App, tool: str, actor: Actor) -> Tested:
     with diverted():
         trouble, works = await _ask(app, entry, method, value)
     if trouble is not None:
-        return Tested("failed", app.redactor.text(trouble, tuple(shapes(value))), name)
+        return Tested("failed", app.redactor.text(trouble, (value,)), name)
     return Tested("works", f"{name} works", name) if works else Tested("refused", f"{name} was refused", name)
 
 

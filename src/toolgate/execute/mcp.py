@@ -44,7 +44,7 @@ class Asks(Protocol):
     ) -> Mapping[str, Any]:
         """`seconds`: how long the answer is waited for."""
 
-    def conceal(self, server: str, shapes: Iterable[str]) -> None:
+    def conceal(self, server: str, values: Iterable[str]) -> None:
         """The server is about to be handed secrets; if it says one, that is masked. Those of its settings are anyway."""
 
     async def close(self) -> list[str]: ...

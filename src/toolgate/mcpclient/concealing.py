@@ -5,22 +5,19 @@ filled into its environment, command and headers, the tokens of its login, and w
 secrets costs nothing. Otherwise a message is first searched as a whole, and only taken apart if there is something in it.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from toolgate.errors import CallError
-from toolgate.hazards.shapes import shapes
+from toolgate.hazards.shapes import Masker
 from toolgate.jsontext import DEEPEST
 from toolgate.mcpclient.port import Refused
 from toolgate.model import MASK
 
 SHORTEST = 4
 """Characters: what is shorter is found everywhere."""
-MOST_OWN, MOST_HANDED = 5_000, 5_000
-"""Shapes of secrets that are remembered: of the server's own, and of those that calls handed it."""
+MOST_OWN, MOST_HANDED = 200, 200
+"""Secrets that are remembered: of the server's own, and of those that calls handed it."""
 SAID = ("result", "error", "params")
 """The parts of a message that are the server's words."""
 FIELDS = frozenset({
@@ -56,52 +53,51 @@ class Concealer:
     def __init__(self) -> None:
         self._own: dict[str, None] = {}
         self._handed: dict[str, None] = {}
-        self._sought: tuple[tuple[str, bytes], ...] = ()
-        """All shapes, the longest first, and how JSON has them."""
+        self._masker: Masker | None = None
+        """Of all of them; None if there are none."""
 
     # -- what it was given
 
     def learn(self, value: str | None) -> None:
         """The server is given this: a value of a secret."""
         if value and value not in self._own and len(value) >= SHORTEST:
-            self._take(self._own, shapes(value), MOST_OWN)
+            self._take(self._own, [value], MOST_OWN)
 
-    def learn_shapes(self, handed: Iterable[str]) -> None:
-        """A call hands it secrets; these are all their shapes."""
-        if not self._handed.keys() >= set(handed):
-            self._take(self._handed, handed, MOST_HANDED)
+    def learn_handed(self, values: Iterable[str]) -> None:
+        """A call hands it secrets."""
+        long_enough = [value for value in values if len(value) >= SHORTEST]
+        if not self._handed.keys() >= set(long_enough):
+            self._take(self._handed, long_enough, MOST_HANDED)
 
-    def _take(self, into: dict[str, None], found: Iterable[str], most: int) -> None:
-        for shape in found:
-            if len(shape) >= SHORTEST:
-                into.pop(shape, None)
-                into[shape] = None
+    def _take(self, into: dict[str, None], values: Iterable[str], most: int) -> None:
+        for value in values:
+            into.pop(value, None)
+            into[value] = None
         while len(into) > most:
             del into[next(iter(into))]
-        ordered = sorted({**self._own, **self._handed}, key=len, reverse=True)
-        self._sought = tuple((shape, _written(shape)) for shape in ordered)
+        if self._own or self._handed:
+            self._masker = Masker([*self._own, *self._handed])
 
     # -- what it says
 
     def words(self, text: str, least: int = SHORTEST) -> str:
         """A text of the server's, without secrets of at least so many characters."""
-        present = [shape for shape, _ in self._sought if shape in text and len(shape) >= least]
-        return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
+        return text if self._masker is None else self._masker.text(text, least, on_loop=True)
 
     def value(self, value: Any) -> Any:
         """A JSON value; the same object if there is nothing in it."""
-        return self._masked(value, ("",)) if self._sought and self._may_be_in(value) else value
+        return self._masked(value, ("",)) if self._may_be_in(value) else value
 
     def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A JSON-RPC message, as it was read."""
-        if not self._sought or not self._may_be_in(message):
+        if not self._may_be_in(message):
             return message
         return {name: self._masked(part, ("",)) if name in SAID else part for name, part in message.items()}
 
     def error(self, error: CallError) -> None:
         """What we say of a failure, which may quote the server: a header of its answer, say. Its own messages came through
         `message` already."""
-        if not self._sought:
+        if self._masker is None:
             return
         error.message = self.words(error.message)
         error.args = (error.message,)
@@ -109,11 +105,7 @@ class Concealer:
             error.words = self.words(error.words)
 
     def _may_be_in(self, value: Any) -> bool:
-        try:
-            written = orjson.dumps(value)
-        except TypeError:  # too deep, a number too large, half a character: looked at in pieces
-            return True
-        return any(shape in written for _, shape in self._sought)
+        return self._masker is not None and self._masker.has("\n".join(_texts(value)))
 
     def _masked(self, value: Any, path: tuple[str, ...]) -> Any:
         """`path`: the fields that lead there; the first is empty, as that of what is in a list."""
@@ -129,16 +121,13 @@ class Concealer:
             }
         if isinstance(value, list):
             return [self._masked(part, (*path, "")) for part in value]
-        is_secret = type(value) in (int, float) and not _names(path) and self._is_secret(str(value))
-        return MASK if is_secret else value
+        is_number = type(value) in (int, float) and not _names(path)
+        return MASK if is_number and self._masker is not None and self._masker.number(value) else value
 
     def _text(self, text: str, path: tuple[str, ...]) -> str:
         if path[-1] in SORTS and text in TERMS:
             return text
         return self.words(text, LEAST_OF_NAMES if _names(path) else SHORTEST)
-
-    def _is_secret(self, text: str) -> bool:
-        return text in self._own or text in self._handed
 
 
 def _names(path: tuple[str, ...]) -> bool:
@@ -153,6 +142,17 @@ def _names(path: tuple[str, ...]) -> bool:
     return False
 
 
-def _written(text: str) -> bytes:
-    """As it stands in JSON."""
-    return orjson.dumps(text.encode(errors="backslashreplace").decode())[1:-1]
+def _texts(value: Any) -> Iterator[str]:
+    """All texts and numbers in a value, however deep."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            waiting.extend(one)
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+        elif type(one) in (int, float):
+            yield str(one)

@@ -105,9 +105,9 @@ class Servers:
         `seconds`: how long whoever asks will wait, during which a silent server is taken to be at work on it."""
         return await self._of(server).request(method, params, caller, start, seconds)
 
-    def conceal(self, server: str, shapes: Iterable[str]) -> None:
-        """A call is about to hand the server secrets, which look like this: nobody is to see them in what it says."""
-        self._of(server).concealer.learn_shapes(shapes)
+    def conceal(self, server: str, values: Iterable[str]) -> None:
+        """A call is about to hand the server these secrets: nobody is to see them in what it says."""
+        self._of(server).concealer.learn_handed(values)
 
     async def listed(self, server: str, what: Listed, *, fresh: bool = False) -> list[dict[str, Any]]:
         """All of a list of the server's."""

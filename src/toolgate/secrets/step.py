@@ -9,7 +9,6 @@ from typing import Any
 
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError, Denied, StoreError
-from toolgate.hazards.shapes import shapes
 from toolgate.model import Actor, Entry
 from toolgate.secrets.names import NAME, PREFIX, REFERENCE, Owner, key_of, keys_for
 from toolgate.secrets.sources import Source
@@ -92,7 +91,7 @@ class Secrets:
             if ctx.credential is not None:
                 used[entry.auth.config_key] = ctx.credential
         if used:
-            ctx.injected += tuple(shape for value in used.values() for shape in shapes(value))
+            ctx.injected = tuple(dict.fromkeys((*ctx.injected, *used.values())))
             self._in_use[ctx.id] = ctx.injected
         return filled
 

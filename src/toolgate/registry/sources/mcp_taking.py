@@ -218,9 +218,9 @@ class McpTools:
                 self._comparing.doubt(server)
             raise
 
-    def conceal(self, server: str, shapes: Iterable[str]) -> None:
+    def conceal(self, server: str, values: Iterable[str]) -> None:
         """Mask what a call is about to hand a server in secret, wherever the server says it."""
-        self._engine.conceal(server, shapes)
+        self._engine.conceal(server, values)
 
     # -- from the store
 
