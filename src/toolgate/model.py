@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from uuid_utils import uuid7
 
 from toolgate.errors import CODES, Pending, Status, call_error
+from toolgate.hazards.mask import MASK as MASK
 
 Tier = Literal["read_only", "write", "execute", "external_api"]
 TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")
@@ -40,8 +41,6 @@ MOST_DOLLARS = Decimal(10**9)
 """What one call may be said to cost: the sum of a few still fits into 64 bits."""
 EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
 """For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
-MASK = "[REDACTED]"
-"""What stands for a secret wherever one was."""
 PROPOSES = "its author proposes to let it run without asking from now on"
 """What a person is told of a tool whose definition says auto_accept: they may grant it, nobody does it for them."""
 NO_SUCH_TOOL = "no such tool"

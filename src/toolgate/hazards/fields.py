@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from toolgate.model import MASK
+from toolgate.hazards.mask import MASK
 
 STRONG = frozenset(
     {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}

@@ -17,7 +17,7 @@ from html import escape, unescape
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from toolgate.model import MASK
+from toolgate.hazards.mask import MASK
 
 SHORTEST_CODE = 8
 """A shorter piece of base64 or hexadecimal digits may be anything; so may a shorter text without its punctuation."""

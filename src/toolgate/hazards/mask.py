@@ -1,0 +1,3 @@
+"""What stands for a secret wherever one was."""
+
+MASK = "[REDACTED]"
