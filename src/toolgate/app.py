@@ -26,7 +26,9 @@ from toolgate.registry.sources.python import EntryPointSource, FolderSource, Pac
 from toolgate.settings import Settings, load_settings
 from toolgate.store import log, sealing
 from toolgate.store.chain import START, Head, Verdict, Verifier
+from toolgate.store.head_keys import HeadKeys
 from toolgate.store.private import make_home
+from toolgate.store.signed_heads import SignedHead
 from toolgate.trust import Untrusted
 
 logger = logging.getLogger("toolgate")
@@ -62,6 +64,8 @@ class App(Governing):
             await self.mcp_tools.start()
             await self._keeper.start()
             self._policy_watch = asyncio.create_task(self._watch_policy())
+            if self.heads is not None:
+                self.heads.start()
         except BaseException:
             await self._close()
             raise
@@ -259,11 +263,50 @@ class App(Governing):
             entries = [self.catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
         return await self._keeper.token_costs(entries)
 
-    async def verify_audit(self) -> Verdict:
-        """Walk the whole audit log and compare it with the head noted outside the database."""
+    async def verify_audit(self, heads: Iterable[SignedHead | None] = ()) -> Verdict:
+        """Walk the whole audit log and compare it with the head noted outside the database and with the signed heads: those
+        that are kept, and those that are given."""
         await self.store.flush()
+        if self.heads is not None and self._head_file is not None:
+            return await self.heads.verify(self._head_file, heads)
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self.store, Verifier(noted))
+
+    def sign_heads_with(self, keys: HeadKeys) -> None:
+        """Have the heads of the audit log signed by keys that are kept elsewhere, in a KMS say. To be called before the App
+        is opened."""
+        if self.heads is not None:
+            self.heads.keys = keys
+
+    async def prove(self, call_id: str) -> dict[str, Any] | None:
+        """What proves that the records of a call are in the audit log, without the log; None: there is no such call."""
+        return None if self.heads is None else await self.heads.prove(call_id)
+
+    async def audit_key(self, *, rotate: bool = False) -> dict[str, Any]:
+        """The key that signs the heads of the audit log. `rotate`: sign once more with it, then make a new one."""
+        heads = self.heads
+        if heads is None:
+            raise StoreError("Heads of this log are not signed.", suggestion="Set audit.key to file.")
+        if rotate:
+            await self.sign_audit()
+            before = await asyncio.to_thread(heads.keys.key_id)
+            fresh = await asyncio.to_thread(heads.keys.rotate)
+            await self._note("audit.key_rotated", LOCAL, "", {"before": before, "key": fresh})
+        key = await asyncio.to_thread(heads.keys.key_id)
+        return {"key": key, "public_key": heads.keys.public_key(key), "place": heads.keys.place}
+
+    async def sign_audit(self, *, anew: bool = False, actor: Actor | None = None) -> SignedHead | None:
+        """Sign the head of the audit log now; gives the latest signed head. `anew`: accept the log as it is, whatever was
+        signed before."""
+        if self.heads is None:
+            return None
+        await self.store.flush()
+        if anew:
+            first = await self.heads.begin_anew()
+            if self._head_file is not None:
+                self._head_file.set_aside()
+            await self._note("audit.accepted", actor or LOCAL, "", {"rows": first})
+        return await self.heads.sign()
 
     async def audit_heads(self) -> tuple[Head | None, Head]:
         """The last head noted outside the database, and where the log ends: what can be seen without walking it."""

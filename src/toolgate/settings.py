@@ -400,6 +400,39 @@ class ServeSettings(Section):
     `default` in the folder that the server runs in, whoever their user is."""
 
 
+class AuditSettings(Section):
+    """How the head of the audit log is signed, and where signed heads go."""
+
+    key: Literal["file", "keyring", "none"] = "file"
+    """Where the signing key is kept: in `folder`, in the system's keyring, or nowhere: then heads are not signed."""
+    folder: Path | None = None
+    """Where the key and the latest signed head are kept, apart from the log; None: `toolgate/audit` in `$XDG_CONFIG_HOME`
+    (`~/.config`). Whoever can write there and to the database can rewrite history."""
+    sinks: tuple[str, ...] = ()
+    """Where signed heads are sent besides: a file that lines are added to, an `https://` address (POST), or `put+https://`
+    (PUT of an object for each head)."""
+    sign_seconds: float = Field(default=60, gt=0, le=86_400)
+    """How often the head is signed while records are written. It is also signed when the App closes."""
+    trusted_keys: tuple[str, ...] = ()
+    """Public keys, in hex, of other machines that sign the heads of the same log: `toolgate audit key` shows them."""
+
+    @field_validator("trusted_keys")
+    @classmethod
+    def _public_keys(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for key in keys:
+            if not re.fullmatch(r"[0-9a-f]{64}", key):
+                raise ValueError("a public key is 64 hexadecimal digits: `toolgate audit key` shows it")
+        return keys
+
+    @property
+    def place(self) -> Path:
+        """The folder that is kept apart from the log."""
+        if self.folder is not None:
+            return self.folder
+        base = os.environ.get("XDG_CONFIG_HOME", "")
+        return (Path(base) if Path(base).is_absolute() else Path("~/.config").expanduser()) / "toolgate" / "audit"
+
+
 class SharedSession(Section):
     """A session that several users of a tenant have in common."""
 
@@ -474,6 +507,7 @@ class Settings(Section):
     mcp: McpSettings = McpSettings()
     serve: ServeSettings = ServeSettings()
     sessions: SessionSettings = SessionSettings()
+    audit: AuditSettings = AuditSettings()
 
     _read_from: Path | None = None
     """The file that was read."""
@@ -536,7 +570,7 @@ class Settings(Section):
     def own_files(self) -> list[Path]:
         """Toolgate's own files, wherever they are: no tool may open them."""
         database = Path(self.database.removeprefix("sqlite:///")) if self.database.startswith("sqlite:///") else None
-        return [file for file in (self.secrets.file, self.audit_head_file, database) if file is not None]
+        return [file for file in (self.secrets.file, self.audit_head_file, self.audit.place, database) if file is not None]
 
     @property
     def deciding_files(self) -> list[Path]:
@@ -553,7 +587,7 @@ SECTIONS: dict[str, type[Section]] = {
     "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
     "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
     "secrets": SecretSettings, "sandbox": SandboxSettings, "servers": ServerSettings, "mcp": McpSettings,
-    "serve": ServeSettings, "sessions": SessionSettings,
+    "serve": ServeSettings, "sessions": SessionSettings, "audit": AuditSettings,
 }  # fmt: skip
 
 

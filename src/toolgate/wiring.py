@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -25,8 +25,10 @@ from toolgate.store.catalog import Flags
 
 if TYPE_CHECKING:
     from toolgate.ledger import telemetry
+    from toolgate.ledger.heads import Heads
     from toolgate.store.budgets import BudgetRow
     from toolgate.store.database import Store
+    from toolgate.store.head_sinks import HeadSink
 
 logger = logging.getLogger("toolgate")
 Listener = Callable[[str, dict[str, Any]], None]
@@ -113,6 +115,7 @@ class Wired:
         head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
         self._head_file = HeadFile(head) if head else None
         self.store: Store = open_store(settings.database, head)
+        self.heads = self._sign_heads()
         self.redis = Redis(settings.redis_url) if settings.redis_url else None
         self.notices = open_notices(settings.database, self.redis)
         self.presence = Presence(self.store, limits.lease_seconds)
@@ -260,6 +263,27 @@ class Wired:
         self._invoke: Invoke = pipeline.__call__
         self._observe()
 
+    def _sign_heads(self) -> "Heads | None":
+        """What signs the heads of the log; None: nothing does."""
+        from toolgate.ledger.heads import Heads
+        from toolgate.store.head_keys import HeadKeys, KeyFile, KeyringKeys
+        from toolgate.store.signed_heads import Witness, log_name
+
+        settings = self.settings.audit
+        if self.settings.in_memory or settings.key == "none":
+            return None
+        name = log_name(self.settings.database)
+        keys: HeadKeys = KeyringKeys(name) if settings.key == "keyring" else KeyFile(settings.place / "key.json")
+        return Heads(
+            self.store,
+            Witness(settings.place, name),
+            keys,
+            log_name=name,
+            sinks=_sinks(settings.sinks),
+            trusted=settings.trusted_keys,
+            seconds=settings.sign_seconds,
+        )
+
     def _observe(self) -> None:
         """Metrics and spans, if they are wanted. Off, nothing of them is even imported."""
         self.metrics: telemetry.CallMetrics | None = None
@@ -277,6 +301,8 @@ class Wired:
         """Let go of everything, last made first. One that fails keeps none of the others from it, and is raised at last."""
         async with contextlib.AsyncExitStack() as closing:
             closing.push_async_callback(self.store.close)
+            if self.heads is not None:
+                closing.push_async_callback(self.heads.close)
             if self.redis is not None:
                 closing.push_async_callback(self.redis.close)
             if self.guard.engine.remote is True:
@@ -446,6 +472,15 @@ class Wired:
                 listener(event, fields)
             except Exception:  # somebody else's code
                 logger.exception("a listener failed on %s", event)
+
+
+def _sinks(places: "Sequence[str]") -> "list[HeadSink]":
+    """Where signed heads go; what they need is imported only if there are any."""
+    if not places:
+        return []
+    from toolgate.store.head_sinks import open_sink
+
+    return [open_sink(place) for place in places]
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:

@@ -154,11 +154,11 @@ def test_what_was_changed_removed_or_cut_is_found(terminal: Terminal, sql: str, 
 
 
 @pytest.mark.requirement("AUD-2")
-def test_without_a_head_outside_the_database_verify_warns(terminal: Terminal) -> None:
+def test_a_missing_head_file_of_a_log_that_had_one_is_a_fault(terminal: Terminal) -> None:
     (terminal.home / "audit.head").unlink()
     done = terminal("audit", "verify")
-    assert done.code == 0
-    assert "! no head is noted outside the database" in done.err
+    assert done.code == 1
+    assert "audit.head is missing, and this log had one" in done.out
 
 
 # -- exporting

@@ -6,9 +6,12 @@ import io
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import orjson
 import typer
 
 from toolgate.app import App
@@ -18,6 +21,8 @@ from toolgate.cli.screen import Unwritable, emit, note, say, show, write
 from toolgate.cli.times import shown
 from toolgate.store import log
 from toolgate.store.chain import Verdict
+from toolgate.store.signed_heads import SignedHead
+from toolgate.store.signed_heads import parse as parse_head
 
 POLL_SECONDS = 0.3
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
@@ -124,12 +129,19 @@ def _show_body(content: Any, verbose: bool) -> None:
 
 
 @group.command()
-def verify(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """Find rows that were changed or removed, and a cut tail."""
+def verify(
+    ctx: typer.Context,
+    heads: Annotated[
+        Path | None, typer.Option("--heads", metavar="FILE", help="Compare it with the signed heads in this file, too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Find rows that were changed, added or removed, a cut tail, and a log that is not the one whose head was signed."""
+    given = [] if heads is None else _heads_in(heads)
 
     async def check() -> Verdict:
         async with opened(ctx) as app:
-            return await app.verify_audit()
+            return await app.verify_audit(given)
 
     verdict = asyncio.run(check())
     if as_json:
@@ -139,6 +151,9 @@ def verify(ctx: typer.Context, as_json: AsJson = False) -> int:
         say(("✓ The audit log is empty: nothing has been recorded here.", "green"))
     elif verdict.ok:
         say((f"✓ The audit log is whole: {verdict.rows:,} rows, head {verdict.head.seq} {verdict.head.hash}", "green"))
+        if verdict.signed is not None:
+            at = datetime.fromtimestamp(verdict.signed["at"] / 1_000_000, UTC)
+            say(f"  signed up to row {verdict.signed['seq']:,} by key {verdict.signed['key']}, {shown(at, seconds=True)}")
     else:
         say((f"✗ The audit log is not what was written ({verdict.rows:,} rows):", "red"))
     for fault in verdict.faults:
@@ -146,6 +161,103 @@ def verify(ctx: typer.Context, as_json: AsJson = False) -> int:
     for warning in verdict.warnings:
         note((f"! {warning}", "yellow"))
     return 0 if verdict.ok else 1
+
+
+def _heads_in(file: Path) -> list[SignedHead | None]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
+    return [parse_head(line) for line in lines if line.strip()]
+
+
+@group.command()
+def prove(
+    ctx: typer.Context,
+    call_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[CALL_ID]", help="The id of a call, or how it alone begins.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
+    script: Annotated[
+        bool, typer.Option("--script", help="Write the program that checks a proof, which needs only Python.")
+    ] = False,
+    as_json: AsJson = False,  # noqa: ARG001 - a proof is JSON anyway
+) -> int:
+    """Write a proof that the records of one call are in the signed log, which can be checked without the log."""
+    if script == (call_id is not None):
+        raise Usage("Name a call to prove, or ask for the program that checks a proof: --script.")
+    if script:
+        content = resources.files("toolgate.ledger").joinpath("check_proof.py").read_bytes()
+    else:
+        content = orjson.dumps(asyncio.run(_proof(ctx, str(call_id))), option=orjson.OPT_INDENT_2) + b"\n"
+    with _sink(output) as put:
+        put(content)
+    return 0
+
+
+async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
+    async with opened(ctx) as app:
+        if app.heads is None:
+            raise Usage("Heads of this log are not signed, so nothing can be proven.", suggestion="Set audit.key to file.")
+        found = await app.prove(call_id) if call_id.isascii() and call_id.isprintable() else None
+    if found is None:
+        raise NotFound(
+            f"There is no call {call_id[:64]}, or more than one whose id begins so.",
+            suggestion="`toolgate audit tail` shows the last ones.",
+        )
+    return found
+
+
+@group.command()
+def sign(
+    ctx: typer.Context,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Accept the log as it is now, whatever was signed before. This is recorded.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Sign the head of the log now."""
+
+    async def run() -> SignedHead | None:
+        async with opened(ctx) as app:
+            return await app.sign_audit(anew=anew)
+
+    head = asyncio.run(run())
+    if as_json:
+        emit(b"null" if head is None else head.to_json())
+    elif head is None:
+        note(("Nothing to sign: the log is empty, or audit.key is none.", "dim"))
+    else:
+        say((f"✓ signed up to row {head.seq:,} by key {head.key}", "green"))
+    return 0
+
+
+@group.command()
+def key(
+    ctx: typer.Context,
+    rotate: Annotated[bool, typer.Option("--rotate", help="Make a new key, which signs from now on.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show the key that signs the head of the log: whoever checks proofs needs its public half."""
+
+    async def run() -> dict[str, Any] | None:
+        async with opened(ctx) as app:
+            if app.heads is None:
+                return None
+            return await app.audit_key(rotate=rotate)
+
+    found = asyncio.run(run())
+    if as_json:
+        emit(found)
+    elif found is None:
+        note(("Heads of this log are not signed: audit.key is none, or the log is in memory.", "dim"))
+    else:
+        say(f"key {found['key']}, in {found['place']}")
+        say(f"public key {found['public_key']}")
+    return 0
 
 
 @group.command()

@@ -10,15 +10,16 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Row
+from toolgate.store.tree import Tree, leaf
 
 try:
     import fcntl
@@ -70,18 +71,35 @@ class Verdict(NamedTuple):
     head: Head
     faults: list[str]
     warnings: list[str]
+    signed: dict[str, Any] | None = None
+    """The latest signed head that the log agrees with: `seq`, `first`, `key`, `at`."""
 
     @property
     def ok(self) -> bool:
         return not self.faults
 
 
-class Verifier:
-    """Walks the chain row by row, then compares it with the noted heads."""
+class Claim(NamedTuple):
+    """What a signed head says of the log: the root of the tree over rows `first` + 1 to `seq`."""
 
-    def __init__(self, noted: Noted | None, most_faults: int = 20) -> None:
+    first: int
+    seq: int
+    hash: str
+    root: str
+    words: str
+    """Who says so, for people."""
+
+
+class Verifier:
+    """Walks the chain row by row, then compares it with the noted heads and with the signed ones."""
+
+    def __init__(self, noted: Noted | None, claims: Iterable[Claim] = (), most_faults: int = 20) -> None:
         self._noted = noted
         self._missing = {head.seq: head.hash for head in noted.heads} if noted else {}
+        self._claims: dict[int, list[Claim]] = {}
+        for claim in claims:
+            self._claims.setdefault(claim.seq, []).append(claim)
+        self._trees = {claim.first: Tree() for claims in self._claims.values() for claim in claims}
         self._most = most_faults
         self.rows = 0
         self.head = START
@@ -90,6 +108,12 @@ class Verifier:
     def take(self, row: LinkedRow) -> None:
         seq, at, kind, call_id, tenant, tool, status, body, digest = row
         self.rows += 1
+        if seq <= 0:
+            self._fault(f"row {seq} ({kind} of call {call_id}) does not belong to the log, which begins at 1")
+            return
+        if seq <= self.head.seq:
+            self._fault(f"row {seq} ({kind} of call {call_id}) is there twice")
+            return
         if seq != self.head.seq + 1:
             gone = f"{self.head.seq + 1}" if seq == self.head.seq + 2 else f"{self.head.seq + 1} to {seq - 1}"
             self._fault(f"row {gone} is missing")
@@ -102,6 +126,17 @@ class Verifier:
         noted = self._missing.pop(seq, None)
         if noted is not None and noted != digest:
             self._fault(f"row {seq} has another hash than the one noted outside the database")
+        if self._trees:
+            self._compare(seq, digest)
+
+    def _compare(self, seq: int, digest: str) -> None:
+        added = leaf(digest)
+        for first, tree in self._trees.items():
+            if seq > first:
+                tree.append(added)
+        for claim in self._claims.pop(seq, ()):
+            if digest != claim.hash or self._trees[claim.first].root() != claim.root:
+                self._fault(f"rows up to {seq} are not those that {claim.words}: the log was rewritten")
 
     def verdict(self) -> Verdict:
         warnings = []
@@ -112,7 +147,14 @@ class Verifier:
         cut = [seq for seq in self._missing if seq > self.head.seq]
         if cut:
             self._fault(f"the tail is cut: the log ends at {self.head.seq}, but row {max(cut)} had been written")
+        for seq in sorted(seq for seq in self._claims if seq > self.head.seq)[-1:]:
+            words = self._claims[seq][0].words
+            self._fault(f"the tail is cut: the log ends at {self.head.seq}, but it had {seq} rows, of which {words}")
         return Verdict(self.rows, self.head, self.faults, warnings)
+
+    def add_fault(self, words: str) -> None:
+        """Something that was found elsewhere."""
+        self._fault(words)
 
     def _fault(self, words: str) -> None:
         if len(self.faults) < self._most:
@@ -152,6 +194,11 @@ class HeadFile:
                 f"The head of the audit log can't be read from {self.path}: {error.strerror or error}.",
                 suggestion="Check the setting audit_head_file and the rights on that file.",
             ) from error
+
+    def set_aside(self) -> None:
+        """Begin a new file; the old one stays beside it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.replace(self.path.with_name(f"{self.path.name}.old"))
 
     def try_to_note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
         """Note a head; what is in the log stays in the log if that fails, so it is only said."""
@@ -196,11 +243,11 @@ class HeadFile:
         return before is not None and before[1] > time.time() - KEEP_SECONDS
 
     def _open(self) -> "_Handle":
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        if hasattr(os, "fchmod") and os.fstat(descriptor).st_mode & 0o077:  # of an earlier version, or restored
+        handle = locked(self.path)
+        if hasattr(os, "fchmod") and os.fstat(handle.descriptor).st_mode & 0o077:  # of an earlier version, or restored
             with contextlib.suppress(PermissionError):
-                os.fchmod(descriptor, 0o600)
-        return _Handle(descriptor)
+                os.fchmod(handle.descriptor, 0o600)
+        return handle
 
 
 def _parse(line: bytes) -> tuple[Head, float] | None:
@@ -208,16 +255,27 @@ def _parse(line: bytes) -> tuple[Head, float] | None:
     return (Head(int(found[1]), found[2].decode()), int(found[3]) / 1e6) if found else None
 
 
+def locked(path: Path, *, wait: bool = True) -> "_Handle":
+    """A file that is locked as long as it is held, made if it is not there. Without `wait`, raises BlockingIOError where
+    somebody else holds it."""
+    return _Handle(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), wait)
+
+
 class _Handle:
     """A locked file descriptor; closed, and so unlocked, at the end of a block."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    def __init__(self, descriptor: int, wait: bool) -> None:
+        self.descriptor = descriptor
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def __enter__(self) -> int:
-        return self._descriptor
+        return self.descriptor
 
     def __exit__(self, *_error: object) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)

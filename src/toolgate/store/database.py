@@ -28,6 +28,12 @@ class Store(Protocol):
     """Where things are kept."""
 
     name: str
+    written: int
+    """The last row of the log that this process wrote; 0: none yet."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the log can't be written, if it can't."""
 
     async def start(self) -> None:
         """Open, and bring the schema up to date. Raises StoreError with what to do."""

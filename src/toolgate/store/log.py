@@ -7,10 +7,22 @@ from toolgate.store.database import Rows, Store, Transaction
 
 COLUMNS = "seq, at, kind, call_id, tenant, tool, status, body, hash"
 PAGE = 5_000
+LOWEST = -(2**63)
+"""Before every number that a row can have."""
 
 
 def after(seq: int, limit: int = PAGE) -> Transaction[Rows]:
+    """Rows in order. The log begins at 1: what has a lower number was not written by us, and only `verify` looks at it."""
+    return (yield from _walk(max(seq, 0), limit))
+
+
+def _walk(seq: int, limit: int) -> Transaction[Rows]:
     return (yield f"SELECT {COLUMNS} FROM audit_log WHERE seq > :seq ORDER BY seq LIMIT :most", {"seq": seq, "most": limit})
+
+
+def _count() -> Transaction[int]:
+    rows = yield "SELECT count(*) FROM audit_log", {}
+    return int(rows[0][0])
 
 
 def latest(
@@ -19,7 +31,7 @@ def latest(
     """The last rows, oldest first."""
     chosen: dict[str, Any] = {"tenant": tenant, "tool": tool, "status": status}
     wanted = {name: value for name, value in chosen.items() if value is not None}
-    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+    where = " AND ".join(("seq > 0", *(f"{name} = :{name}" for name in wanted)))
     rows = yield (
         f"SELECT {COLUMNS} FROM audit_log WHERE {where} ORDER BY seq DESC LIMIT :most",
         {**wanted, "most": limit},
@@ -29,21 +41,29 @@ def latest(
 
 def of_call(call_id: str) -> Transaction[Rows]:
     """All rows of one call; a beginning of its id will do if it is the only one that begins so."""
-    rows = yield f"SELECT {COLUMNS} FROM audit_log WHERE call_id = :id ORDER BY seq", {"id": call_id}
+    rows = yield f"SELECT {COLUMNS} FROM audit_log WHERE call_id = :id AND seq > 0 ORDER BY seq", {"id": call_id}
     if rows or len(call_id) < 6:
         return rows
     rows = yield (
-        f"SELECT {COLUMNS} FROM audit_log WHERE call_id >= :id AND call_id < :past ORDER BY seq LIMIT 100",
+        f"SELECT {COLUMNS} FROM audit_log WHERE call_id >= :id AND call_id < :past AND seq > 0 ORDER BY seq LIMIT 100",
         {"id": call_id, "past": call_id + "\x7f"},
     )
     return rows if len({row[3] for row in rows}) == 1 else []
 
 
 async def verify(store: Store, verifier: Verifier) -> Verdict:
-    """Walk the whole log."""
-    while True:
-        rows: list[LinkedRow] = await store.read(after(verifier.head.seq))
-        if not rows:
-            return verifier.verdict()
+    """Walk the whole log, from whatever number its first row has."""
+    seq = LOWEST
+    count = await store.read(_count())
+    while rows := await store.read(_walk(seq, PAGE)):
         for row in rows:
-            verifier.take(row)
+            verifier.take(_linked(row))
+        seq = rows[-1][0]
+    if verifier.rows < count:
+        verifier.add_fault(f"the log has {count} rows, of which {count - verifier.rows} have numbers that others have too")
+    return verifier.verdict()
+
+
+def _linked(row: tuple[Any, ...]) -> LinkedRow:
+    seq, at, *rest = row
+    return (seq, at, *rest)

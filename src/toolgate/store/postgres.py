@@ -153,6 +153,7 @@ class PostgresStore(LogWriting):
             known = {START.seq: START.hash, before.seq: before.hash, **await self._noted_before()}
             self._unsure = (head, batch)
         self._unsure = None
+        self.written = head.seq
         if self._head_file is not None:
             self._head_file.try_to_note(head, known.get)
         return answers

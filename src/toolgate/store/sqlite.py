@@ -134,6 +134,7 @@ class SqliteStore(LogWriting):
                 raise
         except sqlite3.Error as error:
             raise _explain(str(self._path), error) from error
+        self.written = head.seq if head != before else self.written
         if self._head_file is not None and head != before:
             self._head_file.try_to_note(head, lambda seq: _hash_at(connection, seq))
         return answers

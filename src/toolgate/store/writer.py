@@ -211,6 +211,8 @@ class LogWriting(ABC):
     def __init__(self, name: str) -> None:
         self._writer = Writer(name, self._commit, self._let_go, self._interrupt)
         self.append = self._writer.put
+        self.written = 0
+        """The last row that this process wrote."""
 
     @abstractmethod
     def _commit(self, batch: list[Item]) -> Answers:

@@ -1,0 +1,175 @@
+"""Signed heads of the audit log: what a key says that the log was at a moment, and where that is remembered.
+
+A head is remembered in three places: beside the key, outside `home` (the latest: `Witness`); in the log's own database, so
+that the log knows that it had heads; and in the sinks that the settings name. Whoever rewrites the database can't sign what
+they wrote, and whoever removes what is beside the key leaves a log that says what is missing.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolgate.errors import StoreError
+from toolgate.store.chain import locked
+from toolgate.store.database import Rows, Transaction
+from toolgate.store.head_keys import make_private, unusable, write_private
+from toolgate.store.tree import Tree
+
+CONTEXT = b"toolgate audit head 1\n"
+HOUR = 3_600_000_000
+LOCK_POLL_SECONDS = 0.02
+
+
+class SignedHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was signed: the log's end, and the root of the tree over the hashes of rows `first` + 1 to `seq`."""
+
+    log: str
+    first: int
+    seq: int
+    hash: str
+    root: str
+    at: int
+    """Microseconds since 1970."""
+    key: str
+    signature: str = ""
+
+    def statement(self) -> bytes:
+        """The very bytes that are signed."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "signature"}
+        return CONTEXT + orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+
+    def to_json(self) -> bytes:
+        return orjson.dumps({name: getattr(self, name) for name in self.__struct_fields__})
+
+    @property
+    def signature_bytes(self) -> bytes:
+        try:
+            return bytes.fromhex(self.signature)
+        except ValueError:
+            return b""
+
+
+def parse(text: bytes | str) -> SignedHead | None:
+    """A head as JSON; None if it is none."""
+    try:
+        return msgspec.json.decode(text, type=SignedHead)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def log_name(database: str) -> str:
+    """What a log is called in its heads: a hash of where its database is, without user and password."""
+    scheme, _, place = database.partition("://")
+    place = os.path.realpath(place.removeprefix("/")) if scheme == "sqlite" else place.rpartition("@")[2].partition("?")[0]
+    return sha256(f"{scheme[:6]}:{place}".encode()).hexdigest()[:24]
+
+
+class Witness:
+    """The latest signed head and the tree that it stands for, in a file beside the key."""
+
+    def __init__(self, folder: Path, log: str) -> None:
+        self.path = folder / "heads" / f"{log}.json"
+
+    def read(self) -> tuple[SignedHead, Tree] | None:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(self.path, error) from None
+        try:
+            found = orjson.loads(content)
+            head = msgspec.convert(found["head"], SignedHead)
+            tree = Tree(head.seq - head.first, [bytes.fromhex(peak) for peak in found["peaks"]])
+        except (ValueError, TypeError, KeyError, msgspec.ValidationError):
+            raise self._damaged() from None
+        if tree.root() != head.root:
+            raise self._damaged()
+        return head, tree
+
+    def write(self, head: SignedHead, tree: Tree) -> None:
+        content = {"head": orjson.Fragment(head.to_json()), "peaks": [peak.hex() for peak in tree.peaks]}
+        write_private(self.path, orjson.dumps(content))
+
+    def set_aside(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.replace(self.path.with_suffix(".old"))
+
+    @contextlib.asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Alone among all Apps that sign this log here. Asked for again and again instead of waited for in a thread, which
+        would get the lock for nobody if the caller went away."""
+        try:
+            make_private(self.path.parent)
+            while True:
+                try:
+                    handle = locked(self.path.with_suffix(".lock"), wait=False)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(LOCK_POLL_SECONDS)
+        except OSError as error:
+            raise unusable(self.path, error) from None
+        with handle:
+            yield
+
+    def _damaged(self) -> StoreError:
+        return StoreError(
+            f"The signed head of the audit log in {self.path} is damaged.",
+            suggestion="Put back a copy of it. `toolgate audit sign --anew` accepts the log as it is now.",
+        )
+
+
+# -- in the database
+
+
+def first_row() -> Transaction[int]:
+    """Rows up to this one were written before heads were signed."""
+    rows = yield "SELECT first FROM audit_signing WHERE id = 1", {}
+    return int(rows[0][0]) if rows else 0
+
+
+def kept_heads() -> Transaction[list[SignedHead | None]]:
+    """The heads that the database has, oldest first; None for each that can't be read."""
+    rows = yield "SELECT head FROM audit_heads ORDER BY seq, key_id", {}
+    return [parse(row[0]) for row in rows]
+
+
+def keep(head: SignedHead) -> Transaction[None]:
+    yield (
+        "INSERT INTO audit_heads (key_id, hour, seq, head) VALUES (:key, :hour, :seq, :head) "
+        "ON CONFLICT (key_id, hour) DO UPDATE SET seq = excluded.seq, head = excluded.head "
+        "WHERE audit_heads.seq <= excluded.seq",
+        {"key": head.key, "hour": head.at // HOUR, "seq": head.seq, "head": head.to_json().decode()},
+    )
+
+
+def begin_anew(first: int) -> Transaction[None]:
+    """Forget all heads: what is there up to this row is accepted as it is."""
+    yield "DELETE FROM audit_heads", {}
+    yield "UPDATE audit_signing SET first = :first WHERE id = 1", {"first": first}
+
+
+def hashes(after: int, up_to: int, most: int) -> Transaction[Rows]:
+    return (
+        yield (
+            "SELECT seq, hash FROM audit_log WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :most",
+            {"after": after, "last": up_to, "most": most},
+        )
+    )
+
+
+def hash_at(seq: int) -> Transaction[str | None]:
+    rows = yield "SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq}
+    return rows[0][0] if rows else None
+
+
+def as_dict(head: SignedHead) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = orjson.loads(head.to_json())
+    return found
