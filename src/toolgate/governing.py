@@ -4,6 +4,7 @@ The Python door to governance, and what the other doors call. Each change is on 
 process.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.approval.answers import PAGE
 from toolgate.approval.request import Answer, Approval, Approver, Grant, GrantTerms, State
 from toolgate.connecting import Connecting
-from toolgate.errors import Denied, NotOpen
+from toolgate.errors import Denied, InvalidInput, NotOpen
 from toolgate.model import LOCAL, Actor, Call, Outcome, new_id
 from toolgate.store import budgets
 from toolgate.store import catalog as table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from toolgate.journal import Undone
     from toolgate.policy.replay import Replay
     from toolgate.quota.standing import BudgetStatus
+    from toolgate.sandbox.quarantine import Listed
     from toolgate.store.idempotency import KeyRow
 
 
@@ -244,6 +246,38 @@ class Governing(Connecting):
         details = {"call": call_id, "force": force, "count": len(undone), "paths": [one.path for one in undone[:100]]}
         await self._note("call.undone", actor or LOCAL, "", details)
         return undone
+
+    # -- what programs changed and was not brought in
+
+    def set_aside(self) -> "list[Listed]":
+        """Sets of changes that programs and servers made in workspaces and that were not brought in, oldest first."""
+        return self.places.quarantine().sets()
+
+    @to_the_end
+    async def take_changes(self, number: str, paths: Iterable[str] = (), *, actor: Actor | None = None) -> list[str]:
+        """Make the changes of a set in its workspace, or only those to some paths. Gives what could not be done."""
+        quarantine = self.places.quarantine()
+        one, wanted = quarantine.get(number), set(paths)
+        chosen = [change for change in one.changes if not wanted or change.path in wanted]
+        missing = wanted.difference(change.path for change in chosen)
+        if missing:
+            raise InvalidInput(
+                f"Set {one.id} has no change to {min(missing)}.",
+                suggestion=f"`toolgate workspace show {one.id}` lists its changes.",
+            )
+        failed = await asyncio.to_thread(quarantine.take, one, chosen)
+        named = {"set": one.id, "workspace": one.workspace, "by": one.by, "count": len(chosen) - len(failed)}
+        await self._note("workspace.taken", actor or LOCAL, "", {**named, "paths": [change.path for change in chosen[:100]]})
+        return failed
+
+    @to_the_end
+    async def drop_changes(self, number: str, *, actor: Actor | None = None) -> None:
+        """Forget a set of changes."""
+        quarantine = self.places.quarantine()
+        one = quarantine.get(number)
+        await asyncio.to_thread(quarantine.drop, one)
+        details = {"set": one.id, "workspace": one.workspace, "by": one.by, "count": len(one.changes)}
+        await self._note("workspace.dropped", actor or LOCAL, "", details)
 
     def add_listener(self, listener: Listener) -> None:
         """Have something called with the name and the fields of what happens: budget.alert."""

@@ -218,7 +218,7 @@ class SandboxSettings(Section):
     memory_mb: int = Field(default=256, ge=96, le=65_536)
     """Memory of all processes of one run together."""
     disk_mb: int = Field(default=64, ge=1, le=65_536)
-    """What one run may write."""
+    """What one run may write: in its own folder for temporary files, and in its workspace."""
     processes: int = Field(default=64, ge=4, le=4_096)
     """Processes and threads of one run."""
     output_bytes: int = Field(default=1_048_576, ge=1_024, le=100_000_000)
@@ -241,6 +241,11 @@ class SandboxSettings(Section):
     """Folders of Python packages that sandboxed Python may import."""
     programs: tuple[Path, ...] = ()
     """Folders of programs, besides the system's, that sandboxed commands may run."""
+    bring_in: tuple[str, ...] = ()
+    """Patterns of files, besides formats of data, that programs and MCP servers may make, change and delete in a workspace
+    that is not a session's own folder; every other change is set aside for the operator (`toolgate workspace`). A name
+    (`*.txt`) counts in any folder, a path (`src/**/*.py`) from the workspace's top; wildcards match neither hidden names nor
+    folders of packages."""
     docker_command: str = "docker"
     """The command line of the container engine."""
     docker_image: str | None = None
@@ -335,7 +340,7 @@ class ServerSettings(Section):
     read: tuple[Path, ...] = ()
     """In the jail: files and folders that it may read."""
     write: tuple[Path, ...] = ()
-    """In the jail: folders that it may read and change."""
+    """In the jail: folders that it may read and change; what it changes there is brought in by rule."""
     blocked: tuple[str, ...] = ()
     """Patterns of paths (`*/.git/*`, `*.pem`) that its tools may not be given, besides those that no tool may."""
     network: Literal["none", "domains", "host"] | None = None
@@ -344,6 +349,11 @@ class ServerSettings(Section):
     """Hosts that it may reach: `api.example.com`, `*.example.com`, `db.example.com:5432`. Port 443 if none is said."""
     memory_mb: int = Field(default=512, ge=96, le=65_536)
     """In the jail: memory of all its processes together."""
+    disk_mb: int = Field(default=256, ge=1, le=65_536)
+    """In the jail: what it may write, in all its folders in `write` together; it is held in memory while it runs."""
+    bring_in: tuple[str, ...] = ()
+    """Patterns of files that it may change in its folders in `write`, besides data and those of the setting
+    `sandbox.bring_in`."""
     output_bytes: int = Field(default=16_777_216, ge=1_024, le=1_000_000_000)
     """The longest message that is taken from it."""
     start_seconds: float = Field(default=30, gt=0, le=600)

@@ -162,6 +162,7 @@ class Wired:
             rules=lambda: self.tiers.paths,
             sessions=self.sessions,
             serves_here=settings.serve.workspace == "here",
+            bring_in=settings.sandbox.bring_in,
         )
         runners: dict[str, Runner] = {
             "local": self.local,
@@ -191,6 +192,7 @@ class Wired:
             keep=None if settings.in_memory else self._keep_for_servers,
             tokens=self._token_of_servers,
             rules=lambda: self.tiers.paths,
+            places=self.places,
         )
         self.mcp_tools = McpTools(
             settings.servers,

@@ -18,6 +18,7 @@ from toolgate.mcpclient.jailing import open_program, proxy_variables
 from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.landlock import Landlock
+from toolgate.sandbox.quarantine import Quarantine
 from toolgate.settings import SandboxSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-3")
@@ -74,13 +75,18 @@ async def test_the_filesystem_server_has_the_folders_that_it_is_lent(tmp_path: P
         await talk.initialize()
         assert await talk.call("read_text_file", path=str(work / "a.txt")) == "a"
         assert await talk.call("read_text_file", path=str(lent / "b.txt")) == "b"
-        await talk.call("write_file", path=str(work / "c.txt"), content="c")
+        await talk.call("write_file", path=str(work / "c.csv"), content="c")
+        await talk.call("write_file", path=str(work / "Makefile"), content="all: ; touch PWNED")
+        assert "PWNED" in await talk.call("read_text_file", path=str(work / "Makefile")), "it sees its own"
         assert "key" not in await talk.call("read_text_file", path=str(work / ".env"))
         assert "ref" not in await talk.call("read_text_file", path=str(work / ".git/HEAD"))
         assert "EROFS" in await talk.call("write_file", path=str(lent / "d.txt"), content="d")
-    assert (work / "c.txt").read_text() == "c"
-    assert (work / "c.txt").stat().st_uid == work.stat().st_uid
-    assert (work / "c.txt").stat().st_mode & 0o777 == 0o644
+    assert (work / "c.csv").read_text() == "c"
+    assert (work / "c.csv").stat().st_uid == work.stat().st_uid
+    assert (work / "c.csv").stat().st_mode & 0o777 == 0o644
+    assert not (work / "Makefile").exists()
+    (kept,) = Quarantine(tmp_path / "home").sets()
+    assert [change.path for change in kept.changes] == ["Makefile"]
     assert not (lent / "d.txt").exists()
 
 

@@ -1,6 +1,5 @@
 """`code_execute`, and `run_program`: one program that calls many tools, each through the whole pipeline."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -399,16 +398,12 @@ async def test_a_program_has_the_rights_of_its_caller(app: App) -> None:
     assert other.output["result"] == 15
 
 
-@pytest.mark.requirement("SBX-3")
-async def test_what_the_host_would_run_is_set_aside_also_if_nobody_waited_for_the_end(app: App, tmp_path: Path) -> None:
-    code = "from pathlib import Path\nPath('.vscode').mkdir()\nPath('done').touch()\nwhile True: pass"
-    call = asyncio.ensure_future(app.invoke("code_execute", {"code": code, "session_files": True}))
-    async with asyncio.timeout(20):
-        while not (tmp_path / "work" / "done").exists():
-            await asyncio.sleep(0.01)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        while (tmp_path / "work" / ".vscode").exists():
-            await asyncio.sleep(0.01)
-    assert [path.name[:16] for path in (tmp_path / "work").iterdir() if path.is_dir()] == ["vscode.set-aside"]
+@pytest.mark.requirement("SBX-5")
+async def test_what_code_changed_is_decided_about_also_if_it_was_stopped(app: App, tmp_path: Path) -> None:
+    code = "from pathlib import Path\nPath('.vscode').mkdir()\nPath('done.csv').write_text('1')\nwhile True: pass"
+    outcome = await app.invoke("code_execute", {"code": code, "session_files": True, "timeout": 2_000})
+    assert outcome.error is not None
+    assert "did not end" in outcome.error.message
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["done.csv"]
+    (kept,) = app.set_aside()
+    assert [(change.path, change.kind) for change in kept.changes] == [(".vscode", "folder")]

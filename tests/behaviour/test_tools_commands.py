@@ -185,11 +185,11 @@ async def test_secrets_in_the_working_directory_are_hidden_from_programs(app: Ap
         (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_text(MARKER)
     os.link(work / "in" / ".env", work / "in" / "sub" / "plain.txt")
-    (work / "in" / "plain.txt").write_text("fine")
+    (work / "in" / "plain.csv").write_text("fine")
     for command in ("cat in/sub/plain.txt", "cp -r in copy", "cat copy/.env", "cat copy/sub/server.pem copy/sub/plain.txt"):
         outcome = await app.invoke("execute_command", {"command": command})
         assert MARKER not in str(outcome.to_dict())
-    assert (await app.invoke("execute_command", {"command": "cat copy/plain.txt"})).output["stdout"] == "fine"
+    assert (await app.invoke("execute_command", {"command": "cat copy/plain.csv"})).output["stdout"] == "fine"
     assert MARKER not in "".join(path.read_text() for path in (work / "copy").rglob("*") if path.is_file())
     assert (work / "in" / ".env").read_text() == MARKER
 
@@ -201,7 +201,8 @@ async def test_what_the_host_would_run_is_not_changed_by_programs(app: App, work
     (work / "evil").write_text("evil")
     for command in ("cp evil .git/hooks/post-checkout", "mv .git other", "cp evil .vscode/tasks.json", "mv .vscode other"):
         outcome = await app.invoke("execute_command", {"command": command})
-        assert outcome.status == "denied" or outcome.output["exitCode"] != 0, (command, outcome)
+        fails = outcome.status == "denied" or outcome.output["exitCode"] != 0
+        assert fails or "set aside" in outcome.output["stderr"], (command, outcome)
     assert sorted(path.name for path in work.iterdir()) == [".git", ".vscode", "evil"]
     assert (work / ".vscode/tasks.json").read_text() == "as it was"
     assert [path.name for path in (work / ".git/hooks").iterdir()] == ["pre-commit"]
@@ -212,10 +213,13 @@ async def test_what_the_host_would_run_is_set_aside_if_a_program_makes_it(app: A
     (work / "folder" / "tasks.json").write_text("evil")
     outcome = await app.invoke("execute_command", {"command": "cp -r folder .vscode"})
     assert outcome.ok
-    assert ".vscode" in outcome.output["stderr"]
-    (aside,) = [path for path in work.iterdir() if path.name != "folder"]
-    assert aside.name.startswith("vscode.set-aside-")
-    assert (aside / "tasks.json").read_text() == "evil"
+    assert ".vscode/tasks.json" in outcome.output["stderr"]
+    assert "workspace take" not in outcome.output["stderr"], "the model is not handed the command that takes it"
+    assert [path.name for path in work.iterdir()] == ["folder"]
+    (kept,) = app.set_aside()
+    assert await app.take_changes(kept.id) == []
+    assert (work / ".vscode" / "tasks.json").read_text() == "evil"
+    assert app.set_aside() == []
 
 
 async def test_git_works_in_its_repository_but_does_not_set_itself_up(app: App, work: Path) -> None:

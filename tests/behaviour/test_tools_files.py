@@ -285,7 +285,8 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
     top = tmp_path / "project"
     plain = ["src/app.ts", "src/secrets/index.ts", "README.md", "Makefile", "node_modules/x/.env", "a.pub"]
     hidden = [".env", "deep/er/.env.local", "server.pem", ".ssh/id_rsa", "src/secrets/prod.yml", ".toolgate/toolgate.db"]
-    fixed = [".git/hooks/pre-commit", ".git/config", ".vscode/tasks.json", ".mcp.json", "sub/.bashrc", "toolgate.yaml"]
+    fixed = [".git/hooks/pre-commit", ".git/config", "sub/.bashrc", "toolgate.yaml", "any name/pyvenv.cfg"]
+    fixed += ["web/node_modules/.bin/tsc", ".venv/pyvenv.cfg"]
     for name in (*plain, *hidden, *fixed):
         file = top / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +298,7 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
         ".env", "deep/er/.env.local", "server.pem", ".ssh", "src/secrets/prod.yml", ".toolgate", "src/notes.txt",
     }  # fmt: skip
     assert {str(path.relative_to(top)) for path in parts.fixed} == {
-        ".git", ".vscode", ".mcp.json", "sub/.bashrc", "toolgate.yaml",
+        ".git", "sub/.bashrc", "toolgate.yaml", "any name", ".venv", "web/node_modules/.bin",
     }  # fmt: skip
     by_git = Places(top / ".toolgate", top).parts(top, writes_git=True)
     assert {str(path.relative_to(top)) for path in by_git.fixed} >= {".git/hooks", ".git/config"}

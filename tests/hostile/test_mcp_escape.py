@@ -68,7 +68,7 @@ const reach = (port, host) => new Promise(done => {
 CASES = (
     Case("files", """
 assert open("FOLDER/lent/note").read() == "lent"
-open("FOLDER/work/new", "w").write("made")
+open("FOLDER/work/new.csv", "w").write("made")
 assert os.listdir("FOLDER/work")
 control()
 for path in ("FOLDER/person/.ssh/id_ed25519", "FOLDER/home/toolgate.db",
@@ -84,18 +84,19 @@ attempt(os.rename, "FOLDER/lent/note", "FOLDER/work/note")
 attempt(os.link, "FOLDER/lent/note", "FOLDER/work/note")
 os.symlink("FOLDER/secret", "FOLDER/work/link")
 attempt(lambda: open("FOLDER/work/link").read())
-attempt(os.chmod, "FOLDER/work/new", 0o4755)
+attempt(os.chmod, "FOLDER/work/new.csv", 0o4755)
 attempt(os.mknod, "FOLDER/work/device", 0o600 | 0o020000, os.makedev(1, 1))
 """, {"read": ["FOLDER/lent"], "write": ["FOLDER/work"]}),
     Case("held_back", """
 assert open("FOLDER/project/main.py").read() == "code"
-open("FOLDER/project/new.py", "w").write("made")
+open("FOLDER/project/new.csv", "w").write("made")
+for path in (".vscode/tasks.json", "new.py", "main.py"): open(f"FOLDER/project/{path}", "w").write("planted")
 assert open("FOLDER/project/.git/config").read() == "[core]"
 control()
 def seen(path):
     with open(f"FOLDER/project/{path}") as file: return file.read(1) or os.stat("/missing")
 for path in (".env", "keys/server.pem", "private/plan", "inner/.env"): attempt(seen, path)
-for path in (".git/hooks/post-commit", ".git/config", ".git/hooks/new", ".vscode/tasks.json"):
+for path in (".git/hooks/post-commit", ".git/config", ".git/hooks/new"):
     attempt(lambda: open(f"FOLDER/project/{path}", "ab", 0).write(b"x"), name=path)
 for path in (".git", ".git/hooks", ".vscode", "private", "keys", "inner"):
     attempt(os.rename, f"FOLDER/project/{path}", f"FOLDER/project/other")
@@ -247,6 +248,12 @@ const worked = () => new Promise((done, fail) => {
 )  # fmt: skip
 
 
+KEPT = {
+    "outside/keep": "kept", "lent/note": "lent", "project/.git/config": "[core]", "project/main.py": "code",
+    "project/.vscode/tasks.json": "{}",
+}  # fmt: skip
+
+
 def prepare(folder: Path) -> None:
     """What a person has, and what a server is lent."""
     texts = {
@@ -306,9 +313,12 @@ def results(jail: str, user: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(out)
         said["marker"] = marker
         said["log"] = errors
-        said["kept"] = {name: (folder / name).read_text() for name in ("outside/keep", "lent/note", "project/.git/config")}
-        made = [folder / name for name in ("work/new", "project/new.py")]
-        said["made"] = {path.name: path.stat().st_uid for path in made if path.exists()}
+        said["kept"] = {name: (folder / name).read_text() for name in KEPT}
+        made = [folder / name for name in ("work/new.csv", "project/new.csv")]
+        said["made"] = {path.parent.name: path.stat().st_uid for path in made if path.exists()}
+        said["planted"] = [
+            str(path) for path in folder.glob("project/**/*") if path.is_file() and "planted" in path.read_text()
+        ]
         return said
 
 
@@ -319,9 +329,17 @@ def test_a_server_does_not_get_out(case: Case, jail: str, user: str) -> None:
     check(case, jail, results(jail, user))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in BY_LANDLOCK], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.name in BY_LANDLOCK and not case.settings.get("write")],
+    ids=lambda case: case.name,
+)
 def test_nor_where_landlock_is_all_there_is(case: Case) -> None:
     check(case, "landlock", results("landlock", "ordinary"))
+
+
+def test_landlock_alone_holds_none_that_writes_folders() -> None:
+    assert "apart from" in results("landlock", "ordinary")["results"]["files"]["refused"]
 
 
 def check(case: Case, jail: str, said: dict[str, Any]) -> None:
@@ -361,9 +379,10 @@ def test_refusals_are_noted_by_name(jail: str, user: str) -> None:
 @pytest.mark.parametrize("jail", JAILS)
 def test_nothing_of_the_host_changed_and_nothing_is_left(jail: str, user: str) -> None:
     said = results(jail, user)
-    assert said["kept"] == {"outside/keep": "kept", "lent/note": "lent", "project/.git/config": "[core]"}
+    assert said["kept"] == KEPT
+    assert said["planted"] == [], "what is no data is not brought in"
     owner = ORDINARY if user == "ordinary" and os.geteuid() == 0 else os.geteuid()
-    assert set(said["made"].values()) == {owner}, "what it may write belongs to whoever lent the folder"
+    assert said["made"] == {"work": owner, "project": owner}, "what it may write belongs to whoever lent the folder"
     assert said["left"] == []
 
 

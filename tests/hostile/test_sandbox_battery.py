@@ -205,6 +205,9 @@ class BareBox:
         self.stopped: Stopped | None = None
         self.busy = True
 
+    def uppers(self) -> list[int]:
+        return []
+
     def is_alive(self) -> bool:
         return self._process.returncode is None
 

@@ -103,18 +103,12 @@ TRAPS = {
 
 @pytest.mark.parametrize("code", TRAPS.values(), ids=TRAPS.keys())
 async def test_no_trap_that_a_program_leaves_goes_off(app: App, work: Path, code: str) -> None:
-    outcome = await run(app, code)
+    outcome = await run(app, f'open("data.csv", "w").write("1")\n{code}')
     if outcome.ok:
-        assert "set-aside" in outcome.output["stderr"]
-    if code.startswith('os.mkdir("closed")'):
-        (work / "closed").chmod(0o700)
-    assert list(work.rglob("*.set-aside-*"))
-    if "range(520)" in code:
-        assert not list(work.rglob(".vscode"))
-        assert outcome.output["stderr"].startswith("toolgate: .git")
-        shutil.rmtree(work / "d0")
-        for path in work.glob("d[1-9]*"):
-            shutil.rmtree(path)
+        assert "set aside" in outcome.output["stderr"]
+    assert (work / "data.csv").read_text() == "1", "the control: data is brought in"
+    assert not [path for path in work.rglob("*") if path.is_file() and path.name != "data.csv"]
+    assert app.set_aside()
     assert not goes_off(work)
 
 
@@ -129,17 +123,16 @@ def test_the_control_a_trap_goes_off(work: Path) -> None:
 async def test_links_of_such_names_are_set_aside(app: App, work: Path) -> None:
     names = (".vscode", ".mcp.json", ".envrc", ".claude", ".husky", "deep/.gitmodules", ".GIT")
     await run(app, f'os.makedirs("v"); os.mkdir("deep")\nfor name in {names}: os.symlink("v", name)')
-    left = {str(path.relative_to(work)) for path in work.rglob("*")}
-    assert left.isdisjoint(names)
-    assert len(left) == len(names) + 2
+    assert {str(path.relative_to(work)) for path in work.rglob("*")} == {"v"}
+    (kept,) = app.set_aside()
+    assert {change.path for change in kept.changes} == set(names)
 
 
 async def test_settings_of_toolgate_are_set_aside_wherever_they_are(app: App, work: Path) -> None:
     code = 'trap("sub", BARE); os.mkdir(".vscode"); os.makedirs("a/.toolgate/tools"); os.makedirs(".config/fish/deep")\n'
     await run(app, code + 'for name in ("sub", ".vscode", "a/.toolgate/tools"): open(f"{name}/toolgate.yaml", "w").close()')
-    left = [path.relative_to(work) for path in work.rglob("*")]
-    assert not [path for path in left if path.name in ("toolgate.yaml", "tools", "fish")]
-    assert len([path for path in left if path.name.startswith(("toolgate.yaml.", "tools.", "fish."))]) == 5
+    left = {str(path.relative_to(work)) for path in work.rglob("*")}
+    assert left == {"sub", "sub/objects", "sub/refs"}, "empty folders with plain names"
 
 
 async def test_a_link_that_was_there_holds_what_it_leads_to(app: App, work: Path) -> None:
@@ -162,40 +155,60 @@ seen
     outcome = await run(app, code)
     assert outcome.ok, outcome.error
     assert MARKER not in str(outcome.to_dict())
-    assert outcome.output["result"][:2] == ["OSError", "OSError"]
     assert (work / "v" / "tasks.json").read_text() == "as it was"
-    assert ".vscode was replaced" in outcome.output["stderr"]
-    assert not (work / ".vscode").is_symlink()
+    assert "v/tasks.json" in outcome.output["stderr"]
+    assert str((work / ".vscode").readlink()) == "v"
 
 
-@pytest.mark.parametrize("target", ["nothing-there", ".", ".vscode"])
-async def test_a_link_that_can_not_be_held_is_refused(app: App, work: Path, target: str) -> None:
-    (work / ".vscode").symlink_to(target)
-    outcome = await run(app, "1")
-    assert (outcome.status, outcome.error and outcome.error.code) == ("denied", "SECURITY_VIOLATION")
-
-
-async def test_more_than_is_searched_before_is_searched_after(app: App, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.sandbox.heldback.MOST_ENTRIES", 20)
-    outcome = await run(app, 'trap(".git")\nfor i in range(60): open(f"{i}.txt", "w").close()')
-    assert "set-aside" in outcome.output["stderr"]
-    assert not goes_off(work)
-
-
-async def test_what_could_not_be_looked_through_fails_the_call(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.sandbox.heldback.AFTER_SECONDS", -1.0)
-    outcome = await run(app, "1")
-    assert outcome.error is not None
-    assert outcome.error.code == "SANDBOX_ERROR"
-    assert "could not all be set aside" in outcome.error.message
-
-
-async def test_folders_too_deep_to_be_named_fail_the_call_and_the_rest_is_set_aside(app: App, work: Path) -> None:
+async def test_folders_too_deep_to_be_named_are_set_aside_unread(app: App, work: Path) -> None:
     outcome = await run(app, 'trap(".git")\nfor i in range(30): os.mkdir("d" * 200); os.chdir("d" * 200)')
-    assert outcome.error is not None
-    assert outcome.error.code == "SANDBOX_ERROR"
-    assert "can't be looked through" in outcome.error.message
-    assert not (work / ".git").exists()
+    assert outcome.ok, outcome.error
+    assert list(work.iterdir()) == []
+    (kept,) = app.set_aside()
+    assert "it is too deep" in {change.why for change in kept.changes}
+
+
+HOSTILE_LAYER = """
+import os, socket
+os.mkfifo("pipe.csv")
+os.symlink("/etc/passwd", "link.csv"); os.symlink("..", "up"); os.mkdir("sub")
+open("sub/a.csv", "w").write("a"); os.link("sub/a.csv", "b.csv")
+open("hole.csv", "w").truncate(60 << 20); open("hole2.csv", "w").truncate(60 << 20)
+open("new\\nline.csv", "w").close(); open("x\u202egnp.csv", "w").close(); open(b"\\xff.csv", "w").close()
+open("run.csv", "w").write("#!/bin/sh"); os.chmod("run.csv", 0o755)
+open("closed.csv", "w").write("c"); os.chmod("closed.csv", 0)
+try:
+    os.setxattr("sub", "user.overlay.opaque", b"y"); os.setxattr("sub", "user.overlay.redirect", b"/etc")
+except OSError:
+    pass
+os.remove("old.csv"); os.rename("data.csv", "moved.csv")
+try:
+    os.rename("folder", "folder.csv")
+except OSError as error:
+    print(error.errno)
+import shutil; shutil.rmtree("folder"); os.mkdir("folder"); open("folder/new.csv", "w").write("n")
+shutil.rmtree("mixed")
+"""
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_what_is_strange_in_a_layer_does_no_harm(app: App, work: Path) -> None:
+    for name in ("old.csv", "data.csv", "folder/f.csv", "mixed/a.csv", "mixed/b.py"):
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text(name)
+    (work / "folder" / "f.csv").chmod(0o444)
+    give_away(work)
+    outcome = await run(app, HOSTILE_LAYER)
+    assert outcome.ok, outcome.error
+    left = {str(path.relative_to(work)) for path in work.rglob("*")}
+    brought = {"sub", "sub/a.csv", "b.csv", "moved.csv", "folder", "folder/new.csv", "closed.csv"}
+    assert left - {"closed.csv"} == (
+        brought | {"mixed", "mixed/a.csv", "mixed/b.py"} | (left & {"hole.csv", "hole2.csv"})
+    ) - {"closed.csv"}, outcome.output["stderr"]
+    assert len(left & {"hole.csv", "hole2.csv"}) < 2, "no more than the program may write in all"
+    assert (work / "moved.csv").read_text() == "data.csv"
+    assert not any(path.is_symlink() for path in work.rglob("*"))
+    assert not [path for path in work.rglob("*.csv") if path.stat().st_mode & 0o7111]
 
 
 @pytest.fixture
@@ -207,12 +220,11 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-def test_a_folder_that_its_owner_closed_is_hidden_before_and_opened_after(open_folder: Path) -> None:
+def test_a_folder_that_its_owner_closed_is_hidden(open_folder: Path) -> None:
     """For an ordinary user, whose programs may open what they own."""
     work = open_folder / "work"
-    closed, later = work / "closed", work / "later"
-    for folder in (closed, later):
-        (folder / ".git").mkdir(parents=True)
+    closed = work / "closed"
+    (closed / ".git").mkdir(parents=True)
     closed.chmod(0o300)
     give_away(work)
     child = os.fork()
@@ -223,19 +235,11 @@ def test_a_folder_that_its_owner_closed_is_hidden_before_and_opened_after(open_f
                 os.setresgid(1000, 1000, 1000)
                 os.setresuid(1000, 1000, 1000)
             places = Places(open_folder / "home", work)
-            before = places.parts(work)
-            assert before.hidden == (closed,)
-            (later / ".git").rename(later / "git")
-            before = places.parts(work)
-            (later / "git").rename(later / ".git")
-            later.chmod(0o300)
-            assert places.set_aside(work, before)
+            assert places.parts(work).hidden == (closed,)
             os._exit(0)
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    assert [path.name.split("-")[0] for path in later.iterdir()] == ["git.set"]
-    assert [path.name for path in closed.iterdir()] == [".git"]
 
 
 # -- git itself
@@ -263,8 +267,9 @@ async def test_a_hook_of_the_workspace_does_not_set_up_git(app: App, work: Path)
         outcome = await app.invoke("execute_command", {"command": words}, session="s")
         assert outcome.ok, outcome.error
         assert outcome.output["exitCode"] == 0, outcome.output
-    assert ".git/commondir is called" in outcome.output["stderr"]
-    assert "sub/.git is called" in outcome.output["stderr"]
+    (kept,) = app.set_aside()
+    assert {".git/commondir", "sub/.git/config"} <= {change.path for change in kept.changes}
+    assert not (work / "sub" / ".git").exists()
     assert not goes_off(work)
     git(work, "log")
 
@@ -294,7 +299,7 @@ async def test_a_repository_that_git_makes_is_left(app: App, work: Path) -> None
     give_away(work)
     outcome = await app.invoke("execute_command", {"command": "git init"}, session="s")
     assert outcome.output["exitCode"] == 0, outcome.output
-    assert "set-aside" not in outcome.output["stderr"]
+    assert app.set_aside() == []
     git(work, "status")
 
 
@@ -302,15 +307,22 @@ async def test_a_repository_that_git_makes_is_left(app: App, work: Path) -> None
 
 
 async def meanwhile(app: App, work: Path, code: str, change: Any) -> Outcome:
-    """Run code; when it has begun, make a change on the host, and let it go on."""
+    """Run code in the folder of a session; when it has begun, make a change on the host, and let it go on."""
     waits = 'import time\nopen("begun", "w").close()\nwhile not os.path.exists("go"): time.sleep(0.01)\n'
-    running = asyncio.ensure_future(run(app, waits + code))
+    call = app.invoke("code_execute", {"code": TRAP + waits + code, "session_files": True}, session="own")
+    running = asyncio.ensure_future(call)
     async with asyncio.timeout(20):
         while not (work / "begun").exists():
             await asyncio.sleep(0.01)
         change()
         (work / "go").touch()
         return await running
+
+
+@pytest.fixture
+def own(app: App) -> Path:
+    """The folder of a session, in which programs make their changes themselves."""
+    return app.places.of(Call("", "", None, session="own"))
 
 
 READ = """
@@ -322,7 +334,8 @@ seen
 """
 
 
-async def test_what_is_put_in_place_of_a_hidden_file_is_not_given_out(app: App, work: Path) -> None:
+async def test_what_is_put_in_place_of_a_hidden_file_is_not_given_out(app: App, own: Path) -> None:
+    work = own
     (work / ".env").write_text("old")
     (work / ".env.new").write_text(MARKER)
     give_away(work)
@@ -333,22 +346,13 @@ async def test_what_is_put_in_place_of_a_hidden_file_is_not_given_out(app: App, 
     assert MARKER not in str(outcome.to_dict())
 
 
-async def test_the_control_a_hidden_file_that_stays_withholds_nothing(app: App, work: Path) -> None:
+async def test_the_control_a_hidden_file_that_stays_withholds_nothing(app: App, own: Path) -> None:
+    work = own
     (work / ".env").write_text(MARKER)
     give_away(work)
     outcome = await meanwhile(app, work, READ, lambda: (work / "other.txt").touch())
     assert outcome.ok, outcome.error
     assert outcome.output["result"] == ""
-
-
-async def test_a_fixed_file_that_is_replaced_meanwhile_is_set_aside_and_kept(app: App, work: Path) -> None:
-    (work / ".mcp.json").write_text("old")
-    (work / "new.json").write_text("new")
-    give_away(work)
-    outcome = await meanwhile(app, work, "1", lambda: (work / "new.json").replace(work / ".mcp.json"))
-    assert ".mcp.json was replaced while it ran" in outcome.output["stderr"]
-    (aside,) = work.glob("mcp.json.set-aside-*")
-    assert aside.read_text() == "new"
 
 
 # -- whose folder it is

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.columns import columns
 from toolgate.cli.opening import AsJson, opened
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.screen import emit, note, plural, say
 from toolgate.cli.server_adding import add, import_file
 from toolgate.cli.server_words import Name, compared_words, known, say_compared
 from toolgate.cli.times import shown
@@ -15,6 +15,7 @@ from toolgate.connecting import ServerStatus
 from toolgate.errors import Denied
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp_presets import PRESETS
+from toolgate.sandbox.quarantine import Listed
 from toolgate.store.servers import Compared
 
 SHOWN = (
@@ -73,9 +74,10 @@ def _cells(one: ServerStatus) -> list[str]:
 def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Show one server: what it is, what it may do, and all of its tools, prompts and resources."""
 
-    async def gather() -> tuple[ServerStatus, list[dict[str, str]]]:
+    async def gather() -> tuple[ServerStatus, list[dict[str, str]], list[Listed]]:
         async with opened(ctx) as app:
             status = await known(app, name)
+            aside = [one for one in app.set_aside() if one.by == f"server {name}"]
             offered = [
                 {"name": entry.name, "tier": entry.tier, "state": "accepted"}
                 for entry in app.catalog.entries()
@@ -88,12 +90,12 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
                 {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
                 for one in await app.quarantined(name)
             ]
-            return status, sorted([*offered, *waiting], key=lambda tool: tool["name"])
+            return status, sorted([*offered, *waiting], key=lambda tool: tool["name"]), aside
 
-    status, tools = asyncio.run(gather())
+    status, tools, aside = asyncio.run(gather())
     plain = status.to_dict()
     if as_json:
-        emit({**plain, "tool_list": tools})
+        emit({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]})
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
     for field in SHOWN:
@@ -102,6 +104,8 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
             say(f"  {field.ljust(10)} ", ", ".join(value) if isinstance(value, list) else str(value))
     for tool in tools:
         say("  ", (tool["state"].ljust(10), STATES[tool["state"]]), f" {tool['name']}", (f"  {tool['tier']}", "dim"))
+    for one in aside:
+        say("  ", ("set aside".ljust(10), "yellow"), f" {one.id}  {plural(len(one.changes), 'change')} in {one.workspace}")
     if status.waiting:
         note((f"toolgate tools accept {status.name}", "dim"))
     return 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
     from toolgate.mcpclient.connection import Line
     from toolgate.sandbox.engine import Sandbox
+    from toolgate.sandbox.places import Places
 
 Listener = Callable[[str, str, str | None], None]
 
@@ -36,13 +37,16 @@ class Servers:
         keep: Callable[[str, str], None] | None = None,
         tokens: Callable[[str], str | None] | None = None,
         rules: "Callable[[], Sensitive] | None" = None,
+        places: "Places | None" = None,
     ) -> None:
         """`secrets`: the value of a secret that settings name. `keep` and `tokens`: keep and read those of logins, which no
-        settings can name. `home`: None in memory. `rules`: what no program may open."""
+        settings can name. `home`: None in memory. `rules`: what no program may open. `places`: decides what of their changes
+        in folders is brought in."""
         self._secrets = secrets
         self._keep = keep
         self._tokens = tokens
         self._rules = rules
+        self._places = places
         self._sandbox = sandbox
         self._home = home
         self._servers: dict[str, Supervised] = {}
@@ -182,6 +186,7 @@ class Servers:
         from toolgate.mcpclient.stdio import speaking
 
         program = await open_program(
-            name, settings, secrets, self._sandbox, self._home, rules=None if self._rules is None else self._rules()
-        )
+            name, settings, secrets, self._sandbox, self._home, rules=None if self._rules is None else self._rules(),
+            places=self._places,
+        )  # fmt: skip
         return await stack.enter_async_context(speaking(program, settings.output_bytes, concealer.words))

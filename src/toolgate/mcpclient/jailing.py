@@ -19,6 +19,7 @@ from toolgate.errors import NotReached
 from toolgate.mcpclient import finding, packages
 from toolgate.mcpclient.filling import conceal_arguments, fill
 from toolgate.mcpclient.finding import Command
+from toolgate.mcpclient.lending import Lent, lend
 from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
 from toolgate.settings import ServerSettings
@@ -26,12 +27,13 @@ from toolgate.settings import ServerSettings
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
     from toolgate.mcpclient.domains import Domains, Layout
+    from toolgate.mcpclient.layers import FolderLayers
     from toolgate.mcpclient.proxy import Proxy, Resolve
     from toolgate.sandbox.engine import Sandbox
+    from toolgate.sandbox.places import Places
 
 Reach = Literal["none", "domains", "host"]
 
-SCRATCH_BYTES = 256 * MB
 SCRATCH_FILES = 50_000
 PROCESSES = 128
 """And threads: Node alone has a dozen."""
@@ -45,8 +47,18 @@ logger = logging.getLogger("toolgate.mcp")
 class Program:
     """A server's program that was started."""
 
-    def __init__(self, box: Box, *, jail: str | None, network: Reach, proxy: "Proxy | None" = None) -> None:
+    def __init__(
+        self,
+        box: Box,
+        *,
+        jail: str | None,
+        network: Reach,
+        proxy: "Proxy | None" = None,
+        layers: "FolderLayers | None" = None,
+    ) -> None:
         self.box = box
+        self.layers = layers
+        """What lies over the folders that it may write; None: it writes none, or nothing holds it."""
         self.jail = jail
         """What holds it; None: nothing does."""
         self.network = network
@@ -69,7 +81,7 @@ class Program:
     async def close(self) -> None:
         """End all of it. May be called twice."""
         try:
-            await self.box.close()
+            await (self.box.close() if self.layers is None else self.layers.close())
         finally:
             if self.proxy is not None:
                 await self.proxy.close()
@@ -83,11 +95,13 @@ async def open_program(
     home: Path | None,
     *,
     rules: "Sensitive | None" = None,
+    places: "Places | None" = None,
     resolve: "Resolve | None" = None,
 ) -> Program:
     """Start it; raises Unreachable. Must be called on the event loop's thread.
 
-    `rules`: what no tool may open. `resolve`: how the names of hosts are looked up."""
+    `rules`: what no tool may open. `places`: decides what of its changes is brought in. `resolve`: how the names of hosts
+    are looked up."""
     given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
     command = await packages.command(name, settings, home) or finding.find(name, settings.command, settings.cwd)
     command, values = conceal_arguments(name, command, secrets)
@@ -100,11 +114,12 @@ async def open_program(
     try:
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
-        spec = await asyncio.to_thread(_spec, name, settings, command, given, home, layout, rules)
+        lent = await asyncio.to_thread(lend, name, settings, home, rules)
+        spec = _spec(name, settings, command, given, home, layout, lent)
         box = await jail.start(spec)
     except Unavailable as error:
         raise _not_held(name, error.message, error.suggestion) from error
-    program = Program(box, jail=jail.name, network=reach)
+    program = Program(box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, box, home, places))
     if domains is not None and layout is not None:
         try:
             program.proxy = await _open_proxy(name, box, domains, layout, resolve)
@@ -185,12 +200,8 @@ def _spec(
     given: Mapping[str, str],
     home: Path | None,
     layout: "Layout | None",
-    rules: "Sensitive | None",
+    lent: Lent,
 ) -> Spec:
-    """Looks through folders: for a thread."""
-    from toolgate.mcpclient.lending import lend
-
-    lent = lend(name, settings, home, rules)
     network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
     variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
     cwd = None if settings.cwd is None else Path(os.path.realpath(settings.cwd.expanduser()))
@@ -200,6 +211,7 @@ def _spec(
         environment=tuple(sorted(variables.items())),
         readable=(*command.readable, *lent.readable),
         writable=lent.writable,
+        layers=lent.writable,
         fixed=lent.fixed,
         hidden=lent.hidden,
         cwd=cwd,
@@ -210,13 +222,32 @@ def _spec(
         limits=Limits(
             seconds=math.inf,
             memory=settings.memory_mb * MB,
-            disk=SCRATCH_BYTES,
+            disk=settings.disk_mb * MB,
             files=SCRATCH_FILES,
             processes=PROCESSES,
             output=settings.output_bytes,
             open_files=OPEN_FILES,
         ),
     )
+
+
+def _layers(
+    name: str, settings: ServerSettings, lent: Lent, box: Box, home: Path | None, places: "Places | None"
+) -> "FolderLayers | None":
+    if not lent.writable:
+        return None
+    from toolgate.mcpclient.layers import FolderLayers
+    from toolgate.sandbox.places import Places
+
+    known = places or Places(home or Path.home() / ".toolgate")
+    intakes = [
+        known.intake(
+            folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in,
+            repositories=[path for path in lent.repositories if path.is_relative_to(folder)],
+        )
+        for folder in lent.writable
+    ]  # fmt: skip
+    return FolderLayers(name, box, intakes)
 
 
 def proxy_variables(port: int) -> dict[str, str]:

@@ -15,17 +15,20 @@ from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
+    from toolgate.sandbox.heldback import Parts
 
 NEVER_READ = ("/proc", "/sys", "/dev", "/run", "/boot")
 
 
 class Lent(NamedTuple):
-    """What the jail is told."""
+    """What the jail is told. What is written is in a layer over the folder."""
 
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
     fixed: tuple[Path, ...]
     hidden: tuple[Path, ...]
+    repositories: tuple[Path, ...] = ()
+    """Where the server may write what a repository consists of."""
 
 
 def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None) -> Lent:
@@ -35,6 +38,7 @@ def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensiti
     from toolgate.hazards.paths import Sensitive
     from toolgate.sandbox.heldback import GIT
 
+    repositories: dict[Path, None] = {}
     blocked = Sensitive(patterns=map(whole_folder, settings.blocked), data=home)
     judges = [blocked] if rules is None else [rules, blocked] if settings.blocked else [rules]
     writable = tuple(_real(name, path) for path in settings.write)
@@ -45,11 +49,14 @@ def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensiti
     for path in (*writable, *readable):
         _check(name, path, home, judges[0], writing=path in writable)
         for judge in judges:
-            found, unseen = _held_back(name, path, home, judge, writes_git=_is_git(settings) or path / GIT in writable)
-            fixed |= dict.fromkeys(found if path in writable else ())
-            hidden |= dict.fromkeys(unseen)
+            writes_git = _is_git(settings) or path / GIT in writable
+            found = _held_back(name, path, home, judge, writes_git=writes_git)
+            fixed |= dict.fromkeys(found.fixed if path in writable else ())
+            hidden |= dict.fromkeys(found.hidden)
+            if path in writable and (writes_git or path.name == GIT):
+                repositories |= dict.fromkeys(found.repositories)
     kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
-    return Lent(readable, writable, kept, tuple(hidden))
+    return Lent(readable, writable, kept, tuple(hidden), tuple(repositories))
 
 
 def whole_folder(pattern: str) -> str:
@@ -96,24 +103,22 @@ def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool)
         yield reason
 
 
-def _held_back(
-    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool
-) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+def _held_back(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool) -> "Parts":
     """What may not be changed, and what may not be seen, in a folder."""
-    from toolgate.sandbox.heldback import GIT, GIT_FIXED, Search
+    from toolgate.sandbox.heldback import GIT, GIT_FIXED, Parts, Search
 
     if not path.is_dir():
-        return (), ()
+        return Parts((), ())
     if path.name == GIT:
         # Named by itself, it is meant: but for what says which programs git runs.
-        return tuple(path / part for part in GIT_FIXED if (path / part).exists()), ()
+        fixed = tuple(path / part for part in GIT_FIXED if (path / part).exists())
+        return Parts(fixed, (), repositories=frozenset((path,)))
     try:
-        parts = Search(rules, path, os.path.realpath(home) if home else "", writes_git=writes_git).run()
+        return Search(rules, path, os.path.realpath(home) if home else "", writes_git=writes_git).run()
     except Denied as error:
         raise Unreachable(
             "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion
         ) from None
-    return parts.fixed, parts.hidden
 
 
 def _is_git(settings: ServerSettings) -> bool:

@@ -63,6 +63,10 @@ class PlainBox(Pipes):
         """Whether it has not ended yet."""
         return not self._ended.done() and self._child.poll() is None
 
+    def uppers(self) -> list[int]:
+        """None: nothing lies over what it writes."""
+        return []
+
     # How it ends
 
     async def wait(self) -> int:

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -20,6 +20,9 @@ from toolgate.mcpclient.port import About
 from toolgate.mcpclient.streams import Received
 from toolgate.mcpclient.words import printable, size
 from toolgate.sandbox.port import Box
+
+if TYPE_CHECKING:
+    from toolgate.mcpclient.layers import FolderLayers
 
 PIECE = 262_144
 AT_A_STRETCH = 200
@@ -38,6 +41,7 @@ class Program(Protocol):
 
     box: Box
     jail: str | None
+    layers: "FolderLayers | None"
 
     def terminate(self) -> None: ...
 
@@ -186,6 +190,7 @@ class Stdio:
         self.read = Reading(program.box, most)
         self.write = Writing(program.box)
         self.jail = program.jail
+        self.layers = program.layers
         self.pid: int | None = program.box.pid
         self.hopeless = False
         """Whether it is not worth asking it to end by itself."""

@@ -29,6 +29,7 @@ from toolgate.settings import ServerSettings
 if TYPE_CHECKING:
     from toolgate.mcpclient.agreeing import Era
     from toolgate.mcpclient.connection import Connection, Line
+    from toolgate.mcpclient.layers import FolderLayers
 
 STEADY = 10.0
 """A server that was up for so long, or has answered something, did not fail to start."""
@@ -109,7 +110,10 @@ class Supervised:
             raise Anew(message=f"The server {self.name} was started anew since its tools were looked at.")
         number = next(_calls)
         self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
+        layers: FolderLayers | None = getattr(self._line, "layers", None)
         try:
+            if layers is not None:
+                await layers.before_call()
             return await connection.request(method, params, caller)
         except CallError as error:
             self.concealer.error(error)
@@ -117,6 +121,8 @@ class Supervised:
         finally:
             del self._under_way[number]
             self._used = monotonic()
+            if layers is not None:
+                await layers.after_call()
 
     async def listed(self, what: Listed, *, fresh: bool) -> list[dict[str, Any]]:
         """One of its lists."""

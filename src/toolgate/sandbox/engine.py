@@ -7,8 +7,9 @@ what the caller's `serve` answers, nothing else.
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -18,7 +19,7 @@ import msgspec
 
 from toolgate.errors import Failed, NotReached
 from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import MB, Feature, Jail, Limits, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
 from toolgate.sandbox.talk import Failure, Heard, Log, Serve, stopped_words
 from toolgate.settings import SandboxSettings
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Language = Literal["python", "typescript", "javascript"]
 Mode = Literal["tool", "script", "program", "check"]
+Layer = Callable[[int], Sequence[str]]
+"""Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake`), in a thread."""
 AGAIN_SECONDS = 10.0
 """If nothing could hold code, it is tried again after this long."""
 MOST_COMPILED = 512
@@ -53,6 +56,8 @@ class Ran(msgspec.Struct, frozen=True):
     enforced: Mapping[Feature, str]
     """What was held, and by what means."""
     seconds: float
+    left: tuple[str, ...] = ()
+    """What is to be said of the changes that it made in its layer."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -67,6 +72,8 @@ class Ended(msgspec.Struct, frozen=True):
     jail: str
     enforced: Mapping[Feature, str]
     seconds: float
+    left: tuple[str, ...] = ()
+    """What is to be said of the changes that it made in its layer."""
 
 
 class Sandbox:
@@ -110,11 +117,13 @@ class Sandbox:
         workspace: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
+        layer: Layer | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> Ran:
         """Run code to its end, or to the limit that it meets first. Raises NotReached (SANDBOX_UNAVAILABLE) if nothing
-        here can hold it. `depth`: inside of how many other runs it was asked for."""
+        here can hold it. `layer`: what it changes in the workspace is kept apart from it, and then handed to this. `depth`:
+        inside of how many other runs it was asked for."""
         limits = self._within(seconds)
         job: dict[str, Any] = {
             "mode": mode,
@@ -132,13 +141,13 @@ class Sandbox:
                 if ran is not None:
                     return ran
             if language == "python":
-                spec = self._python(workspace, fixed, hidden)
+                spec = self._python(workspace, fixed, hidden, layered=layer is not None)
             else:
                 spec = self._deno()
                 compiled = self._compiled.get(_key(f"{language} True", code))
                 if mode == "tool" and isinstance(compiled, str) and compiled:
                     job["compiled"] = compiled
-            return await self._in_worker(spec, job, serve, limits)
+            return await self._in_worker(spec, job, serve, limits, layer)
 
     async def check(self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0) -> Failure | None:
         """Whether code can be compiled, found out in the sandbox, once for each text; the compiled form is kept for it.
@@ -154,7 +163,7 @@ class Sandbox:
         }  # fmt: skip
         async with self._room(depth):
             spec = self._python(None, (), ()) if language == "python" else self._deno()
-            heard, stopped, _ = await self._converse(spec, job, None, self.limits)
+            heard, stopped, _, _ = await self._converse(spec, job, None, self.limits)
         if stopped is None and (heard.failure is None or heard.failure.kind in ("syntax", "missing")):
             self._compiled[key] = heard.failure or heard.compiled or ""
             if len(self._compiled) > MOST_COMPILED:
@@ -169,31 +178,35 @@ class Sandbox:
         cwd: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
+        layer: Layer | None = None,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> Ended:
-        """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace."""
+        """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace. `layer`: as for code."""
         limits = self._within(seconds)
         spec = shell.spec(
             argv, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
-            programs=self.settings.programs, environment=environment,
+            programs=self.settings.programs, environment=environment, layered=layer is not None,
         )  # fmt: skip
         async with self._room(depth):
             jail = await self.jail()
             begun = perf_counter()
             box = await self._start(jail, spec)
             timer = asyncio.get_running_loop().call_later(limits.seconds, box.kill, "time")
-            try:
-                code, out, errors = await shell.converse(box, stdin, limits)
-            finally:
-                timer.cancel()
-                await self._let_go(box.close())
+            with Uppers() as uppers:
+                try:
+                    code, out, errors = await shell.converse(box, stdin, limits)
+                    uppers.take(box)
+                finally:
+                    timer.cancel()
+                    await self._let_go(box.close())
+                left = await uppers.looked_at(layer)
         if box.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
         reason = None if box.stopped is None else stopped_words(box.stopped, limits)
-        return Ended(code, out, errors, box.stopped, reason, jail.name, jail.enforces(), perf_counter() - begun)
+        return Ended(code, out, errors, box.stopped, reason, jail.name, jail.enforces(), perf_counter() - begun, left)
 
     async def run_container(
         self,
@@ -204,14 +217,18 @@ class Sandbox:
         cwd: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
+        layer: Layer | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> Ended:
-        """Run a command in a container of an image, under the same limits, whatever holds other code."""
-        from toolgate.sandbox.jails.docker import Docker, run_container
+        """Run a command in a container of an image, under the same limits, whatever holds other code. It can't be given a
+        workspace that has to be kept apart from its changes."""
+        from toolgate.sandbox.jails.docker import Docker, no_layer, run_container
 
         limits = self._within(seconds)
+        if layer is not None and workspace is not None:
+            raise unavailable(no_layer(workspace).message)
         async with self._room(depth):
             begun = perf_counter()
             docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
@@ -280,14 +297,17 @@ class Sandbox:
 
     # -- lanes
 
-    def _python(self, workspace: Path | None, fixed: tuple[Path, ...], hidden: tuple[Path, ...]) -> Spec:
+    def _python(
+        self, workspace: Path | None, fixed: tuple[Path, ...], hidden: tuple[Path, ...], *, layered: bool = False
+    ) -> Spec:
         from toolgate.sandbox.lanes import python
 
         with _as_unavailable():
             interpreter = python.find_python(self.settings.python)
         return python.spec(
-            interpreter, self.limits, workspace=workspace, fixed=fixed, hidden=hidden, packages=self.settings.packages
-        )
+            interpreter, self.limits, workspace=workspace, fixed=fixed, hidden=hidden, packages=self.settings.packages,
+            layered=layered,
+        )  # fmt: skip
 
     def _deno(self) -> Spec:
         from toolgate.sandbox.lanes import deno
@@ -315,15 +335,18 @@ class Sandbox:
             raise unavailable(self._monty.broken)
         return _ran(heard, stopped, "monty", "monty", self._monty.enforces(), begun)
 
-    async def _in_worker(self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits) -> Ran:
+    async def _in_worker(
+        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None
+    ) -> Ran:
         jail = await self.jail()
         begun = perf_counter()
-        heard, stopped, lane = await self._converse(spec, job, serve, limits)
-        return _ran(heard, stopped, lane, jail.name, jail.enforces(), begun)
+        heard, stopped, lane, left = await self._converse(spec, job, serve, limits, layer)
+        return _ran(heard, stopped, lane, jail.name, jail.enforces(), begun, left)
 
     async def _converse(
-        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits
-    ) -> tuple[Heard, Stopped | None, str]:
+        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None = None
+    ) -> tuple[Heard, Stopped | None, str, tuple[str, ...]]:
+        """What the code said, why it was stopped, its lane, and what is to be said of its changes."""
         jail = await self.jail()
         pool = self._pool
         if pool is None:
@@ -333,12 +356,18 @@ class Sandbox:
         except Unavailable as error:
             raise unavailable(error.message) from error
         timer = asyncio.get_running_loop().call_later(limits.seconds, worker.box.kill, "time")
-        try:
-            heard = await worker.run(job, serve, limits)
-        finally:
-            timer.cancel()
-            self._in_background(worker.close())
-        return heard, worker.box.stopped, "python" if spec.profile == "python" else "deno"
+        lane = "python" if spec.profile == "python" else "deno"
+        with Uppers() as uppers:
+            try:
+                heard = await worker.run(job, serve, limits)
+                uppers.take(worker.box)
+            finally:
+                timer.cancel()
+                if spec.layers:  # nothing may go on writing there
+                    await self._let_go(worker.close())
+                else:
+                    self._in_background(worker.close())
+            return heard, worker.box.stopped, lane, await uppers.looked_at(layer)
 
     def _make_pool(self, jail: Jail) -> "Pool":
         from toolgate.sandbox.pool import Pool
@@ -397,11 +426,46 @@ async def choose_for_servers() -> Jail:
     return await choose(SandboxSettings())
 
 
-def _ran(heard: Heard, stopped: Stopped | None, lane: str, jail: str, enforced: Mapping[Feature, str], begun: float) -> Ran:
+def _ran(
+    heard: Heard, stopped: Stopped | None, lane: str, jail: str, enforced: Mapping[Feature, str], begun: float,
+    left: tuple[str, ...] = (),
+) -> Ran:  # fmt: skip
     return Ran(
         heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, lane, jail, enforced,
-        perf_counter() - begun,
+        perf_counter() - begun, left,
     )  # fmt: skip
+
+
+class Uppers:
+    """What a program changed in its layers, as open folders, beyond its end."""
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    def __enter__(self) -> "Uppers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+    def take(self, box: Box) -> None:
+        """Of a program that is about to be closed."""
+        self._open += map(os.dup, box.uppers())
+
+    async def looked_at(self, layer: Layer | None) -> tuple[str, ...]:
+        """Have it decided about. Once that has begun, it is gone through with."""
+        if layer is None or not self._open:
+            return ()
+        looking = asyncio.to_thread(_look, layer, self._open.pop())
+        return await asyncio.shield(asyncio.ensure_future(looking))
+
+
+def _look(layer: Layer, upper: int) -> tuple[str, ...]:
+    try:
+        return tuple(layer(upper))
+    finally:
+        os.close(upper)
 
 
 def unavailable(why: str) -> NotReached:

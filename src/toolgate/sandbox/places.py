@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call
 from toolgate.sandbox.heldback import Parts, Search, is_repository
-from toolgate.sandbox.leftovers import check_secrets, set_aside
 from toolgate.sessions import SessionKey, Sessions
 from toolgate.store.private import make_home
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
+    from toolgate.sandbox.intake import Intake
+    from toolgate.sandbox.quarantine import Quarantine
 
 MOST_SESSIONS = 10_000
 """Folders that callers gave to sessions; those unused for longest are forgotten."""
@@ -57,10 +58,13 @@ class Places:
         *,
         sessions: Sessions | None = None,
         serves_here: bool = False,
+        bring_in: Iterable[str] = (),
     ) -> None:
         """`home` is Toolgate's own folder, `here` is where calls of the local person without a session work (None: the
         current directory), `rules` gives what no tool may open, when it is first needed, and `serves_here` lets calls of
-        the tenant `default` that come over the network work where the local person's do."""
+        the tenant `default` that come over the network work where the local person's do. `bring_in`: patterns of what
+        programs may change, besides data, in a folder that is not Toolgate's own."""
+        self._bring_in = tuple(bring_in)
         self._home = home
         self._here = here
         self._rules = rules
@@ -183,15 +187,30 @@ class Places:
         top = self._checked(folder, for_programs=True)
         return Search(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
 
-    def set_aside(self, folder: Path, before: Parts, *, writes_git: bool = False) -> list[str]:
-        """Give other names to what a program left that would have the host run something later: it could not be held back,
-        for it was not there. Gives what was done, in words. Raises Failed if that was not possible, or if what it wrote may
-        not be given out. Call this in a thread, when the program is over."""
-        after = Search(self.rules, folder, os.path.realpath(self._home), writes_git=writes_git, before=before).run()
-        try:
-            return set_aside(folder, before, after, writes_git=writes_git)
-        finally:
-            check_secrets(folder, before)
+    def is_ours(self, folder: Path) -> bool:
+        """Whether a folder is that of a session, which Toolgate made: no program of the host works there, so what programs
+        leave there stays as it is."""
+        return self._is_session(str(folder), os.path.realpath(self._home))
+
+    def quarantine(self) -> "Quarantine":
+        """What programs changed and was not brought in."""
+        from toolgate.sandbox.quarantine import Quarantine
+
+        return Quarantine(self._home)
+
+    def intake(
+        self, folder: Path, by: str, max_bytes: int, *, bring_in: Iterable[str] = (), repositories: Iterable[Path] = ()
+    ) -> "Intake":
+        """Decides about the changes that a program (`by`) makes in a layer over a folder of somebody's. `bring_in`: more
+        patterns. `repositories`: of git, which is the program."""
+        from toolgate.hazards.looking import Looks, slashed
+        from toolgate.sandbox.intake import DATA, Intake, Rule
+
+        rule = Rule((*DATA, *self._bring_in, *bring_in))
+        kept = self.quarantine().begin(folder, by)
+        inside = [path.relative_to(folder).parts for path in repositories]
+        refuses = lambda path: self.rules.named(slashed(str(path)), Looks(), writing=True) is not None  # noqa: E731
+        return Intake(folder, rule, kept, refuses, max_bytes, inside)
 
     def runs(self, folder: Path, path: Path) -> str | None:
         """What the host would run if a call wrote a path below its folder: what a program may not change, no tool writes."""

@@ -73,6 +73,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[Path, ...] = ()
     """Only for servers: folders of the host, besides a workspace, that it may read and change, at the same path. What is
     fixed or hidden may be in them, or in what is readable."""
+    layers: tuple[Path, ...] = ()
+    """Of the workspace and the writable folders, those that the program changes only in a layer over them (`Box.layers`),
+    which may hold as much as the limits of disk and files say."""
     shown: tuple[tuple[Path, Path], ...] = ()
     """Only for servers: a file of the host, and the path at which it is found, to be read only."""
     network: Network = "none"
@@ -89,6 +92,10 @@ class Box(Protocol):
     """Why the host ended it, if it did."""
     busy: bool
     """False while it only waits for work, and needs little watching."""
+
+    def uppers(self) -> list[int]:
+        """What it changed in its layers (`Spec.layers`), in their order: open folders, which are closed with the box.
+        Empty if it has none, or never began."""
 
     def is_alive(self) -> bool:
         """Whether it has not ended yet."""

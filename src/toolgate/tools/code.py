@@ -93,9 +93,8 @@ async def code_execute(
         ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth)
         stderr = ran.stderr
     else:
-        running = sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
-        ran = await space.during(running)
-        stderr = await space.noted(ran.stderr)
+        ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
+        stderr = await space.noted(ran.stderr, ran.left)
         ran = structs.replace(ran, stderr=stderr)
     executed: Executed = {
         "result": value_of(ctx, ran, seconds),

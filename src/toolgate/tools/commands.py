@@ -4,29 +4,33 @@ There is no shell. A line is split into words as the gate split it to check it, 
 """
 
 import asyncio
-import logging
 import os
 import stat
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed, InvalidInput, TimedOut, ToolgateError, described
+from toolgate.errors import Failed, InvalidInput, TimedOut
 from toolgate.hazards.opening import name_of, open_beneath
 from toolgate.model import Capability
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Ended, Sandbox
-from toolgate.sandbox.heldback import Parts
+from toolgate.sandbox.heldback import Parts, check_secrets
 from toolgate.tools.files import Work, explained, work_of
 
-logger = logging.getLogger("toolgate.tools")
+if TYPE_CHECKING:
+    from toolgate.sandbox.intake import Intake
+
 Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
-Run = TypeVar("Run")
+GIT_MOVES = frozenset(
+    {"checkout", "cherry-pick", "merge", "mv", "pull", "reset", "restore", "revert", "rm", "stash", "switch"}
+)
+"""Commands of git that change files of the workspace, to what the repository holds."""
 TOLD = 2_000
 """Characters of its output that are told with an error."""
 
@@ -44,42 +48,42 @@ class Workspace(NamedTuple):
 
     work: Work
     parts: Parts
-    writes_git: bool
+    intake: "Intake | None"
+    """Decides about its changes; None: it makes them in the folder itself."""
 
     def as_arguments(self) -> dict[str, Any]:
-        return {"workspace": self.work.folder, "fixed": self.parts.fixed, "hidden": self.parts.hidden}
+        layer = None if self.intake is None else self.intake.settle
+        return {"workspace": self.work.folder, "fixed": self.parts.fixed, "hidden": self.parts.hidden, "layer": layer}
 
-    async def during(self, running: Awaitable[Run]) -> Run:
-        """Wait for a program that works here. If nobody waits for its end any more, what it left is seen to all the same."""
-        try:
-            return await running
-        except Exception:
-            await asyncio.shield(self.noted(""))
-            raise
-        except BaseException:
-            await asyncio.shield(self._noted_for_nobody())
-            raise
-
-    async def _noted_for_nobody(self) -> None:
-        try:
-            await self.noted("")
-        except ToolgateError as error:
-            logger.warning("of a program that nobody waits for: %s", described(error))
-
-    async def noted(self, stderr: str) -> str:
-        """What the program wrote, with what was done to what it left. Raises Failed if it may not be given out, or
-        if not all could be done."""
-        lines = await asyncio.to_thread(self.work.places.set_aside, self.work.folder, self.parts, writes_git=self.writes_git)
-        if not lines:
+    async def noted(self, stderr: str, left: Sequence[str]) -> str:
+        """What the program wrote, with what was done about its changes. Raises Failed if it may not be given out."""
+        if self.intake is None:  # a layer keeps what is hidden hidden, whatever is put in its place
+            await asyncio.to_thread(check_secrets, self.work.folder, self.parts)
+        if not left:
             return stderr
-        return "\n".join([stderr.rstrip("\n"), *(f"toolgate: {line}" for line in lines)]).lstrip("\n")
+        return "\n".join([stderr.rstrip("\n"), *(f"toolgate: {line}" for line in left)]).lstrip("\n")
 
 
-async def workspace_of(ctx: InvokeContext, *, writes_git: bool = False) -> Workspace:
-    """The working directory of a call, for a program: with all that the jail has to hold back of it."""
+async def workspace_of(ctx: InvokeContext, command: Sequence[str] = ()) -> Workspace:
+    """The working directory of a call, for a program: with all that the jail has to hold back of it. In the folder of a
+    session it makes its changes itself; so does git where moving files about is what it was approved for."""
+    from toolgate.hazards.programs import family
+
     work = await work_of(ctx)
-    parts = await asyncio.to_thread(work.places.parts, work.folder, writes_git=writes_git)
-    return Workspace(work, parts, writes_git)
+    is_git = bool(command) and family(command[0]) == "git"
+    parts = await asyncio.to_thread(work.places.parts, work.folder, writes_git=is_git)
+    if work.places.is_ours(work.folder) or (is_git and moves_files(command)):
+        return Workspace(work, parts, None)
+    max_bytes = ctx.get(Sandbox).limits.disk
+    repositories = parts.repositories if is_git else ()
+    by = ctx.tool.name if ctx.tool is not None else "a program"
+    return Workspace(work, parts, work.places.intake(work.folder, by, max_bytes, repositories=repositories))
+
+
+def moves_files(command: Sequence[str]) -> bool:
+    """Whether a command of git puts files of the repository, in which only git writes, into the workspace."""
+    word = command[1] if len(command) > 1 else ""
+    return word in GIT_MOVES or (word == "init" and all(other in ("-q", "--quiet") for other in command[2:]))
 
 
 def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> float:
@@ -138,17 +142,15 @@ async def bash_execution(
 
 async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str | None, timeout: int | None) -> Done:
     from toolgate.hazards.commands import parse
-    from toolgate.hazards.programs import family
 
     words = [*parse(command), *args]
     sandbox: Sandbox = ctx.get(Sandbox)
-    space = await workspace_of(ctx, writes_git=family(words[0]) == "git")
+    space = await workspace_of(ctx, words)
     folder = None if cwd is None else await asyncio.to_thread(_folder, space.work, cwd)
     seconds = seconds_for(ctx, sandbox, timeout)
-    running = sandbox.run_command(words, cwd=folder, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
-    ended = await space.during(running)
+    ended = await sandbox.run_command(words, cwd=folder, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
     ctx.used(words[0], f"sandbox:{ended.jail}")
-    return done(ended, await space.noted(ended.stderr))
+    return done(ended, await space.noted(ended.stderr, ended.left))
 
 
 def _folder(work: Work, cwd: str) -> Path:

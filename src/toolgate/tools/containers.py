@@ -55,5 +55,5 @@ async def docker_run(
         ended = await run()
         return done(ended, ended.stderr)
     space = await workspace_of(ctx)
-    ended = await space.during(run(**space.as_arguments()))
-    return done(ended, await space.noted(ended.stderr))
+    ended = await run(**space.as_arguments())
+    return done(ended, await space.noted(ended.stderr, ended.left))

@@ -52,7 +52,10 @@ def root_of(spec: Spec, path: Path) -> Path:
 
 
 def _fix(spec: Spec, path: Path, mounts: dict[Path, How], held: list[Path]) -> None:
-    missing = _missing(root_of(spec, path), path)
+    root = root_of(spec, path)
+    missing = _missing(root, path)
+    if missing is not None and root in spec.layers:
+        return  # what is made there is not the host's
     if missing is not None and standins.hold(missing):
         held.append(missing)
         path = missing
@@ -72,9 +75,9 @@ def _missing(workspace: Path, path: Path) -> Path | None:
 
 def _ways(spec: Spec, path: Path) -> dict[Path, How]:
     """The folders between the workspace and its part, which it may go on writing to. What it may only read needs none:
-    there nothing can be renamed."""
+    there nothing can be renamed. Nor does a layer: what is renamed there takes what is mounted on it along."""
     root = root_of(spec, path)
-    if root != spec.workspace and root not in spec.writable:
+    if root in spec.layers or (root != spec.workspace and root not in spec.writable):
         return {}
     return {_real(place): "write" for place in _between(root, path)}
 

@@ -42,6 +42,7 @@ async def start(launch: Launch, spec: Spec) -> "Process":
     """Start it. Whatever was made for it is gone again if that fails."""
     ends = [launch.order.inner, *launch.pass_fds] + ([launch.told.inner] if launch.told else [])
     ends += [launch.handing.inner] if launch.handing else []
+    ends += [launch.layers.inner] if launch.layers else []
     try:
         child = subprocess.Popen(
             launch.argv,
@@ -64,6 +65,8 @@ async def start(launch: Launch, spec: Spec) -> "Process":
             os.close(number)
         if launch.handing:
             launch.handing.inner = -1
+        if launch.layers:
+            launch.layers.inner = -1
     try:
         return Process(child, launch, spec)
     except OSError as error:
@@ -121,6 +124,15 @@ class Process(Pipes):
     def closed(self) -> bool:
         """Whether it was closed, or is about to be."""
         return self._closing is not None
+
+    def uppers(self) -> list[int]:
+        """The upper layers of its folders, open."""
+        return self.launch.layers.uppers() if self.launch.layers else []
+
+    def refresh(self) -> None:
+        """Have it see, in its layers, what the host has changed since."""
+        if self.launch.layers:
+            self.launch.layers.refresh()
 
     async def listeners(self) -> list[socket.socket]:
         """What it was to listen on (`Spec.listen`), in that order: from now on the caller's. Raises Unavailable."""
@@ -290,6 +302,8 @@ def _undo(launch: Launch) -> None:
         launch.told.close_outer()
     if launch.handing:
         launch.handing.close()
+    if launch.layers:
+        launch.layers.close()
     for folder in launch.remove:
         remove(folder)
     standins.release(launch.release)

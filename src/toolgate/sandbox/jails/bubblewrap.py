@@ -18,6 +18,7 @@ from toolgate.sandbox.jails.apart import How, Parts, parts
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
+from toolgate.sandbox.jails.layers import Layers, layers_of
 from toolgate.sandbox.jails.tree import is_first, parent_of
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
@@ -34,8 +35,8 @@ KERNELS_OWN = (
 """In /proc: what the kernel tells, or is told, about more than the program."""
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """What the starter needs to become somebody else."""
-REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE")
-"""And to show a workspace as that one's."""
+REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
+"""And to show a workspace as that one's, which may be closed to all but its owner."""
 LISTENING = ("CAP_NET_BIND_SERVICE",)
 """And to listen on ports that are the system's."""
 FIRST_FREE = 1024
@@ -79,10 +80,11 @@ class Bubblewrap:
     def _launch(self, program: str, spec: Spec, apart: Parts) -> Launch:
         mapped = identity.mappable(spec)
         who = identity.choose(spec, mapped=mapped)
-        if who is not None and spec.workspace is not None and spec.workspace not in mapped:
+        if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
             identity.give(spec.workspace, who, spec.hidden)
         remap = launch.remapping(spec, who, mapped, apart) if who else None
-        around = (*_walls(spec, who, remap=remap is not None), *_world(spec, apart))
+        layers = layers_of(spec, who, mapped)
+        around = (*_walls(spec, who, remap=remap is not None), *_world(spec, apart, layers))
         handing = Handing() if spec.listen else None
         said = launch.order(
             spec,
@@ -96,8 +98,10 @@ class Bubblewrap:
             handing=handing,
         )
         order, told = Pipe.down(said), Pipe.up()
+        argv = (program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order))
         return Launch(
-            argv=(program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order)),
+            argv=layers.command(launch.interpreter(spec), argv) if layers else argv,
+            layers=layers,
             order=order,
             told=told,
             handing=handing,
@@ -156,7 +160,7 @@ def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:
         yield from ("--cap-add", name)
 
 
-def _world(spec: Spec, apart: Parts) -> Iterator[str]:
+def _world(spec: Spec, apart: Parts, layers: Layers | None = None) -> Iterator[str]:
     """All that the program will see. Whatever is not a bind is memory, so all of it has a size or is made read-only."""
     yield from ("--perms", "1777", "--size", str(spec.limits.disk), "--tmpfs", SCRATCH)
     readable = launch.readable_paths(spec)
@@ -169,8 +173,9 @@ def _world(spec: Spec, apart: Parts) -> Iterator[str]:
     yield from _devices()
     around = [path for path in readable if any(folder.is_relative_to(path) for folder in written)]
     mounts = [(path, _bind(path, path)) for path in around]
-    mounts += [(path, _given(path)) for path in written]
-    mounts += [(path, _apart(path, how)) for path, how in apart.mounts.items()]
+    source = layers.source if layers else Path
+    mounts += [(path, _given(path, source(path))) for path in written]
+    mounts += [(path, _apart(path, how, source(path))) for path, how in apart.mounts.items()]
     mounts += [(path, _bind(path, path)) for path in readable if path not in around]
     mounts += [(place, _bind(place, source)) for source, place in spec.shown]
     for _, words in sorted(mounts, key=lambda mount: len(mount[0].parts)):
@@ -203,18 +208,18 @@ def _devices() -> Iterator[str]:
     yield from ("--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/dev")
 
 
-def _given(folder: Path) -> tuple[str, ...]:
+def _given(folder: Path, source: Path) -> tuple[str, ...]:
     if Path(SCRATCH).is_relative_to(folder):
         raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
-    return ("--bind", str(folder), str(folder))
+    return ("--bind", str(source), str(folder))
 
 
-def _apart(path: Path, how: How) -> tuple[str, ...]:
+def _apart(path: Path, how: How, source: Path) -> tuple[str, ...]:
     match how:
         case "write":
-            return ("--bind", str(path), str(path))
+            return ("--bind", str(source), str(path))
         case "read":
-            return ("--ro-bind", str(path), str(path))
+            return ("--ro-bind", str(source), str(path))
         case "hide" if path.is_dir():
             return ("--perms", "0000", "--size", SMALL, "--tmpfs", str(path), "--remount-ro", str(path))
     return ("--ro-bind", os.devnull, str(path))

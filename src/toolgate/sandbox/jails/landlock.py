@@ -142,6 +142,11 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
         raise Unavailable("Landlock can't let a program reach some hosts and no others; bubblewrap can.")
     if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:
         raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
+    if spec.layers:
+        raise Unavailable(
+            f"Landlock can't keep what a program changes apart from {spec.layers[0]}; bubblewrap can.",
+            suggestion="Install bubblewrap, or work in the folder of a session.",
+        )
     if spec.fixed or spec.hidden:
         parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
         raise Unavailable(

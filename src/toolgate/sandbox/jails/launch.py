@@ -23,6 +23,7 @@ import msgspec
 from toolgate.sandbox.jails.apart import Parts, root_of
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
+from toolgate.sandbox.jails.layers import Layers
 from toolgate.sandbox.jails.own import INSIDE as INSIDE
 from toolgate.sandbox.jails.own import STARTER as STARTER
 from toolgate.sandbox.jails.own import python as python
@@ -115,6 +116,8 @@ class Launch(msgspec.Struct, kw_only=True):
     None: there is no such process, and what descends from the launcher is looked up."""
     handing: Handing | None = None
     """How the sockets come out that it was to listen on."""
+    layers: Layers | None = None
+    """What lies over the folders that it may change."""
     pass_fds: tuple[int, ...] = ()
     """Further descriptors that the launcher needs. They are closed here after the start."""
     environment: Mapping[str, str] = {}
@@ -241,12 +244,15 @@ def _cpus() -> Iterator[int]:
 def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: Parts) -> dict[str, Any] | None:
     """The starter's order to see the owners of some folders as the identity; None if there is nothing to be mapped. What is
     mounted inside of them would be covered, so it is all laid on again, outer before inner."""
-    owners = ((folder, folder.stat()) for folder in mapped)
+    owners = ((folder, folder.stat()) for folder in mapped if folder not in spec.layers)
     rows = {folder: (mapping(own.st_uid, identity.uid), mapping(own.st_gid, identity.gid)) for folder, own in owners}
     maps = sorted(set(rows.values()))
-    places = {folder: maps.index(rows[folder]) if folder in rows else -1 for folder in lent(spec)}
+    given = [folder for folder in lent(spec) if folder not in spec.layers]
+    places = {folder: maps.index(rows[folder]) if folder in rows else -1 for folder in given}
     for path, how in apart.mounts.items():
-        places[path] = -1 if how == "hide" else places.get(root_of(spec, path), -1)
+        root = root_of(spec, path)
+        if root not in spec.layers:  # whose owners are mapped below the layer
+            places[path] = -1 if how == "hide" else places.get(root, -1)
     ordered = sorted(places.items(), key=lambda place: place[0].parts)
     return {"maps": maps, "places": [(str(path), number) for path, number in ordered]} if maps else None
 

@@ -16,6 +16,7 @@ from toolgate.sandbox.jails.apart import Parts, parts
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
+from toolgate.sandbox.jails.layers import Layers, layers_of
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 LAUNCHER = own.INSIDE / "namespace_launcher.py"
@@ -67,11 +68,12 @@ class Namespaces:
     def _launch(self, spec: Spec, apart: Parts) -> Launch:
         mapped = identity.mappable(spec)
         who = identity.choose(spec, mapped=mapped)
-        if who is not None and spec.workspace is not None and spec.workspace not in mapped:
+        if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
             identity.give(spec.workspace, who, spec.hidden)
         remap = launch.remapping(spec, who, mapped, apart) if who else None
         handing = Handing() if spec.listen else None
-        steps = world(spec, who, apart)
+        layers = layers_of(spec, who, mapped)
+        steps = world(spec, who, apart, layers)
         order = Pipe.down(
             launch.order(
                 spec,
@@ -99,8 +101,11 @@ class Namespaces:
             "writes_proc": remap is not None,
             "starter": str(own.STARTER),
         }
+        interpreter = launch.interpreter(spec)
+        argv = (interpreter, "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex())
         return Launch(
-            argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
+            argv=layers.command(interpreter, argv) if layers else argv,
+            layers=layers,
             order=order,
             told=told,
             handing=handing,
@@ -116,8 +121,9 @@ class Namespaces:
         self._boxes.clear()
 
 
-def world(spec: Spec, who: Identity | None, apart: Parts) -> list[Step]:
+def world(spec: Spec, who: Identity | None, apart: Parts, layers: Layers | None = None) -> list[Step]:
     """All that the program will see, outer places before inner ones."""
+    from_host = layers.source if layers else Path
     steps = [["fresh", SCRATCH, _scratch_options(spec, who)]]
     steps += [_shown(view) for view in (*launch.system_paths(), *launch.network_paths(spec.network))]
     steps += [_bind(Path("/dev") / name, "device") for name in DEVICES]
@@ -126,9 +132,10 @@ def world(spec: Spec, who: Identity | None, apart: Parts) -> list[Step]:
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
         if Path(SCRATCH).is_relative_to(folder):
             raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
-        steps.append(_bind(folder, "write", folder.resolve()))
+        steps.append(_bind(folder, "write", from_host(folder) if layers else folder.resolve()))
     steps += [_bind(place, "read", source.resolve()) for source, place in spec.shown]
-    steps += [["hide", str(path)] if how == "hide" else _bind(path, how) for path, how in apart.mounts.items()]
+    for path, how in apart.mounts.items():
+        steps.append(["hide", str(path)] if how == "hide" else _bind(path, how, from_host(path)))
     return sorted(steps, key=lambda step: step[1].count("/"))
 
 

@@ -51,7 +51,7 @@ class Sight:
         self.places: list[int] = []
         """Folders in the jail that are file systems of their own."""
         shared = [] if box.launch.told else list(box.launch.places)
-        if box.spec.workspace is not None:
+        if box.spec.workspace is not None and box.spec.workspace not in box.spec.layers:
             shared.append(str(box.spec.workspace))
         self.growth = Growth(shared, box.spec.limits) if shared else None
         self.hoard = Hoard(box.spec.limits)

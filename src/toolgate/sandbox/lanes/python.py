@@ -37,8 +37,10 @@ def spec(
     fixed: tuple[Path, ...] = (),
     hidden: tuple[Path, ...] = (),
     packages: tuple[Path, ...] = (),
+    layered: bool = False,
 ) -> Spec:
-    """What to jail for Python code. `packages`: folders that it may import from."""
+    """What to jail for Python code. `packages`: folders that it may import from. `layered`: what it changes in the
+    workspace is in a layer over it."""
     folders = tuple(folder.expanduser().resolve() for folder in packages)
     return Spec(
         profile="python",
@@ -48,6 +50,7 @@ def spec(
         workspace=workspace,
         fixed=fixed,
         hidden=hidden,
+        layers=(workspace,) if workspace is not None and layered else (),
         limits=limits,
     )
 

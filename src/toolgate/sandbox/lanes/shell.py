@@ -23,6 +23,7 @@ def spec(
     hidden: tuple[Path, ...] = (),
     programs: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
+    layered: bool = False,
 ) -> Spec:
     """What to jail for a command; raises InvalidInput if there is no such program."""
     if not argv or not argv[0]:
@@ -42,6 +43,7 @@ def spec(
         cwd=cwd,
         fixed=fixed,
         hidden=hidden,
+        layers=(workspace,) if workspace is not None and layered else (),
         path=path,
         limits=limits,
     )

@@ -1,0 +1,148 @@
+"""`toolgate workspace`: what programs and servers changed in a workspace and was not brought in."""
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from difflib import unified_diff
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from toolgate.app import App
+from toolgate.cli.columns import columns
+from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.cli.prompt import at_a_terminal
+from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.times import shown
+from toolgate.sandbox.quarantine import Change, Listed
+
+MAX_DIFF_LINES = 200
+"""Of one file."""
+DELETED, ADDED = "red", "green"
+
+group = typer.Typer(help="Changes of programs and servers that are not in the workspace.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
+Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
+
+
+@group.command("list")
+def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
+    """List what was set aside: for each run or server, who made the changes and where they would be."""
+
+    async def gather() -> list[Listed]:
+        async with opened(ctx) as app:
+            return app.set_aside()
+
+    found = asyncio.run(gather())
+    if as_json:
+        emit({"sets": [msgspec.to_builtins(one) for one in found]})
+        return 0
+    if found:
+        columns(["ID", "AT", "BY", ">CHANGES", "WORKSPACE"], [_row(one) for one in found])
+    else:
+        note(("Nothing is set aside.", "dim"))
+    return 0
+
+
+@group.command()
+def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
+    """Show what a set would change, with the differences of text files."""
+
+    async def gather() -> tuple[Listed, list[tuple[Change, list[str]]]]:
+        async with opened(ctx) as app:
+            one = app.places.quarantine().get(number)
+            chosen = [change for change in one.changes if not paths or change.path in paths]
+            return one, [(change, difference(app, one, change)) for change in chosen]
+
+    one, changes = asyncio.run(gather())
+    if as_json:
+        emit({**_plain(one), "changes": [{**msgspec.to_builtins(change), "diff": diff} for change, diff in changes]})
+        return 0
+    say((one.id, "bold"), f"  {one.by}  {one.workspace}")
+    for change, diff in changes:
+        say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}", (f"  {change.why}", "dim"))
+        for line in diff:
+            say("    ", (line, {"-": DELETED, "+": ADDED}.get(line[:1], "dim")))
+    note((f"toolgate workspace take {one.id}", "dim"))
+    return 0
+
+
+@group.command()
+def take(
+    ctx: typer.Context,
+    number: Id,
+    paths: Paths = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking: you have seen what it changes.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make the changes of a set in the workspace: all, or those to some paths."""
+    if not yes and not at_a_terminal():
+        raise Usage("There is nobody here to ask.", suggestion="Look at it (`toolgate workspace show`), then say --yes.")
+
+    async def run() -> list[str] | None:
+        async with opened(ctx) as app:
+            one = app.places.quarantine().get(number)
+            if not yes and not await asyncio.to_thread(_agrees, one, paths or []):
+                return None
+            return await app.take_changes(number, paths or [])
+
+    failed = asyncio.run(run())
+    if as_json:
+        emit({"taken": failed is not None, "failed": failed or []})
+    elif failed is None:
+        note(("Nothing was changed.", "dim"))
+    else:
+        for line in failed:
+            say(("✗ ", "red"), line)
+        say(("✓ Taken", "green") if not failed else ("Not all could be taken.", "yellow"))
+    return 1 if failed or failed is None else 0
+
+
+@group.command()
+def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
+    """Forget a set of changes."""
+
+    async def run() -> str:
+        async with opened(ctx) as app:
+            one = app.places.quarantine().get(number)
+            await app.drop_changes(one.id)
+            return one.id
+
+    dropped = asyncio.run(run())
+    if as_json:
+        emit({"id": dropped, "dropped": True})
+    else:
+        say(("✗ Dropped ", "red"), dropped)
+    return 0
+
+
+def difference(app: App, one: Listed, change: Change) -> list[str]:
+    """How a text file would change, line by line; nothing for what is no text."""
+    content = app.places.quarantine().content(one, change)
+    place = Path(one.workspace, change.path)
+    if content is None or place.is_symlink():
+        return []
+    try:
+        after = content.decode().splitlines()
+        before = place.read_bytes().decode().splitlines() if place.is_file() else []
+    except (OSError, UnicodeDecodeError):
+        return []
+    lines = list(unified_diff(before, after, "workspace", "set aside", lineterm=""))
+    return lines if len(lines) <= MAX_DIFF_LINES else [*lines[:MAX_DIFF_LINES], f"and {len(lines) - MAX_DIFF_LINES} more"]
+
+
+def _row(one: Listed) -> list[str]:
+    return [one.id, shown(datetime.fromtimestamp(one.at, UTC)), one.by, str(len(one.changes)), one.workspace]
+
+
+def _agrees(one: Listed, paths: list[str]) -> bool:
+    number = len(paths) or len(one.changes)
+    sys.stderr.write(f"Make {plural(number, 'change')} in {one.workspace}? [y] yes [n] no > ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _plain(one: Listed) -> dict[str, Any]:
+    return {"id": one.id, "at": one.at, "by": one.by, "workspace": one.workspace}

@@ -1,0 +1,442 @@
+"""Which of the changes that a program made in its layer reach the workspace: data, by a list of what is allowed.
+
+A file is brought in if a pattern, of `DATA` or of the setting `sandbox.bring_in`, matches its path, it is a regular file
+that can't be executed, and no folder above it is a virtual environment or a repository. Wildcards match neither hidden
+names nor the folders of packages. Everything else, deletions included, is set aside (`quarantine`).
+
+Nothing in the layer is trusted: it was written by the program, which in the case of a server still runs. Everything is
+opened from the folder it is in, without following links, and looked at once it is open.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from toolgate.hazards.opening import Escapes, folder_beneath, make_folder
+from toolgate.sandbox.heldback import is_environment, is_repository
+from toolgate.sandbox.quarantine import Change, Kept, Kind, delete, replace, stays_inside
+
+MAX_DEPTH, MAX_PATH = 100, 1_000
+"""Folders within folders, and characters of a path; what is deeper is not looked at."""
+MAX_NAMED = 10
+"""Changes that are named in an outcome."""
+OPAQUE = "user.overlay.opaque"
+PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__")
+"""Folders whose content is installed, not written: a pattern has to name them."""
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+DATA = (
+    *(f"*.{suffix}" for suffix in (
+        "csv", "tsv", "jsonl", "ndjson", "geojson", "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
+        "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
+        "wav", "mp3", "ogg", "flac", "mp4", "webm", "log", "gz", "bz2", "xz", "zst", "zip",
+    )),
+    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in ("txt", "md", "json", "xml", "html", "svg")),
+)  # fmt: skip
+"""Formats of data that no program obeys for their being there. Text has to be in a folder for output: elsewhere,
+requirements.txt, package.json and AGENTS.md are text too."""
+
+Parts = tuple[str, ...]
+Signature = tuple[int, ...] | None
+
+
+class Rule:
+    """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
+    `*` and `?` stay within a name, `**` stands for any folders."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [_compiled(pattern) for pattern in patterns]
+
+    def admits(self, parts: Parts) -> bool:
+        """Whether a file at this path is brought in, by its name."""
+        return all(part.isprintable() for part in parts) and self._matches("/".join(parts).lower())
+
+    def _matches(self, path: str) -> bool:
+        return any(pattern.fullmatch(path) for pattern in self._patterns)
+
+
+def is_plain(parts: Parts) -> bool:
+    """Whether a folder is neither hidden nor one for packages, nor in one."""
+    return not any(part.startswith(".") or part.lower() in PACKAGES or not part.isprintable() for part in parts)
+
+
+_NO_PACKAGE = "(?!(?:" + "|".join(PACKAGES) + ")(?:/|$))"
+_ANY_FOLDERS = rf"(?:(?!\.){_NO_PACKAGE}[^/]+/)*"
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    segments = pattern.lower().strip("/").split("/") if "/" in pattern else ["**", pattern.lower()]
+    body = "".join(_ANY_FOLDERS if segment == "**" else _segment(segment) + "/" for segment in segments[:-1])
+    return re.compile(body + _segment("*" if segments[-1] == "**" else segments[-1], deep=segments[-1] == "**"))
+
+
+def _segment(segment: str, *, deep: bool = False) -> str:
+    """One name. A wildcard that it begins with matches no hidden name, and one that is all of it no folder of packages."""
+    wild = {"*": "[^/]*", "?": "[^/]"}
+    text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))
+    guard = r"(?!\.)" if segment[:1] in wild else ""
+    return (_ANY_FOLDERS if deep else "") + guard + (_NO_PACKAGE if segment in wild else "") + text
+
+
+REPOSITORY = Rule(
+    (
+        "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",
+        "/REVERT_HEAD", "/COMMIT_EDITMSG", "/index", "/packed-refs", "/objects/**", "/refs/**", "/logs/**",
+    )
+)  # fmt: skip
+"""What git writes of a repository: nothing of it names a program."""
+
+
+class Taken(NamedTuple):
+    """What came of one look at a layer."""
+
+    brought: int
+    aside: list[str]
+    """Paths, the nearest first."""
+
+    def words(self, number: str) -> list[str]:
+        """For whoever ran the program; `number` is that of the set."""
+        if not self.aside:
+            return []
+        names = ", ".join(self.aside[:MAX_NAMED]) + (
+            f" and {len(self.aside) - MAX_NAMED} more" if len(self.aside) > MAX_NAMED else ""
+        )
+        changes = "1 change is" if len(self.aside) == 1 else f"{len(self.aside)} changes are"
+        return [
+            f"{changes} set aside and not in the workspace: {names}. The operator decides about them: "
+            f"set {number} of `toolgate workspace list`. What is brought in by itself, the setting sandbox.bring_in says."
+        ]
+
+
+class Intake:
+    """The layer over one folder. It may be looked at again and again, while the program runs."""
+
+    def __init__(
+        self,
+        top: Path,
+        rule: Rule,
+        kept: Kept,
+        refuses: Callable[[Path], bool],
+        max_bytes: int,
+        repositories: Iterable[Parts] = (),
+    ) -> None:
+        """`refuses`: paths that are not brought in whatever the rule says. `max_bytes`: what is read at most of a layer, in
+        which files with holes may seem larger than the layer. `repositories`: where the program, which is git, may write
+        what a repository consists of, but not what git is set up by."""
+        self._repositories = tuple(repositories)
+        self.top = top
+        self.kept = kept
+        self._rule = rule
+        self._refuses = refuses
+        self._max_bytes = max_bytes
+        self._left = 0
+        self._seen: dict[Parts, tuple[Signature, Signature]] = {}
+        """What was dealt with: as it was in the layer, and what the workspace had in its place afterwards."""
+        self._met: set[Parts] = set()
+        """What is in the layer, as far as it was looked at."""
+        self._emptied: set[Parts] = set()
+        """Folders that the program deleted and made anew."""
+        self._taken = Taken(0, [])
+        self._plain_folders: dict[Parts, bool] = {}
+
+    def look(self, upper: int) -> Taken:
+        """Deal with what has changed in the layer since the last look. For a thread."""
+        self._left = self._max_bytes
+        self._plain_folders = {}
+        self._taken = Taken(0, [])
+        self._met = set()
+        self._folder(upper, ())
+        self._seen = {parts: seen for parts, seen in self._seen.items() if parts in self._met}
+        self.kept.save()
+        return self._taken
+
+    def settle(self, upper: int) -> list[str]:
+        """The same, for a program that is over: what is to be said of it."""
+        return self.look(upper).words(self.kept.listed.id)
+
+    def yield_to_host(self, upper: int) -> None:
+        """Take out of the layer what the host has changed since it was dealt with, so that the program sees the host's."""
+        for parts, (_, before) in list(self._seen.items()):
+            if _signature(self.top.joinpath(*parts)) != before:
+                with suppress(OSError):
+                    folder = _opened(upper, parts[:-1])
+                    try:
+                        os.unlink(parts[-1], dir_fd=folder)
+                    finally:
+                        os.close(folder)
+                del self._seen[parts]
+
+    # -- what is in the layer
+
+    def _folder(self, folder: int, parts: Parts) -> None:
+        names = sorted(os.listdir(folder))
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._entry(folder, (*parts, name), os.stat(name, dir_fd=folder, follow_symlinks=False))
+        if parts and parts not in self._emptied and _is_opaque(folder):
+            self._emptied.add(parts)
+            at = os.fstat(folder).st_ctime_ns
+            with suppress(OSError):
+                for name in set(os.listdir(self.top.joinpath(*parts))).difference(names):  # noqa: PTH208
+                    self._deleted((*parts, name), at)
+
+    def _entry(self, folder: int, parts: Parts, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
+            self._inner(folder, parts)
+            return
+        sign = (status.st_ino, status.st_ctime_ns, status.st_size)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            self._once(parts, sign, lambda parts: self._deleted(parts, status.st_ctime_ns))
+        elif stat.S_ISREG(status.st_mode):
+            self._once(parts, sign, lambda parts: self._file(folder, parts))
+        elif stat.S_ISLNK(status.st_mode):
+            self._once(parts, sign, lambda parts: self._link(folder, parts))
+        else:
+            self._once(parts, sign, lambda parts: self._set_aside(parts, "other", "it is no file"))
+
+    def _once(self, parts: Parts, sign: tuple[int, ...], deal: Callable[[Parts], None]) -> None:
+        self._met.add(parts)
+        if self._seen.get(parts, ((-1,), None))[0] == sign:
+            return
+        deal(parts)
+        self._seen[parts] = sign, _signature(self.top.joinpath(*parts))
+
+    def _inner(self, folder: int, parts: Parts) -> None:
+        if len(parts) > MAX_DEPTH or len("/".join(parts)) > MAX_PATH:
+            self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it is too deep"))
+            return
+        try:
+            inner = os.open(parts[-1], FOLDER_FLAGS, dir_fd=folder)
+        except OSError:
+            self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it can't be read"))
+            return
+        try:
+            if not os.path.lexists(self.top.joinpath(*parts)):
+                self._once(parts, (), lambda parts: self._new_folder(inner, parts))
+            self._folder(inner, parts)
+        finally:
+            os.close(inner)
+
+    # -- what is done about it
+
+    def _new_folder(self, inner: int, parts: Parts) -> None:
+        """One with something in it is made when that is brought in."""
+        if os.listdir(inner):
+            return
+        if self._in_repository(parts) is None and not (is_plain(parts) and self._is_plain_place(parts)):
+            self._set_aside(parts, "folder", "its name is hidden, or that of a folder for packages")
+            return
+        with self._errors(parts, "folder"):
+            folder, name = folder_beneath(self.top, self.top, os.path.join(*parts), make=True)  # noqa: PTH118
+            try:
+                make_folder(name, folder)
+            finally:
+                os.close(folder)
+
+    def _file(self, folder: int, parts: Parts) -> None:
+        try:
+            content = os.open(parts[-1], FILE_FLAGS, dir_fd=folder)
+        except OSError:
+            self._set_aside(parts, "other", "it can't be read")
+            return
+        try:
+            status = os.fstat(content)
+            if not stat.S_ISREG(status.st_mode) or self._is_unchanged(parts, content, status):
+                return
+            if status.st_size > self._left:
+                self._set_aside(parts, "other", "it is more than the program may write in all", status)
+                return
+            self._left -= status.st_size
+            why = self._not_brought_in(parts, status)
+            if why is not None:
+                self._set_aside(parts, "file", why, status, content)
+                return
+            with self._errors(parts, "file", status, content):
+                self._bring_in(parts, content, status)
+        finally:
+            os.close(content)
+
+    def _bring_in(self, parts: Parts, content: int, status: os.stat_result) -> None:
+        folder, name = folder_beneath(self.top, self.top, os.path.join(*parts), make=True)  # noqa: PTH118
+        try:
+            mode = status.st_mode & 0o666 | 0o600
+            with suppress(FileNotFoundError):
+                mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
+            replace(folder, name, content, mode, status.st_size)
+        finally:
+            os.close(folder)
+        self._taken = self._taken._replace(brought=self._taken.brought + 1)
+
+    def _deleted(self, parts: Parts, at: int) -> None:
+        path = self.top.joinpath(*parts)
+        if not os.path.lexists(path):
+            return
+        files = list(_files(path, parts))
+        if any(_is_newer(_status(found), at) for _, found in files):
+            return  # somebody made it anew
+        if not all(self._may_delete(below, found) for below, found in files):
+            self._set_aside(parts, "deleted", "what is deleted is no data")
+            return
+        with self._errors(parts, "deleted"):
+            folder, name = folder_beneath(self.top, self.top, str(path))
+            try:
+                delete(name, folder)
+            finally:
+                os.close(folder)
+
+    def _may_delete(self, parts: Parts, path: Path) -> bool:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return False
+        inside = self._in_repository(parts)
+        if inside is not None:
+            return path.is_dir() or REPOSITORY.admits(inside)
+        return is_plain(parts) if path.is_dir() else self._rule.admits(parts) and self._is_fit(parts)
+
+    def _link(self, folder: int, parts: Parts) -> None:
+        target = os.readlink(parts[-1], dir_fd=folder)
+        why = "it is a link" if stays_inside("/".join(parts), target) else "it is a link that leads out of the workspace"
+        self._set_aside(parts, "link", why, target=target)
+
+    # -- the rule
+
+    def _not_brought_in(self, parts: Parts, status: os.stat_result) -> str | None:
+        """Why a file is not brought in; None if it is."""
+        inside = self._in_repository(parts)
+        if not (self._rule.admits(parts) if inside is None else REPOSITORY.admits(inside)):
+            return "no pattern of sandbox.bring_in matches it" if inside is None else "git may be set up by it"
+        if inside is None and not self._is_fit(parts):
+            return "it is where programs are kept, or what Toolgate is set up by"
+        before = _status(self.top.joinpath(*parts))
+        if before is not None and not stat.S_ISREG(before.st_mode):
+            return "it stands in the place of something that is no file"
+        if _is_newer(before, status.st_ctime_ns):
+            return "the workspace's own was changed since"
+        if before is None and status.st_mode & 0o111:
+            return "it can be executed"
+        return None
+
+    def _in_repository(self, parts: Parts) -> Parts | None:
+        """A path as seen from the repository that it is in."""
+        around = (known for known in self._repositories if parts[: len(known)] == known and len(parts) > len(known))
+        return next((parts[len(known) :] for known in around), None)
+
+    def _is_fit(self, parts: Parts) -> bool:
+        return self._is_plain_place(parts) and not self._refuses(self.top.joinpath(*parts))
+
+    def _is_plain_place(self, parts: Parts) -> bool:
+        """Whether no folder that it is in is a virtual environment or a repository."""
+        return all(self._is_plain_folder(parts[:depth]) for depth in range(len(parts)))
+
+    def _is_plain_folder(self, parts: Parts) -> bool:
+        if parts not in self._plain_folders:
+            path = self.top.joinpath(*parts)
+            names: set[str] = set()
+            with suppress(OSError):
+                names = {entry.name.lower() for entry in path.iterdir()}
+            self._plain_folders[parts] = not (is_environment(names) or is_repository(names) or path.is_symlink())
+        return self._plain_folders[parts]
+
+    def _is_unchanged(self, parts: Parts, content: int, status: os.stat_result) -> bool:
+        """Whether the workspace has the same there: a program may only have touched it."""
+        with suppress(OSError):
+            there = os.open(self.top.joinpath(*parts), FILE_FLAGS)
+            try:
+                return _is_same(there, content, status.st_size)
+            finally:
+                os.close(there)
+        return False
+
+    # -- what is set aside
+
+    def _set_aside(
+        self, parts: Parts, kind: Kind, why: str, status: os.stat_result | None = None, content: int | None = None,
+        target: str | None = None,
+    ) -> None:  # fmt: skip
+        path = "/".join(parts).encode("utf-8", "backslashreplace").decode()
+        mode, size = (0o644, 0) if status is None else (stat.S_IMODE(status.st_mode) & 0o777, status.st_size)
+        self.kept.add(Change(path, kind, why, mode=mode, size=size, target=target), content)
+        self._taken.aside.append(path if path.isprintable() else ascii(path))
+
+    def _errors(
+        self, parts: Parts, kind: Kind, status: os.stat_result | None = None, content: int | None = None
+    ) -> "_SettingAside":
+        return _SettingAside(self, parts, kind, status, content)
+
+
+class _SettingAside:
+    """What can't be done in the workspace is set aside."""
+
+    def __init__(self, intake: Intake, *what: object) -> None:
+        self._intake = intake
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, OSError | Escapes):
+            return False
+        parts, kind, status, content = self._what
+        self._intake._set_aside(parts, kind, f"it could not be brought in: {error}", status, content)  # type: ignore[arg-type]
+        return True
+
+
+# -- small things
+
+
+def _opened(upper: int, parts: Parts) -> int:
+    here = os.dup(upper)
+    for part in parts:
+        try:
+            below = os.open(part, FOLDER_FLAGS, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _is_opaque(folder: int) -> bool:
+    try:
+        return os.getxattr(folder, OPAQUE) == b"y"
+    except OSError:
+        return False
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def _is_newer(found: os.stat_result | None, moment: int) -> bool:
+    """Whether a file of the workspace was changed after a moment. Nobody can choose that time, unlike the others."""
+    return found is not None and not stat.S_ISDIR(found.st_mode) and found.st_ctime_ns > moment
+
+
+def _signature(path: Path) -> Signature:
+    found = _status(path)
+    return None if found is None else (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _files(path: Path, parts: Parts) -> Iterator[tuple[Parts, Path]]:
+    yield parts, path
+    if path.is_dir() and not path.is_symlink():
+        for below in path.iterdir():
+            yield from _files(below, (*parts, below.name))
+
+
+def _is_same(one: int, other: int, size: int) -> bool:
+    if os.fstat(one).st_size != size or not stat.S_ISREG(os.fstat(one).st_mode):
+        return False
+    offset = 0
+    while offset < size:
+        piece = os.pread(one, 1 << 20, offset)
+        if not piece or piece != os.pread(other, 1 << 20, offset):
+            return False
+        offset += len(piece)
+    return True

@@ -1,0 +1,115 @@
+"""A writable layer between a jailed program and folders of the host: the host's side of `inside/layer_launcher.py`.
+
+What the program changes is in the upper layer, a folder that only the host has open; the host's own folder stays as it is
+until `sandbox.intake` has looked at it.
+"""
+
+import marshal
+import os
+import socket
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from toolgate.sandbox.jails.identity import Identity, mapping
+from toolgate.sandbox.jails.own import INSIDE, STARTER
+from toolgate.sandbox.port import Spec, Unavailable
+
+LAUNCHER = INSIDE / "layer_launcher.py"
+ANSWER_SECONDS = 5.0
+"""How long a refresh may take."""
+
+
+class Layers:
+    """The layers of one jailed process."""
+
+    def __init__(self, spec: Spec, who: Identity | None, mapped: Collection[Path]) -> None:
+        for folder in spec.layers:
+            if who is not None and folder not in mapped and folder.stat().st_uid != who.uid:
+                raise Unavailable(
+                    f"{folder} can't be shown to a program as its own: its file system has no idmapped mounts. "
+                    "Run Toolgate as an ordinary user, or work in the folder of a session."
+                )
+        self.folders = spec.layers
+        self._given = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
+        self._stage = stage()
+        self._outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.inner = inner.detach()
+        """The child's end; it has the same number there."""
+        self._uppers: list[int] = []
+        owner = who or Identity(os.geteuid(), os.getegid())
+        limits = spec.limits
+        self._plan = {
+            "folders": [[str(folder), _maps(folder, who) if folder in mapped else None] for folder in spec.layers],
+            "stage": str(self._stage),
+            "options": f"mode=0755,size={limits.disk},nr_inodes={limits.files}",
+            "owner": list(owner),
+            "user": None if os.geteuid() == 0 else list(owner),
+            "through": self.inner,
+            "stays": spec.profile == "server",
+            "starter": str(STARTER),
+        }
+
+    def source(self, path: Path) -> Path:
+        """Where the jail's launcher finds a path of the host: in the layer, if it is in one of its folders."""
+        around = [folder for folder in self._given if path.is_relative_to(folder)]
+        innermost = max(around, key=lambda folder: len(folder.parts), default=None)
+        if innermost not in self.folders:  # a folder that is given by itself is not in the layer of one around it
+            return path
+        number = self.folders.index(innermost)
+        return self._stage / str(number) / "merged" / path.relative_to(innermost)
+
+    def command(self, interpreter: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The command that lays the layers and then becomes the launcher."""
+        plan = marshal.dumps(self._plan | {"argv": list(argv)}, 2).hex()
+        return (interpreter, "-I", "-S", "-B", str(LAUNCHER), plan)
+
+    def uppers(self) -> list[int]:
+        """The upper layers as open folders, in the order of the folders; none if the program never began. Ours to close."""
+        if not self._uppers:
+            with suppress(OSError):
+                _, self._uppers, _, _ = socket.recv_fds(
+                    self._outer, 1, len(self.folders), socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+                )
+        return self._uppers
+
+    def refresh(self) -> None:
+        """Have the program see what the host has changed since. Blocks for some microseconds. A layer that
+        can't be refreshed shows what it showed before."""
+        if not self.uppers():
+            return
+        with suppress(OSError):
+            self._outer.settimeout(ANSWER_SECONDS)
+            self._outer.send(b"r")
+            self._outer.recv(1)
+
+    def close(self) -> None:
+        """Let go of all of it: with the program gone, the layers are gone. May be called twice."""
+        self._outer.close()
+        for upper in self._uppers:
+            os.close(upper)
+        self._uppers = []
+
+
+def layers_of(spec: Spec, who: Identity | None, mapped: Collection[Path]) -> Layers | None:
+    """Those that a spec asks for; raises Unavailable if they can't be had."""
+    return Layers(spec, who, mapped) if spec.layers else None
+
+
+def _maps(folder: Path, who: Identity | None) -> tuple[str, str] | None:
+    if who is None:
+        return None
+    owner = folder.stat()
+    return mapping(owner.st_uid, who.uid), mapping(owner.st_gid, who.gid)
+
+
+def stage() -> Path:
+    """An empty folder to mount on, in a mount namespace that nobody else is in. It stays; nothing is ever in it."""
+    path = Path("/tmp") / f"toolgate-layers-{os.geteuid()}"
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o755)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise Unavailable(f"{path} is not a folder of this user's own: remove it.")
+    return path

@@ -1,0 +1,239 @@
+"""What programs changed in a workspace and the rule did not bring in: kept apart, until a person takes or drops it.
+
+Each set is a folder of Toolgate's own, with a list and the contents under numbers: no program runs a file for its being
+called 7.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from time import time
+from typing import Literal
+
+import msgspec
+
+from toolgate.errors import InvalidInput
+from toolgate.hazards.opening import Escapes, folder_beneath, make_folder, own_like
+from toolgate.sandbox.jails.removal import remove
+
+FOLDER = "set-aside"
+MAX_SETS = 200
+"""Beyond it, the oldest are dropped."""
+LIST = "list.json"
+CHUNK = 1 << 20
+
+Kind = Literal["file", "link", "folder", "deleted", "other"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change that was not brought in."""
+
+    path: str
+    """In the workspace."""
+    kind: Kind
+    why: str
+    stored: str | None = None
+    """Its content, by number; None: there is none, or it was not kept."""
+    mode: int = 0o644
+    size: int = 0
+    target: str | None = None
+    """Of a link."""
+
+
+class Listed(msgspec.Struct):
+    """One set."""
+
+    id: str
+    at: float
+    by: str
+    """The tool or server that made the changes."""
+    workspace: str
+    changes: list[Change] = []
+
+
+class Quarantine:
+    """All sets."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER
+
+    def begin(self, workspace: Path, by: str) -> "Kept":
+        """A set to be filled; nothing is written before there is something to keep."""
+        return Kept(self._folder, Listed(secrets.token_hex(4), time(), by, str(workspace)))
+
+    def sets(self) -> list[Listed]:
+        """All sets, oldest first."""
+        found = [self._read(path) for path in self._folder.glob(f"*/{LIST}")] if self._folder.is_dir() else []
+        return sorted((one for one in found if one is not None), key=lambda one: one.at)
+
+    def get(self, number: str) -> Listed:
+        """A set by its id, or the beginning of it."""
+        found = [one for one in self.sets() if one.id.startswith(number)] if number else []
+        if len(found) != 1:
+            raise InvalidInput(
+                f"{'No' if not found else 'More than one'} set of changes has the id {number!r}.",
+                suggestion="`toolgate workspace list` shows all of them.",
+            )
+        return found[0]
+
+    def content(self, one: Listed, change: Change) -> bytes | None:
+        """What a changed file would hold; None if it was not kept."""
+        return None if change.stored is None else (self._folder / one.id / change.stored).read_bytes()
+
+    def drop(self, one: Listed) -> None:
+        """Forget a set."""
+        remove(self._folder / one.id)
+
+    def take(self, one: Listed, changes: list[Change]) -> list[str]:
+        """Make these changes in the workspace and forget them here. Gives what could not be done, in words."""
+        failed: list[str] = []
+        for change in changes:
+            try:
+                self._apply(one, change)
+            except (OSError, Escapes) as error:
+                failed.append(f"{change.path}: {getattr(error, 'strerror', None) or error}")
+            else:
+                one.changes.remove(change)
+        if one.changes:
+            write_list(self._folder / one.id, one)
+        else:
+            self.drop(one)
+        return failed
+
+    def _apply(self, one: Listed, change: Change) -> None:
+        top = Path(one.workspace)
+        folder, name = folder_beneath(top, top, change.path, make=change.kind != "deleted")
+        try:
+            match change.kind:
+                case "deleted":
+                    delete(name, folder)
+                case "folder":
+                    make_folder(name, folder)
+                case "link" if change.target is not None and stays_inside(change.path, change.target):
+                    delete(name, folder)
+                    os.symlink(change.target, name, dir_fd=folder)
+                case "file" if change.stored is not None:
+                    with (self._folder / one.id / change.stored).open("rb") as content:
+                        replace(folder, name, content.fileno(), change.mode & 0o777, change.size)
+                case _:
+                    raise OSError(f"it can't be taken ({change.why})")
+        finally:
+            os.close(folder)
+
+    @staticmethod
+    def _read(path: Path) -> Listed | None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(path.read_bytes(), type=Listed)
+        return None
+
+
+class Kept:
+    """A set that is being filled."""
+
+    def __init__(self, parent: Path, listed: Listed) -> None:
+        self._parent = parent
+        self.listed = listed
+        self._stored = 0
+
+    def add(self, change: Change, content: int | None = None) -> None:
+        """Keep a change; `content` is the open file. What was kept for the same path is replaced."""
+        folder = self._parent / self.listed.id
+        if not folder.is_dir():
+            self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+            self._drop_oldest()
+        if content is not None:
+            change = msgspec.structs.replace(change, stored=str(self._stored))
+            self._stored += 1
+            with (folder / str(change.stored)).open("xb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                copy(content, file.fileno(), change.size)
+        before = [other for other in self.listed.changes if other.path == change.path]
+        for other in before:
+            self.listed.changes.remove(other)
+            if other.stored is not None:
+                (folder / other.stored).unlink(missing_ok=True)
+        self.listed.changes.append(change)
+
+    def save(self) -> None:
+        """Write the list, once all is added."""
+        folder = self._parent / self.listed.id
+        if folder.is_dir():
+            write_list(folder, self.listed)
+
+    def _drop_oldest(self) -> None:
+        others = sorted(self._parent.iterdir(), key=lambda path: path.lstat().st_mtime)
+        for path in others[:-MAX_SETS]:
+            remove(path)
+
+
+def write_list(folder: Path, listed: Listed) -> None:
+    new = folder / f"{LIST}.new"
+    new.write_bytes(json.dumps(msgspec.to_builtins(listed), indent=1).encode())
+    new.replace(folder / LIST)
+
+
+# -- files
+
+
+def copy(source: int, target: int, size: int) -> None:
+    """At most so many bytes of one open file into another."""
+    offset = 0
+    while offset < size:
+        piece = os.pread(source, min(CHUNK, size - offset), offset)
+        if not piece:
+            return
+        offset += len(piece)
+        while piece:
+            piece = piece[os.write(target, piece) :]
+
+
+def replace(folder: int, name: str, content: int, mode: int, size: int) -> None:
+    """Put a file in a folder, in place of what has its name: whole, and through no link."""
+    new = f".{secrets.token_hex(8)}.toolgate-new"
+    target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        try:
+            copy(content, target, size)
+            os.fchmod(target, mode)
+        finally:
+            os.close(target)
+        own_like(new, folder)
+        os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        raise
+
+
+def delete(name: str, folder: int) -> None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    for inner in files_below(folder, name):
+        delete(*inner)
+    os.rmdir(name, dir_fd=folder)
+
+
+def files_below(folder: int, name: str) -> Iterator[tuple[str, int]]:
+    """What is in a folder that is named in an open one: each name, with the open folder that it is in."""
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        for below in os.listdir(inner):  # noqa: PTH208 - of an open folder
+            yield below, inner
+    finally:
+        os.close(inner)
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at a path in the workspace leads to something in the workspace, by its text."""
+    joined = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - texts
+    return not os.path.isabs(target) and joined.partition(os.sep)[0] != ".."  # noqa: PTH117
