@@ -12,6 +12,7 @@ way out, `_settle`, which gives back what was taken. Only a cancellation of the 
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter, time_ns
@@ -36,6 +37,7 @@ from toolgate.inputs import Inputs
 from toolgate.ledger.artifacts import Artifacts
 from toolgate.ledger.audit import Ledger
 from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, Purse
+from toolgate.offload import LARGE, Offload
 from toolgate.outputs import Outputs
 from toolgate.policy.guard import Guard
 from toolgate.policy.observe import Observer
@@ -50,8 +52,10 @@ from toolgate.secrets import Secrets
 
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 T = TypeVar("T")
-LONG_TO_MASK = 100_000
-"""Bytes of output from which on secrets are looked for off the event loop."""
+SURELY_FEW = 2_000
+"""Bytes of arguments that hold few paths: each takes up to a millisecond to judge."""
+PATTERN = re.compile(rb"[*?]|[^,:\[{\s]\[")
+"""What may be the wildcards of a path among arguments as JSON: to see what they find takes longer than a path does."""
 
 logger = logging.getLogger("toolgate")
 
@@ -83,6 +87,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     artifacts: Artifacts
     ledger: Ledger
     ending: Ending
+    offload: Offload
     observer: Observer | None = None
 
     async def __call__(self, call: Call) -> Outcome:
@@ -150,10 +155,19 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             self.inputs.parse(ctx)
         if on.will_validate_input:
             await on.will_validate_input(ctx)
-        self.inputs.validate(ctx, entry)
+        self.inputs.write(ctx)
+        large = len(ctx.canonical) > LARGE
+        if large:
+            ctx.arguments = orjson.loads(ctx.canonical)  # the caller's own could change while a thread looks at them
+            await self.offload(call.actor.tenant, self.inputs.check, ctx, entry)
+        else:
+            self.inputs.check(ctx, entry)
         if on.will_normalize_input:
             await on.will_normalize_input(ctx)
-        self.inputs.normalize(ctx, entry)
+        if large:
+            await self.offload(call.actor.tenant, self.inputs.normalize, ctx, entry)
+        else:
+            self.inputs.normalize(ctx, entry)
         if entry.guards is not None or self.guard.reads_arguments:
             await self._check_arguments(ctx, entry)
 
@@ -240,6 +254,9 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self._mask_result(ctx, entry, size)
         if on.will_transform_output:
             await on.will_transform_output(ctx)
+        if size > LARGE:
+            await self._shorten(ctx)
+            return
         whole = None if ctx.call.whole else self.outputs.too_long(ctx)
         if whole is not None:
             ctx.output, cuts = self.outputs.cut(ctx.result)
@@ -355,12 +372,16 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if not decision.allow:
                 raise await self._refusal(ctx, decision.reason)
         if entry.guards is not None:
-            self._check_files(ctx, entry)
+            await self._check_files(ctx, entry)
 
-    def _check_files(self, ctx: InvokeContext, entry: Entry) -> None:
+    async def _check_files(self, ctx: InvokeContext, entry: Entry) -> None:
         """The files and commands among the arguments, seen from the folder that the call works in."""
-        call = ctx.call
-        self.tiers.check(entry, ctx.arguments, self.places.known(call), call.allow)
+        call, canonical = ctx.call, ctx.canonical
+        check = partial(self.tiers.check, entry, ctx.arguments, self.places.known(call), call.allow)
+        if len(canonical) > SURELY_FEW or PATTERN.search(canonical) is not None:
+            await self.offload(call.actor.tenant, check)
+        else:
+            check()
 
     async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""
@@ -414,7 +435,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if off is not None:
             raise not_found(call.tool, off)
         if entry.guards is not None:
-            self._check_files(ctx, entry)  # what a path leads to may have changed as well
+            await self._check_files(ctx, entry)  # what a path leads to may have changed as well
 
     def _inner(
         self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages
@@ -473,15 +494,30 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
         arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
+        mask = partial(self.redactor.arguments, ctx.canonical, arguments, entry.public_input, ctx.injected)
+        if len(ctx.canonical) > LARGE:
+            ctx.recorded = await self.offload(ctx.call.actor.tenant, mask)
+            return
         if not self.redactor.ready:
             await self.redactor.prepare(arguments)
-        ctx.recorded = self.redactor.arguments(ctx.canonical, arguments, entry.public_input, ctx.injected)
+        ctx.recorded = mask()
 
     async def _mask_result(self, ctx: InvokeContext, entry: Entry, size: int) -> None:
-        if not self.redactor.ready:
-            await self.redactor.prepare(ctx.result)
         mask = partial(self.redactor.mask, ctx.result, entry.public_output, ctx.injected)
-        masked = await asyncio.to_thread(mask) if size > LONG_TO_MASK else mask()
+        if size > LARGE:
+            masked = await self.offload(ctx.call.actor.tenant, mask)
+        else:
+            if not self.redactor.ready:
+                await self.redactor.prepare(ctx.result)
+            masked = mask()
         if masked is not ctx.result:
             ctx.output = masked
             ctx.redacted = True
+
+    async def _shorten(self, ctx: InvokeContext) -> None:
+        """Cut a large output, if it is over a limit."""
+        tenant = ctx.call.actor.tenant
+        whole = None if ctx.call.whole else await self.offload(tenant, self.outputs.too_long, ctx)
+        if whole is not None:
+            ctx.output, cuts = await self.offload(tenant, self.outputs.cut, ctx.result)
+            ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)

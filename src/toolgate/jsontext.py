@@ -5,10 +5,12 @@ Words about a value never quote it: it may be a secret, and whoever sent it has 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from json import JSONEncoder
 from typing import Any, NamedTuple
 
 import orjson
 
+_strictly = JSONEncoder(allow_nan=False, check_circular=False).encode
 DEEPEST = 254
 """Levels that orjson writes."""
 MOST_FAULTS = 20
@@ -16,6 +18,8 @@ LONGEST_PATH = 200
 LONGEST_WORDS = 300
 MANY_BYTES, MANY_VALUES = 200_000, 5_000
 """Of a larger value only the first fault is looked for: to find all of them could take seconds."""
+MOST_VALUES = 300_000
+"""Of one message."""
 NOT_A_NUMBER = "is NaN or infinite, which JSON has no word for"
 TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", tuple: "array", dict: "object"}
 
@@ -70,8 +74,27 @@ def _printable(part: Any) -> Any:
 # -- values
 
 
+def holds_too_much(text: bytes, most: int = MOST_VALUES) -> bool:
+    """Whether JSON holds more values than are read: told by what stands between them, other than in texts."""
+    if len(text) <= most or _marks(text) <= most:
+        return False
+    plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > most * 4:  # two for each text, and of texts at most every other one is a field's name
+        return True
+    return _marks(b"".join(plain.split(b'"')[::2])) > most
+
+
+def _marks(text: bytes) -> int:
+    return sum(text.count(mark) for mark in (b",", b"[", b"{"))
+
+
 def find_nan(value: Any) -> str | None:
     """The path of a number that is none (orjson writes it as null), or None."""
+    try:
+        _strictly(value)  # far quicker than to look by hand, which only has to say where it is
+        return None
+    except (ValueError, TypeError, RecursionError):
+        pass
     found = _first(value, _not_a_number)
     return None if found is None else found.path
 
@@ -223,26 +246,29 @@ WORDS = {
 
 # -- whole numbers
 
+HOLDS_NUMBERS = (float, dict, list, tuple)
+
 
 def whole_numbers(value: Any, schema: Mapping[str, Any]) -> Any:
     """The value with 3 where it has 3.0 and the schema takes it for an integer; the same object if there is none."""
-    return _whole(value, [schema], schema)
+    return _whole(value, _alternatives([schema], schema), schema)
 
 
-def _whole(value: Any, schemas: Iterable[Any], root: Mapping[str, Any]) -> Any:
-    if not isinstance(value, float | dict | list | tuple):
-        return value
-    known = _alternatives(schemas, root)
+def _whole(value: Any, known: Sequence[Mapping[str, Any]], root: Mapping[str, Any]) -> Any:
+    """`known`: all that is said of the value, found once for all items of a list."""
     if isinstance(value, float):
         wanted = any("integer" in _types(schema) for schema in known) and not any("number" in _types(each) for each in known)
         return int(value) if wanted and value.is_integer() else value
     if isinstance(value, dict):
-        changed = {
-            key: whole for key, part in value.items() if (whole := _whole(part, _inside(known, key), root)) is not part
-        }
+        changed = {}
+        for key, part in value.items():
+            if isinstance(part, HOLDS_NUMBERS):
+                whole = _whole(part, _alternatives(_inside(known, key), root), root)
+                if whole is not part:
+                    changed[key] = whole
         return {**value, **changed} if changed else value
-    inside = [schema["items"] for schema in known if "items" in schema]
-    parts = [_whole(part, inside, root) for part in value] if inside else value
+    inside = _alternatives([schema["items"] for schema in known if "items" in schema], root)
+    parts = [_whole(part, inside, root) if isinstance(part, HOLDS_NUMBERS) else part for part in value] if inside else value
     return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
 
 

@@ -31,6 +31,8 @@ PROSE = 300
 """Texts up to this long are first looked at word by word."""
 MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
 """What stands before a credential that may itself be short."""
+PIECE = 65_536
+"""Characters of a text that are searched at once."""
 MOST_KEYS = 10_000
 """Names of fields that are kept in mind."""
 MOST_PASSES = 10
@@ -39,6 +41,7 @@ MOST_PASSES = 10
 _REFERENCE = re.compile(r"\{\{\s{0,8}secret:[A-Za-z_][A-Za-z0-9_]{0,127}\s{0,8}\}\}\Z")
 """The name of a secret, and nothing else: that may be seen."""
 _CANDIDATE = re.compile(r"(?<![A-Za-z0-9_\-+=])(?=[A-Za-z_\-+=]*\d)(?=[\d_\-+=]*[A-Za-z])[A-Za-z0-9_\-+=]{20,}")
+_SPACE = re.compile(r"\s")
 _HAS_DIGIT = re.compile(r"\d")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z")
 
@@ -259,7 +262,7 @@ class Redactor:
         if isinstance(value, str):
             if len(value) < SHORTEST or _HAS_DIGIT.search(value) is None:
                 return False
-            return any(not _UUID.match(found[0]) for found in _CANDIDATE.finditer(value))
+            return any(not _UUID.match(found[0]) for piece in _pieces(value) for found in _CANDIDATE.finditer(value, *piece))
         if isinstance(value, dict):
             return any(self._has_candidate(key) or self._has_candidate(part) for key, part in value.items())
         return isinstance(value, list | tuple) and any(self._has_candidate(part) for part in value)
@@ -290,6 +293,17 @@ class Redactor:
                 else:
                     self._scanner = Scanner(redact=False)
         return self._scanner or None
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Where a long text can be cut without cutting a word. One search through all of it would let no other thread run."""
+    begin = 0
+    while len(text) - begin > PIECE:
+        space = _SPACE.search(text, begin + PIECE)
+        end = len(text) if space is None else space.end()
+        yield begin, end
+        begin = end
+    yield begin, len(text)
 
 
 def _may_hold_secrets(text: str) -> bool:

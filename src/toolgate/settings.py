@@ -56,7 +56,7 @@ class Limits(Section):
     """How big a call may be."""
 
     input_bytes: int = Field(default=4_194_304, ge=1024)
-    """Arguments larger than this, as JSON, are refused."""
+    """Arguments larger than this, as JSON, are refused; so are more than 100,000 values."""
     output_string: int = Field(default=10_000, ge=1)
     """Characters of one string of the output."""
     output_items: int = Field(default=100, ge=1)

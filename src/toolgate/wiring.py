@@ -85,6 +85,7 @@ class Wired:
         from toolgate.ledger.artifacts import Artifacts
         from toolgate.ledger.audit import Ledger
         from toolgate.mcpclient.engine import Servers
+        from toolgate.offload import Offload
         from toolgate.outputs import Outputs
         from toolgate.policy.guard import Guard
         from toolgate.policy.observe import Observer
@@ -260,6 +261,7 @@ class Wired:
             artifacts=self.artifacts,
             ledger=self.ledger,
             ending=Ending(self.redactor),
+            offload=Offload(),
             observer=self.observer,
         )
         self._invoke: Invoke = pipeline.__call__

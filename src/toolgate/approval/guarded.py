@@ -41,6 +41,7 @@ HOLDERS = BASES - {"path", "location"}
 """Those of them that only hold what a tool works on, if a file or a command stands beside them."""
 HELD = {"file", "files", "filename", "filenames", "fname", "path", "paths", "name", "names", *COMMAND_WORDS, *COMMAND_NAMES}
 MOST_BASES = 4
+NUMBERS = frozenset({int, float, bool, type(None)})
 INSIDE = {"name", "names", "key", "keys", "entry", "entries"}
 """What names a file if a folder stands beside it."""
 NAMING = {*OF_A_PATH, *INSIDE, "id", "full", "raw", "absolute", "relative"}
@@ -106,14 +107,18 @@ class Plan(msgspec.Struct, frozen=True):
                 return
             inner = tuple(self.document.of_items(schemas))
             for index, item in enumerate(value):
-                yield from self._visit(item, inner, around, (*where, index))
+                if type(item) not in NUMBERS:
+                    yield from self._visit(item, inner, around, (*where, index))
 
     def _object(
         self, value: Mapping[str, Any], schemas: Schemas, around: Around, where: tuple[str | int, ...]
     ) -> Iterator[Guarded]:
         inner = {name: tuple(self.document.of_property(schemas, name)) for name in value}
         means = {name: _said(inner[name]) or _by_name(name, self.tier) for name in value}
-        beside = {name: part for name, part in value.items() if isinstance(part, str) and part and _plain(name) in BASES}
+        plain = {name: _plain(name) for name in value}
+        folders = [name for name, part in value.items() if isinstance(part, str) and part and plain[name] in BASES]
+        beside = {name: value[name] for name in folders[-MOST_BASES - 1 :]}  # more of them would not be looked at
+        holds = any(word in HELD for word in plain.values())
         runs = "command" in means.values()
         names_said = _said(tuple(self.document.of_names(schemas))) == "path"
         for name, part in value.items():
@@ -129,9 +134,9 @@ class Plan(msgspec.Struct, frozen=True):
             ):
                 yield from _commands(value, name, at, bases)
             else:
-                if runs and _plain(name) in VARIABLE_NAMES:
+                if runs and plain[name] in VARIABLE_NAMES:
                     kind = "variable"
-                holder = _plain(name) in HOLDERS and any(_plain(other) in HELD for other in value)
+                holder = holds and plain[name] in HOLDERS
                 yield from self._visit(part, inner[name], Around(kind, bases, holder), at)
 
     def _is_key(self, name: str, schemas: Schemas, where: tuple[str | int, ...]) -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 MOST_LOOKS = 20_000
 """Entries of folders that are looked at for one call; comparing one with a pattern counts again."""
+MATCH_LOOKS = 4
+"""What a match of a pattern counts for: it is followed to where it leads, and judged there."""
 MOST_ENTRIES = 2000
 """Entries that are looked at for one pattern, and in one folder."""
 LONGEST_PART = 255
@@ -63,7 +65,10 @@ class Looks:
                 found, left = self._below(found, left)
             else:
                 found, left = self._matching(found, part, left)
-        return (path for path in found if os.path.lexists(path))
+        for path in found:
+            self._spend(MATCH_LOOKS)
+            if os.path.lexists(path):
+                yield path
 
     def _matching(self, folders: list[str], part: str, left: int) -> tuple[list[str], int]:
         if len(part) > LONGEST_PART:
@@ -85,6 +90,7 @@ class Looks:
             if left <= 0:
                 break
             inside = self._entries(folder)[:left]
+            self._spend(len(inside))
             left -= len(inside)
             found += [entry.path for entry in inside if not entry.name.startswith(".")]
         return found, left
