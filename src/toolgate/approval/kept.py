@@ -77,24 +77,27 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     """A call that goes on when somebody has answered. It is read by whoever called, most often a model: so it says where a
     person can answer, and never by which command."""
     if at >= row.expires_at:
-        advice = f"Nothing was run: it expired before anybody answered. {ASK_ANEW}"
+        advice = f"It was not run: it expired before anybody answered. {ASK_ANEW}"
     elif row.state != "waiting":
-        advice = "Nothing was run, but it is approved by now: make the same call again."
+        advice = "It was not run, but it is approved by now: make the same call again."
     else:
         advice = (
             f"A person can answer until {row.expires_at:%Y-%m-%d %H:%M:%S %Z}, where Toolgate runs or in a client that may "
             "approve. Wait for that, then make the same call again, unchanged."
         )
     needs = f"{row.tool_name} needs a person's approval: {row.reason}."
-    if row.outer_call is not None and row.outer_tool != row.tool_name:
+    details = {"tier": row.tier, "reason": row.reason, "approval": row.id, "expires_at": row.expires_at.isoformat()}
+    if row.outer_call is not None:
         needs = f"{row.outer_tool} waits for an approval of a call inside it: {needs}"
+        advice = f"{advice} What {row.outer_tool} did before is kept, and not done again."
+        details |= {"outer_tool": row.outer_tool or "", "outer_call": row.outer_call}
     return Pending(
         "APPROVAL_REQUIRED",
         needs,
         kind="approval",
         id=row.id,
         suggestion=advice,
-        details={"tier": row.tier, "reason": row.reason, "approval": row.id, "expires_at": row.expires_at.isoformat()},
+        details=details,
         reason=row.reason,
     )
 

@@ -11,7 +11,7 @@ import typer
 
 from toolgate.app import App
 from toolgate.approval.answers import PAGE
-from toolgate.approval.request import Answer, Approval, ApprovalError, GrantTerms, State, visible
+from toolgate.approval.request import Answer, Approval, ApprovalError, ApprovalRequest, GrantTerms, State, visible
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, show_outcome
 from toolgate.cli.columns import pieces
@@ -131,6 +131,8 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = N
             say(f"  │ {visible(line)}")
     if approval.used_by:
         say(f"  Used      by call {approval.used_by}{_at(approval.used_at)}")
+    if approval.request.outer_call is not None and approval.state in ("waiting", "approved"):
+        note((f"toolgate approvals approve {approval.request.id} --run: {_next_step(approval.request)}", "dim"))
     return 0
 
 
@@ -186,7 +188,7 @@ def approve(
         emit(to_dict(approval))
     else:
         say(("✓ Approved", "green"), f" {approval.request.tool} ({approval.request.id})")
-        note((f"The caller goes on with approval={approval.request.id}; `--run` would have done it here.", "dim"))
+        note((_next_step(approval.request), "dim"))
     return 0
 
 
@@ -225,9 +227,20 @@ def _owner(tenant: str | None) -> str | None:
     return None if tenant in (None, EVERY) else actor_of(tenant, None, None).tenant
 
 
+def _next_step(request: ApprovalRequest) -> str:
+    """What has to happen for an approved call to run."""
+    if request.outer_call is None:
+        return f"The caller goes on with approval={request.id}; `--run` would have done it here."
+    outer = clean(request.outer_tool or "")
+    return f"{outer} goes on when it is called again as before, or with approval={request.id}; `--run` does that here."
+
+
 def _must_hold_arguments(approval: Approval) -> None:
-    """Raise if only the caller knows what is to run: secrets in the arguments were masked."""
+    """Raise if only the caller knows what is to run: secrets in the arguments were masked. Those of a call inside another
+    are made anew by that one."""
     request = approval.request
+    if request.outer_call is not None:
+        return
     if request.complete or (approval.edited is not None and MASK not in msgspec.json.encode(approval.edited).decode()):
         return
     actor = request.actor
@@ -287,6 +300,11 @@ def _say_line(approval: Approval) -> None:
         (f"{approval.state:<8}", STYLES[approval.state]),
         request.tool,
         given if len(given) <= SHORT else f"{given[:SHORT]}…",
+        *(
+            []
+            if request.outer_call is None
+            else [f"asked by {visible(request.outer_tool or '')} (call {request.outer_call})"]
+        ),
         (f"{who}, until {shown(request.expires_at)}", "dim"),
     )
 

@@ -29,7 +29,7 @@ KEY, SESSION, TIMEOUT = "toolgate/idempotency_key", "toolgate/session", "toolgat
 POLL_SECONDS = 1.0
 ANSWERING = 0.9
 """The part of a call's time in which its questions must be answered."""
-MOST_ROUNDS = 10
+MOST_ROUNDS = 100
 """How often one call may want something before it goes on."""
 
 

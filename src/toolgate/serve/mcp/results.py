@@ -309,7 +309,9 @@ def pending_result(outcome: Outcome) -> Wire:
         ]
     if pending.kind == "approval":
         waiting["resume"] = "Once it is approved, call the tool again with the same arguments."
-        words.append(f"It has not been run. Approval {pending.id}: {waiting['resume']}")
+        inner = error is not None and error.details is not None and "outer_call" in error.details
+        run = "That inner call has not been run." if inner else "It has not been run."
+        words.append(f"{run} Approval {pending.id}: {waiting['resume']}")
     if error is not None and error.suggestion:
         words.append(error.suggestion)
     told: Mapping[str, Any] = {CALL: outcome.id, APPROVAL: pending.id} if pending.kind == "approval" else {CALL: outcome.id}
