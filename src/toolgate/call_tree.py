@@ -42,6 +42,8 @@ class Step(msgspec.Struct):
     """Nano-dollars, with the calls inside it."""
     question: CallError | None = None
     """How its call would end, were it to wait now."""
+    has_inner: bool = False
+    """Whether it made calls itself."""
 
 
 class Book(Protocol):
@@ -64,6 +66,8 @@ class Tree:
         """Why nothing more is begun: a question that waits, or what went wrong."""
         self.book: Book | None = None
         """Set where the outer call goes on: from then on every step is on record before its call is answered."""
+        self.has_asked = False
+        """Whether anybody was asked about a call that is done."""
         self.too_large = False
         self._bytes = 0
         self._counts: dict[tuple[str, str, str], int] = {}
@@ -72,13 +76,18 @@ class Tree:
 
     def load(self, steps: list[Step]) -> None:
         """Take what was known before."""
+        parents = {step.parent for step in steps}
         for step in steps:
             if step.key == "":
                 self.root = step
                 continue
             self.steps[step.key] = step
             self._unmet.setdefault(step.parent, set()).add(step.key)
+            step.has_inner = step.key in parents
             self._bytes += len(step.outcome or b"")
+        for step in steps:
+            if step.state == "done" and step.has_inner:
+                self._drop_inside(step.key)
 
     # -- the calls of this time
 
@@ -100,6 +109,8 @@ class Tree:
 
     def add(self, step: Step) -> None:
         self.steps[step.key] = step
+        if (above := self.steps.get(step.parent)) is not None:
+            above.has_inner = True
 
     async def all_met(self, parent: str, seconds: float) -> bool:
         """Whether all that was called from inside a step before is called again, in this time: before that, a call that is
@@ -127,6 +138,17 @@ class Tree:
         """What waits for a person's answer."""
         return [step for step in (self.root, *self.steps.values()) if step.state == "asked"]
 
+    def _drop_inside(self, key: str) -> None:
+        """Forget the calls inside one that is done: it is answered as a whole, and does not make them again."""
+        self._unmet.pop(key, None)
+        self._met.set()
+        for inner in [step for step in self.steps.values() if step.parent == key]:
+            self.has_asked = self.has_asked or inner.approval is not None
+            self._bytes -= len(inner.outcome or b"")
+            del self.steps[inner.key]
+            if inner.has_inner:
+                self._drop_inside(inner.key)
+
     def halt(self, error: CallError) -> None:
         if self.halted is None:
             self.halted = error
@@ -146,6 +168,9 @@ class Tree:
         """A step is done: note what came of it, as it is now; what its caller makes of it later is the caller's."""
         step.state, step.question = "done", None
         step.cost += round(outcome.metrics.cost_usd * NANO)
+        self.has_asked = self.has_asked or step.approval is not None
+        if step.has_inner:
+            self._drop_inside(step.key)
         if self.too_large:
             return
         try:

@@ -295,7 +295,7 @@ class Continuations:
                 await self._suspend(ctx, tree)
             elif tree.book is not None and not ctx.ran:
                 await self._store.transact(continuations.release(tree.id, call.id))
-            elif tree.book is not None or any(step.approval for step in tree.steps.values()):
+            elif tree.book is not None or tree.has_asked or tree.asked:
                 if ctx.error is None and tree.unmet and ctx.entry is not None and ctx.entry.retry is None:
                     ctx.error, ctx.result = _diverged(tree, None), None
                 await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
@@ -323,7 +323,7 @@ class Continuations:
             tree.root.state = "open"
             agreed = ctx.agreed_with or (tree.root.approval if tree.root.agreed else None)
             tree.root.approval, tree.root.agreed = agreed, agreed is not None
-        steps = (tree.root, *(step for step in tree.steps.values() if step.state != "running" or step.has_effect))
+        steps = (tree.root, *(step for step in tree.steps.values() if _is_news(step, tree)))
         waits = await self._store.transact(continuations.suspend(row, [_row(tree.id, step) for step in steps]))
         if not waits:
             ctx.error = _taken_over(tree.id)
@@ -414,6 +414,12 @@ def _step(row: StepRow) -> Step:
     return Step(
         row.step, row.parent, row.tool_name, row.call_id, True, state, row.approval_id, row.agreed, outcome, row.cost
     )  # fmt: skip
+
+
+def _is_news(step: Step, tree: Tree) -> bool:
+    """Whether a step is to be written when its outer call waits: what is done while it goes on was, and what may be made
+    again need not be."""
+    return step.has_effect if step.state == "running" else step.state != "done" or tree.book is None
 
 
 def _stop(ctx: InvokeContext, tree: Tree) -> None:
