@@ -48,7 +48,7 @@ class Till:
 
     async def set(self, *rows: BudgetRow) -> None:
         for row in rows:
-            await self.store.transact(table.set_budget(row))
+            await self.store.transact(table.set_budget(row, await self.budgets.spent_already(row)))
         await self.refresh()
 
     async def remove(self, id: str) -> bool:

@@ -203,8 +203,9 @@ class Governing(Connecting):
 
     @to_the_end
     async def set_budget(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
-        """Set a budget, or change the one of the same id."""
-        await self._keeper.change(budgets.set_budget(budget))
+        """Set a budget, or change the one of the same id. A new one counts what was spent in its period already."""
+        already = await self.budgets.spent_already(budget)
+        await self._keeper.change(budgets.set_budget(budget, already))
         await self._note("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
 
     @to_the_end

@@ -11,11 +11,11 @@ import orjson
 
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.quota.money import MOST, dollars
+from toolgate.store.budgets import EACH as EACH
 from toolgate.store.budgets import BudgetRow, Period, account_name, whose
 from toolgate.store.database import now
 from toolgate.store.spending import Account
 
-EACH = "*"
 FIELDS = ("tenant", "persona", "user", "tool")
 ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}
 EXTERNAL = "external_api_daily"
@@ -71,6 +71,12 @@ def period_of(budget: BudgetRow, at: datetime) -> str:
     """The first day of the budget's period at a moment, where the budget is."""
     today = at.astimezone(zone(budget.timezone)).date()
     return (today.replace(day=1) if budget.period == "month" else today).isoformat()
+
+
+def period_begin(budget: BudgetRow, starts: str) -> datetime:
+    """When the period begins that starts on that day."""
+    first = date.fromisoformat(starts)
+    return datetime(first.year, first.month, first.day, tzinfo=zone(budget.timezone)).astimezone(UTC)
 
 
 def period_after(budget: BudgetRow, starts: str) -> datetime:

@@ -14,11 +14,23 @@ from typing import Any, NamedTuple
 from toolgate.errors import Denied, StoreError
 from toolgate.model import NANO, Call, Entry, nano
 from toolgate.quota import standing
-from toolgate.quota.accounts import ADJECTIVE, Book, Counted, built_in, described, period_after, scope_of, zone
+from toolgate.quota.accounts import (
+    ADJECTIVE,
+    Book,
+    Counted,
+    built_in,
+    described,
+    period_after,
+    period_begin,
+    period_of,
+    scope_of,
+    zone,
+)
 from toolgate.quota.money import MOST, Estimate, dollars, reservable
 from toolgate.quota.standing import BudgetStatus, Look
+from toolgate.store import budgets as table
 from toolgate.store import spending
-from toolgate.store.budgets import BudgetRow, By, CostLine
+from toolgate.store.budgets import Already, BudgetRow, By, CostLine
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence, alive_since
 from toolgate.store.spending import Crossed, Exceeded, Held
@@ -78,6 +90,12 @@ class Budgets:
     def use(self, rows: Iterable[BudgetRow]) -> None:
         """Take over the budgets that the store has now."""
         self._book = Book([*self._built_in, *rows])
+
+    async def spent_already(self, budget: BudgetRow) -> Already:
+        """What was spent in the period of a budget that is about to be set."""
+        starts = period_of(budget, self._clock())
+        await self._store.flush()
+        return await self._store.read(table.spent_already(budget, starts, period_begin(budget, starts)))
 
     def applies(self, entry: Entry) -> bool:
         """Whether calls of a tool can cost anything."""

@@ -8,11 +8,13 @@ import orjson
 
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, moment, now
-from toolgate.store.spending import Held, held_in
+from toolgate.store.spending import CEILING, Held, held_in
 
 Period = Literal["day", "month"]
 By = Literal["tool", "user", "persona", "tenant", "day"]
 
+EACH = "*"
+"""In a budget: whichever there are, each on its own."""
 BUCKET = 15 * 60 * 1_000_000
 """Microseconds in a quarter of an hour: every time zone's midnight is at the beginning of one."""
 _GROUPS: dict[By, tuple[str, str]] = {
@@ -65,8 +67,51 @@ def list_budgets() -> Transaction[list[BudgetRow]]:
     return [BudgetRow._make((*row[:8], None if row[8] is None else moment(row[8]), row[9], None)) for row in rows]
 
 
-def set_budget(row: BudgetRow) -> Transaction[None]:
-    """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew."""
+class Already(NamedTuple):
+    """What was spent in a budget's period before the budget was set."""
+
+    starts: str
+    """The first day of the period."""
+    since: datetime
+    """When it began."""
+    accounts: dict[str, int]
+    """Nano-dollars, by account."""
+    up_to: int
+    """The last row of the log that is counted in them."""
+
+
+def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) -> Transaction[Already]:
+    """What the log says that calls under a budget cost since its period began, by account. It may take long."""
+    end = yield "SELECT coalesce(max(seq), 0) FROM audit_log", {}
+    fields = {"tenant_id": row.tenant, "persona_id": row.persona, "user_id": row.user, "tool_name": row.tool}
+    named = {name: value for name, value in fields.items() if value not in (None, EACH)}
+    each = [name for name, value in fields.items() if value == EACH]
+    where = "".join(f" AND {name} = :{name}" for name in named)
+    columns = "".join(f", {name}" for name in each)
+    rows = yield (
+        f"SELECT SUM(nano){columns} FROM call_costs WHERE seq > :after AND seq <= :last AND at >= :since{where} "
+        f"{f'GROUP BY {columns[2:]}' if each else ''}",
+        {**named, "after": after, "last": int(end[0][0]), "since": int(since.timestamp() * 1_000_000)},
+    )
+    accounts = {account_name(row.id, whose): int(nano) for nano, *whose in rows if nano}
+    return Already(starts, since, accounts, int(end[0][0]))
+
+
+def _count_already(row: BudgetRow, already: Already) -> Transaction[None]:
+    """Begin the accounts of a new budget with what was spent before it, and since that was looked up."""
+    since = yield from spent_already(row, already.starts, already.since, already.up_to)
+    for account in already.accounts.keys() | since.accounts.keys():
+        spent = already.accounts.get(account, 0) + since.accounts.get(account, 0)
+        yield (
+            "INSERT INTO spending (account, starts, spent) VALUES (:account, :starts, :spent) "
+            "ON CONFLICT (account, starts) DO UPDATE SET spent = excluded.spent",
+            {"account": account, "starts": already.starts, "spent": min(spent, CEILING)},
+        )
+
+
+def set_budget(row: BudgetRow, already: Already | None = None) -> Transaction[None]:
+    """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew. A new one begins
+    with what was spent already."""
     before = yield "SELECT cap FROM budgets WHERE id = :id", {"id": row.id}
     values: dict[str, Any] = {name: value for name, value in row._asdict().items() if name != "tier"}
     yield (
@@ -76,6 +121,8 @@ def set_budget(row: BudgetRow) -> Transaction[None]:
         "updated_by = excluded.updated_by, updated_at = excluded.updated_at",
         {**values, "moment": now()},
     )
+    if not before and already is not None:
+        yield from _count_already(row, already)
     if before and int(before[0][0]) != row.cap:
         yield "UPDATE spending SET alerted = 0 WHERE account LIKE :accounts", {"accounts": _accounts_of(row.id)}
     yield from changed()

@@ -16,6 +16,13 @@ CREATE TABLE audit_heads (
     PRIMARY KEY (key_id, hour)
 );
 
+-- What calls cost, in the order in which they ended.
+CREATE VIEW call_costs AS
+SELECT seq, at, tenant AS tenant_id, @text(body,persona) AS persona_id, @text(body,user) AS user_id, tool AS tool_name,
+       CAST(@text(body,cost) AS BIGINT) AS nano
+FROM audit_log
+WHERE kind = 'end' AND seq > 0 AND CAST(@text(body,cost) AS BIGINT) > 0;
+
 -- Calls counted by limits per hour and per day, where Redis does not count them: how many in which slice of time.
 CREATE TABLE rate_counts (
     name   TEXT NOT NULL,                         -- of the count: the rule, and for whom it counts
