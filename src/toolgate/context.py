@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from toolgate.call_tree import Node, Step, Tree
-from toolgate.errors import CallError, Failed, described, said
+from toolgate.errors import CallError, Failed, described, said, shortened
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
 from toolgate.sessions import SessionKey, Sessions
 
@@ -454,7 +454,7 @@ class InvokeContext:
         """Write a line into the call's record, masked as everything in it. Beyond some, lines are counted only."""
         logs = self.scratch.logs
         if len(logs) < MOST_LOGS:
-            logs.append({"level": level, "message": said(message)[:LONGEST_LOG]})
+            logs.append({"level": level, "message": shortened(said(message), LONGEST_LOG)})
         elif logs[-1]["level"] == "more":
             logs[-1]["message"] = str(int(logs[-1]["message"]) + 1)
         else:

@@ -79,6 +79,20 @@ def said(words: object) -> str:
         return f"(a {type(words).__name__} that can't be shown)"
 
 
+def quoted(text: str, most: int = 40) -> str:
+    """A text in quotation marks; of a longer one, how long it is. Nothing is cut, because half a secret is not known as one
+    when the message is masked."""
+    return repr(text) if len(text) <= most else f"of {len(text):,} characters"
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, cut between words, so that none is left whose end is missing."""
+    if len(text) <= most:
+        return text
+    whole = text[: most + 1].rsplit(None, 1)[0]
+    return whole if len(whole) <= most else f"({len(text):,} characters)"
+
+
 def described(error: BaseException) -> str:
     """An exception in words: its class, and what it says."""
     words = said(error)

@@ -188,3 +188,39 @@ async def test_a_tool_whose_credential_is_missing_is_not_run(app: App) -> None:
     assert "TOOLGATE_SECRET_SERVICE" in (outcome.error.suggestion or "")
     assert seen == []
     assert outcome.metrics.attempts == 0
+
+
+@pytest.mark.requirement("IO-5")
+@pytest.mark.parametrize("most", [12, 15, 17])
+async def test_an_error_that_cuts_the_value_shows_no_part_of_it(app: App, most: int) -> None:
+    @tool(tier="read_only")
+    async def long(value: str) -> None:
+        """Quote a part of it."""
+        raise ToolError(f"there is no {value[:most]!r}", details={"end": value[-most:]}, suggestion=f"not {value[:most]}")
+
+    app.register(long)
+    outcome = await app.invoke("long", {"value": "{{secret:SESAME}}"})
+    assert outcome.error is not None
+    assert MASK in outcome.error.message
+    everything = outcome.to_json().decode() + await on_record(app)
+    assert not any(SECRET[at : at + 8] in everything.replace("\\", "") for at in range(len(SECRET) - 7))
+
+
+@pytest.mark.requirement("IO-5")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("calculator", {"expression": "{key}"}),
+        ("calculator", {"expression": "1 + {key} + 2"}),
+        ("datetime", {"operation": "now", "timezone": "{key}"}),
+        ("datetime", {"operation": "add", "date": "2026-01-01", "amount": 1, "unit": "{key}"}),
+        ("timestamp", {"format": "{key}"}),
+    ],
+)
+async def test_a_key_in_an_argument_is_not_cut_before_it_is_masked(app: App, name: str, arguments: dict[str, Any]) -> None:
+    key = "ghp_" + "a1B2" * 12
+    given = {field: value.format(key=key) if isinstance(value, str) else value for field, value in arguments.items()}
+    outcome = await app.invoke(name, given)
+    assert outcome.error is not None
+    everything = outcome.to_json().decode() + await on_record(app)
+    assert "a1B2a1B2" not in everything

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import orjson
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, Failed, Pending, TimedOut
+from toolgate.errors import CallError, Failed, Pending, TimedOut, shortened
 from toolgate.execute.mcp_tasks import follow
 from toolgate.mcpclient.port import InputRequired, Lost, Target
 from toolgate.model import Caller, Entry
@@ -164,7 +164,7 @@ def result(answer: Mapping[str, Any]) -> Any:
 
 def _failure(content: list[Any]) -> CallError:
     words = "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
-    return Failed("MCP_ERROR", words[:LONGEST_WORDS] or "The tool failed, and did not say why.")
+    return Failed("MCP_ERROR", shortened(words, LONGEST_WORDS) or "The tool failed, and did not say why.")
 
 
 def _is_plain(part: Any) -> bool:

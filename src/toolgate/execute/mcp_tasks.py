@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
-from toolgate.errors import CallError, Failed
+from toolgate.errors import CallError, Failed, shortened
 from toolgate.mcpclient.port import Lost, Refused
 from toolgate.model import Caller
 
@@ -66,7 +66,7 @@ def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
         number, words = told.get("code"), told.get("message")
         raise Refused(
             number if isinstance(number, int) else -32603,
-            words[:4_000] if isinstance(words, str) else "The task failed.",
+            shortened(words, 4_000) if isinstance(words, str) else "The task failed.",
             told.get("data"),
         )
     if status == "cancelled":

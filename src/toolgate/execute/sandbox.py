@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, Failed, TimedOut, ToolgateError
+from toolgate.errors import CallError, Failed, TimedOut, ToolgateError, quoted
 from toolgate.model import Entry, Program
 from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
 from toolgate.sandbox.places import Places
@@ -126,7 +126,7 @@ class Bridge:
         """Answer a question; a Refusal is told to the code."""
         answer = self._answers.get(wanted)
         if answer is None:
-            raise Refusal("PERMISSION_DENIED", f"There is no {wanted[:80]} here.")
+            raise Refusal("PERMISSION_DENIED", f"There is no function {quoted(wanted)} here.")
         self._asked += 1
         if self._asked > MOST_CALLS:
             raise Refusal("RATE_LIMITED", f"The tool has asked the host {MOST_CALLS} times, which is the most in one call.")

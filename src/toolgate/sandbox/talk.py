@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 import orjson
 
+from toolgate.errors import shortened
 from toolgate.model import Outcome
 from toolgate.sandbox.port import Box, Limits, Unavailable
 
@@ -158,7 +159,7 @@ class Worker:
             stream = "stderr" if frame["out"] == "stderr" else "stdout"
             self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))
         elif "log" in frame and len(heard.logs) < MOST_LOG_LINES:
-            heard.logs.append(Log(_level(frame["log"]), str(frame.get("message", ""))[:LONGEST_LOG_LINE]))
+            heard.logs.append(Log(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE)))
         else:
             self._keep("nothing", line)
         return False

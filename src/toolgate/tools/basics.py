@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
 
-from toolgate.errors import InvalidInput
+from toolgate.errors import InvalidInput, quoted
 from toolgate.registry.declare import tool
 
 MAX_PATTERN = 200
@@ -79,7 +79,7 @@ def _strftime(now: datetime, pattern: str) -> str:
     unknown = [letter for letter in directives if letter not in _PORTABLE]
     if unknown or not directives:
         raise InvalidInput(
-            f"There is no directive %{unknown[0]}." if unknown else f"{pattern[:40]!r} is not a format.",
+            f"There is no directive %{unknown[0]}." if unknown else f"The pattern {quoted(pattern)} is not a format.",
             suggestion='Use "iso", "unix", "unix_ms" or a strftime pattern such as "%Y-%m-%d %H:%M:%S".',
         )
     try:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from toolgate.errors import InvalidInput
+from toolgate.errors import InvalidInput, quoted
 from toolgate.registry.declare import tool
 
 MAX_LENGTH = 500
@@ -88,7 +88,7 @@ def _as_python(expression: str) -> str:
         word = _WORD.match(text, position)
         if word is None:
             raise InvalidInput(
-                f"The expression can't be read from {text[position : position + 20]!r} on.",
+                f"The expression can't be read from its character {position + 1} on.",
                 suggestion="Use numbers, + - * / // % ^, brackets, and functions such as sqrt(2).",
             )
         if number := word["number"]:
@@ -104,7 +104,7 @@ def _as_python(expression: str) -> str:
 def _known(name: str) -> str:
     if name not in CONSTANTS and name not in FUNCTIONS:
         raise InvalidInput(
-            f"There is no function or constant {name[:40]!r}.",
+            f"There is no function or constant {quoted(name)}.",
             suggestion=f"There are {', '.join([*CONSTANTS, *FUNCTIONS])}.",
         )
     return name

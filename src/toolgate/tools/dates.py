@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from typing_extensions import TypedDict
 
-from toolgate.errors import InvalidInput
+from toolgate.errors import InvalidInput, quoted
 from toolgate.registry.declare import tool
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _now(timezone: str) -> "ZonedDateTime":
         return ZonedDateTime.now(timezone)
     except TimeZoneNotFoundError as error:
         raise InvalidInput(
-            f"There is no time zone {timezone[:60]!r}.", suggestion="Use an IANA name such as UTC or Africa/Kigali."
+            f"There is no time zone {quoted(timezone)}.", suggestion="Use an IANA name such as UTC or Africa/Kigali."
         ) from error
 
 
@@ -220,7 +220,7 @@ def _unit(name: str) -> Unit:
     for unit in UNITS:
         if name.strip().lower() in (unit, unit.removesuffix("s")):
             return unit
-    raise InvalidInput(f"There is no unit {name[:40]!r}.", suggestion=f"Use {', '.join(UNITS)}.")
+    raise InvalidInput(f"There is no unit {quoted(name)}.", suggestion=f"Use {', '.join(UNITS)}.")
 
 
 def _difference(start: "ZonedDateTime", end: "ZonedDateTime", unit: Unit) -> float:
@@ -257,7 +257,8 @@ def _write(moment: "ZonedDateTime", pattern: str) -> str:
         raise InvalidInput(f"The format is {len(pattern)} characters long; {MAX_TEXT} is the most.")
     if "%" in pattern or not _TOKEN.search(pattern):
         raise InvalidInput(
-            f"{pattern[:40]!r} is not a format.", suggestion=f'Write it like "{FORMAT}", with words in [brackets].'
+            f"The pattern {quoted(pattern)} is not a format.",
+            suggestion=f'Write it like "{FORMAT}", with words in [brackets].',
         )
     return _TOKEN.sub(lambda token: token[0][1:-1] if token[0][0] == "[" else _WRITE[token[0]](moment), pattern)
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from toolgate.errors import shortened
 from toolgate.jsontext import find_not_json
 from toolgate.sandbox.lanes.monty_desk import Desk
 from toolgate.sandbox.port import Limits, Stopped
@@ -178,15 +179,16 @@ class Turn:
         if self._desk.refused is not None and message == self._desk.refused.message:
             name, message = "ToolError", f"{self._desk.refused.code}: {message}"
         shown = [
-            f"line {frame.line}, in {frame.function_name or '<module>'}: {text.source[frame.line - 1].strip()[:120]}"
+            f"line {frame.line}, in {frame.function_name or '<module>'}: "
+            + shortened(text.source[frame.line - 1].strip(), 120)
             for frame in (*frames[:3], *frames[3:][-8:])
             if 0 < frame.line <= len(text.source)
         ]
         line, column = (frames[-1].line, frames[-1].column) if frames else (None, None)
         if line == text.shifted[0] and column is not None:
             column = max(1, column - text.shifted[1])
-        message = message[:2_000] or f"{name} was raised, without a message"
-        return Failure("raised", message, name, line, column, "\n".join(shown)[:2_000] or None)
+        message = shortened(message, 2_000) or f"{name} was raised, without a message"
+        return Failure("raised", message, name, line, column, shortened("\n".join(shown), 2_000) or None)
 
 
 class Printed:
