@@ -168,7 +168,7 @@ class Governing(Connecting):
         the folder that it works in, depend on both. An approval for a call inside another has that one go on."""
         if not self._opened:
             raise NotOpen
-        waiting = await self.consent.show(id, (actor or LOCAL).tenant)
+        waiting = await self.consent.status(id, (actor or LOCAL).tenant)
         asked = waiting.request
         outer = await self.continuations.outer_of(id, asked.actor.tenant)
         tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)

@@ -23,7 +23,6 @@ import orjson
 
 from toolgate.approval.consent import Consent
 from toolgate.approval.continuation import Continuations
-from toolgate.approval.hidden import check_shown
 from toolgate.approval.tiers import TierRules
 from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
@@ -403,7 +402,6 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask_arguments(ctx, entry)
-        check_shown(entry, ctx.arguments, orjson.loads(ctx.recorded))
         ctx.asked = ctx.owes = True
         try:
             edited = await self.consent.obtain(ctx, entry, ctx.estimate or UNPRICED)
@@ -419,7 +417,6 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         await self._check_arguments(ctx, entry)
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask_arguments(ctx, entry)
-        check_shown(entry, ctx.arguments, orjson.loads(ctx.recorded))
         if ctx.estimate is not None:
             ctx.estimate = estimate(entry, ctx.arguments)
 

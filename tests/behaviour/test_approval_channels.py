@@ -124,7 +124,7 @@ async def test_the_question_says_what_it_is_about() -> None:
     assert (letter.tool, letter.description, letter.arguments) == ("send", "Send a letter.", {"to": "bob"})
     assert (letter.actor, letter.session, letter.tier, letter.door) == (ADA, "s1", "external_api", "python")
     assert (letter.estimate_usd, letter.complete, letter.destructive) == (0.1, True, False)
-    assert (command.arguments["password"], command.complete) == ("[REDACTED]", False)
+    assert (command.arguments["password"], command.complete) == ("correct horse battery", True)
     for shown in (
         "send 1.0.0",
         "Send a letter.",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from toolgate.approval.edits import is_faithful, restore, typed_secret, unknowable
+from toolgate.approval.edits import restore, typed_secret, unknowable
 from toolgate.model import MASK
 
 pytestmark = pytest.mark.requirement("TIER-7")
@@ -48,14 +48,6 @@ def test_an_edit_changes_what_was_edited_and_nothing_else(original: dict[str, An
     for name in shown:
         less = {key: part for key, part in shown.items() if key != name}
         assert restore(less, shown, original) == {key: part for key, part in original.items() if key != name}
-
-
-@given(objects, objects)
-@hypothesis_settings(max_examples=200)
-def test_only_masked_values_may_differ_from_the_original(original: dict[str, Any], other: dict[str, Any]) -> None:
-    assert is_faithful(hidden(original), original)
-    if hidden(original) != hidden(other) and "password" not in str(other) and "token" not in str(other):
-        assert not is_faithful(other, original)
 
 
 def test_true_is_not_one() -> None:

@@ -396,7 +396,7 @@ async def test_a_masked_secret_survives_an_edit_of_what_stands_beside_it() -> No
     async with work.move_into(memory_app()) as app:
         given = {"task": "deploy", "password": "correct horse battery"}
         id = await ask(app, arguments=given)
-        shown = (await app.consent.show(id, "acme")).request
+        shown = (await app.consent.status(id, "acme")).request
         assert (shown.arguments["password"], shown.complete) == ("[REDACTED]", False)
         edited = {**shown.arguments, "task": "deploy --dry-run"}
         await app.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")

@@ -318,7 +318,7 @@ def test_a_person_sees_what_it_is_about_and_says_yes(terminal: Terminal, person:
         "send 1.0.0",
         "Send a letter.",
         '"to": "bob"',
-        '"password": "[REDACTED]"',
+        '"password": "correct horse battery"',
         "$0.25",
         "[h] yes, for one hour",
     ):
@@ -377,13 +377,13 @@ def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
     assert not any(words in call.shown for words in ("--args", "Prompt", "can't be taken"))
 
 
-def test_a_person_who_edits_what_is_masked_is_asked_again(terminal: Terminal, person: Any) -> None:
+def test_a_person_who_writes_a_mask_that_stands_for_nothing_is_asked_again(terminal: Terminal, person: Any) -> None:
     call = person("send", "to=everybody", "password=correct horse battery")
     call.type(after=CHOICES, keys="e\n")
     call.type(after="JSON on one line", keys='{"to": "[REDACTED]", "password": "[REDACTED]"}\n')
-    call.type(after="JSON on one line", keys='{"to": "bob", "password": "[REDACTED]"}\n')
+    call.type(after="JSON on one line", keys='{"to": "bob", "password": "correct horse battery"}\n')
     assert call.end() == 0, call.shown
-    assert "to was masked: leave it as it is" in call.shown
+    assert "to: [REDACTED] stands for nothing there" in call.shown
     assert ran(terminal) == ["bob"]
 
 

@@ -36,7 +36,7 @@ def check(request: ApprovalRequest) -> str:
     lines = text.split("\n")
     assert all(line.isprintable() for line in lines), text
     ours = [line for line in lines[1:] if line and not line.startswith("  │ ")]
-    named = [line.split()[0] for line in ours if not line.startswith("  NOT ALL IS SHOWN: ")]
+    named = [line.split()[0] for line in ours if not line.startswith(("  NOT ALL IS SHOWN: ", "  LOOK-ALIKES: "))]
     assert tuple(named) == LABELS, text
     assert f"Cost      about ${request.estimate_usd:.2f}" in text
     return text
@@ -76,8 +76,8 @@ def test_a_description_and_a_session_can_not_either(text: str) -> None:
 
 def test_what_is_left_out_is_said_loudly() -> None:
     text = check(question(arguments={"task": "ls" + " " * 100_000 + "; rm -rf /"}))
-    assert "NOT ALL IS SHOWN: 92,0" in text
-    assert len(text) < 10_000
+    assert "NOT ALL IS SHOWN: 50,0" in text
+    assert len(text) < 52_000
     assert "; rm -rf /" in question(arguments={"task": "ls" + " " * 100_000 + "; rm -rf /"}).text(most=1_000_000)
 
 

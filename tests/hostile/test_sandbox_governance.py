@@ -290,9 +290,10 @@ async def test_what_code_wrote_can_be_put_back_by_the_call_that_wrote_it(lab: La
 @pytest.mark.requirement("TIER-5", "SBX-3")
 async def test_code_can_not_hide_in_what_looks_like_a_secret(lab: Lab) -> None:
     code = '"""-----BEGIN PRIVATE KEY-----\n"""\nprint("hidden")\n"""\n-----END PRIVATE KEY-----"""'
-    outcome = await lab.call("code_execute", {"code": code})
-    assert code_of(outcome) == "SECURITY_VIOLATION"
-    assert lab.asked == []
+    await lab.call("code_execute", {"code": code})
+    [request] = lab.asked
+    assert request.arguments["code"] == code
+    assert 'print(\\"hidden\\")' in request.text()
 
 
 def running(mark: str) -> bool:

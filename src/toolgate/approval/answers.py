@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from toolgate.approval.edits import typed_secret, unknowable
+from toolgate.approval.disclosure import Seal
+from toolgate.approval.edits import restore, typed_secret, unknowable
 from toolgate.approval.grants import Grants, Note, draft
 from toolgate.approval.kept import ASK_ANEW, approval_of, asked_by, canonical, hash_of, state_of
 from toolgate.approval.request import Answer, Approval, ApprovalError, State, visible, words
@@ -46,6 +47,7 @@ class Answers:
         self._note = note
         self._validate = validate
         self._mask = mask
+        self.seal = Seal(store)
         self._clock = clock
         self.awaited: dict[str, asyncio.Event] = {}
         """Questions that a call of this process is asking right now; set when one is answered."""
@@ -61,19 +63,39 @@ class Answers:
             raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.")
         if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
             raise ApprovalError(f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW)
-        said = await self.record(row, answer, words(answer.by) or by.user, words(answer.through) or through, by)
+        shown = await self.shown(row)
+        if shown is None and answer.verdict != "reject":
+            raise ApprovalError(
+                f"Approval {row.id} can't be given: its arguments are masked, and what would run can't be shown here.",
+                suggestion=ASK_ANEW,
+            )
+        said = await self.record(row, shown, answer, words(answer.by) or by.user, words(answer.through) or through, by)
         if said is None:
             raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.")
         if row.id in self.awaited:
             self.awaited[row.id].set()
         return approval_of(await self.again(row), self._clock())
 
+    async def shown(self, row: ApprovalRow) -> bytes | None:
+        """The arguments as an approver is shown them; None if that can't be known here, or any more."""
+        if row.complete:
+            return row.arguments.encode()
+        sealed = await self._store.read(approvals.sealed(row.id))
+        return None if sealed is None else await self.seal.open(row.id, sealed)
+
     async def record(
-        self, row: ApprovalRow, answer: Answer, by: str, through: str, actor: Actor, used_by: str | None = None
+        self,
+        row: ApprovalRow,
+        shown: bytes | None,
+        answer: Answer,
+        by: str,
+        through: str,
+        actor: Actor,
+        used_by: str | None = None,
     ) -> Answered | None:
-        """Put an answer on record, for the use of a call that waits for it if there is one. None: it came too late. Raises
-        ApprovalError if it can't be taken."""
-        said = await self._said(row, answer, by, through, used_by)
+        """Put an answer to what was `shown` on record, for the use of a call that waits for it if there is one. None: it
+        came too late. Raises ApprovalError if it can't be taken."""
+        said = await self._said(row, shown, answer, by, through, used_by)
         grant = self._granted(row, answer, by)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
             return None
@@ -87,28 +109,37 @@ class Answers:
             await self._grants.note_made(grant, actor)
         return said
 
-    async def _said(self, row: ApprovalRow, answer: Answer, by: str, through: str, used_by: str | None) -> Answered:
+    async def _said(
+        self, row: ApprovalRow, shown: bytes | None, answer: Answer, by: str, through: str, used_by: str | None
+    ) -> Answered:
         reason = words(answer.reason)
         if answer.verdict == "reject":
             return Answered("rejected", by, through, reason)
-        edited = None if answer.arguments is None else await self._edited(row, answer.arguments)
+        edited = None
+        if answer.arguments is not None and shown is not None:
+            edited = await self._edited(row, orjson.loads(shown), answer.arguments)
         hashed = None if edited is None else hash_of(edited.encode())
         return Answered("used" if used_by else "approved", by, through, reason, edited, hashed, used_by)
 
-    async def _edited(self, row: ApprovalRow, arguments: dict[str, Any]) -> str:
-        """Edited arguments as they are kept. Where they hold what is masked, the call that brings the original completes
-        them, and only then are they checked against the schema."""
+    async def _edited(self, row: ApprovalRow, shown: dict[str, Any], arguments: dict[str, Any]) -> str:
+        """Edited arguments as they are kept: what was left as it was shown is masked as it is on record, and the call that
+        brings the original completes it."""
         if self._validate is None or self._mask is None:
             raise ApprovalError("Arguments can't be edited here.")
+        recorded = orjson.loads(row.arguments)
         try:
-            text = canonical(arguments)
-            if not row.complete and (where := unknowable(arguments, orjson.loads(row.arguments))) is not None:
+            kept = restore(arguments, shown, recorded)
+            text = canonical(kept)
+            if not row.complete and (where := unknowable(kept, recorded)) is not None:
                 raise ApprovalError(
                     f"{where} was masked, and is changed in the edit.",
                     suggestion="Leave what is masked as it is and where it is, or name a secret: {{secret:NAME}}.",
                 )
+            whole = restore(kept, recorded, shown)
             if row.complete or MASK not in text.decode():
-                text = self._validate(row.tool_name, row.tenant_id, row.workspace, arguments)
+                text = self._validate(row.tool_name, row.tenant_id, row.workspace, whole)
+            elif hash_of(canonical(shown)) == row.args_hash:
+                self._validate(row.tool_name, row.tenant_id, row.workspace, whole)
         except CallError as error:
             raise ApprovalError(
                 f"The edited arguments can't be used: {error.message}", suggestion=error.suggestion
@@ -140,7 +171,13 @@ class Answers:
         rows = await self._store.read(approvals.listed(tenant, state, at, limit, since))
         return [approval_of(row, at) for row in rows]
 
-    async def show(self, id: str, tenant: str) -> Approval:
+    async def show(self, id: str, tenant: str | None) -> Approval:
+        """A question as an approver is shown it, while it waits for one; then as it is on record."""
+        row, at = await self.find(id, tenant), self._clock()
+        return approval_of(row, at, await self.shown(row) if state_of(row, at) == "waiting" else None)
+
+    async def status(self, id: str, tenant: str | None) -> Approval:
+        """A question as it is on record."""
         return approval_of(await self.find(id, tenant), self._clock())
 
     async def find(self, id: str, tenant: str | None) -> ApprovalRow:

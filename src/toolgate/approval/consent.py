@@ -17,7 +17,8 @@ import orjson
 from toolgate.approval.answers import PAGE, Answers, Mask, Validate, is_id
 from toolgate.approval.asking import ask, name_of
 from toolgate.approval.continuation import Continuations
-from toolgate.approval.edits import is_faithful, restore
+from toolgate.approval.disclosure import disclosed
+from toolgate.approval.edits import restore
 from toolgate.approval.grants import Grants, Note, Workspace
 from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
 from toolgate.approval.request import (
@@ -80,6 +81,7 @@ class Consent:
         self._answers = Answers(
             store, self.grants, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
         )
+        self._seal = self._answers.seal
         self._store = store
         self._continuations = continuations
         self._policy_hash = policy_hash
@@ -106,14 +108,16 @@ class Consent:
         approval = ctx.call.approval if step is None else step.approval
         if approval is not None:
             return await self._redeem(ctx, entry, approval)
+        shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
             draft = self._draft(ctx, entry, estimate)
-            grant, row, is_new = await self._cover_or_question(draft, may_cover=not entry.destructive, join=join)
+            sealed = None if shown == ctx.recorded else await self._seal.close(draft.id, shown)
+            grant, row, is_new = await self._cover_or_question(draft, sealed, may_cover=not entry.destructive, join=join)
             if grant is not None:
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
                 ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
                 return None
-            answered = row if row.used_by else await self._question(ctx, row, is_new=is_new)
+            answered = row if row.used_by else await self._question(ctx, row, shown, is_new=is_new)
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
         raise void(answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew.")
@@ -262,11 +266,6 @@ class Consent:
     def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> ApprovalRow:
         call, tool, at = ctx.call, entry.tool, self._clock()
         outer_call, outer_tool = _outer(ctx)
-        complete = ctx.recorded == ctx.canonical
-        if not complete and not is_faithful(orjson.loads(ctx.recorded), orjson.loads(ctx.canonical)):
-            raise Denied(
-                "PERMISSION_DENIED", "A hook changed the arguments in place: what would be shown is not what would run."
-            )
         return ApprovalRow(
             id=new_id("ap"),
             call_id=call.id,
@@ -287,7 +286,7 @@ class Consent:
             description=tool.description,
             args_hash=hash_of(ctx.canonical),
             arguments=ctx.recorded.decode(),
-            complete=complete,
+            complete=ctx.recorded == ctx.canonical,
             idempotency_key=call.idempotency_key,
             estimate=0 if estimate is None else estimate.nano,
             confidence="exact" if estimate is None else estimate.confidence,
@@ -299,21 +298,22 @@ class Consent:
         )
 
     async def _cover_or_question(
-        self, draft: ApprovalRow, *, may_cover: bool, join: bool
+        self, draft: ApprovalRow, sealed: str | None, *, may_cover: bool, join: bool
     ) -> tuple[GrantRow | None, ApprovalRow, bool]:
         """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
         before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
         same."""
         while True:
             busy = frozenset(self._answers.awaited)
-            work = self._store.transact(approvals.covered_or_waiting(draft, busy, may_cover=may_cover, join=join))
+            asking = approvals.covered_or_waiting(draft, busy, may_cover=may_cover, join=join, sealed=sealed)
+            work = self._store.transact(asking)
             grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
             if row is None:
                 raise _too_many(draft)
             if grant is not None or is_new or row.id not in self._answers.awaited:
                 return grant, row, is_new
 
-    async def _question(self, ctx: InvokeContext, row: ApprovalRow, *, is_new: bool) -> ApprovalRow:
+    async def _question(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, *, is_new: bool) -> ApprovalRow:
         """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
         asked it too. Raises Pending where there is no answer, Denied where it is no."""
         if ctx.step is not None:
@@ -326,31 +326,31 @@ class Consent:
         try:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
-            return await self._ask(ctx, row, woken)
+            return await self._ask(ctx, row, shown, woken)
         finally:
             del self._answers.awaited[row.id]
 
-    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, woken: asyncio.Event) -> ApprovalRow:
+    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event) -> ApprovalRow:
         """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
 
         async def is_over() -> bool:
             return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
 
         for approver in tuple(self._approvers):
-            answer = await ask(approver, request_of(row), is_over, woken)
-            if answer is not None and await self._take(ctx, row, answer, name_of(approver)):
+            answer = await ask(approver, request_of(row, shown), is_over, woken)
+            if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
                 return await self._answers.again(row)
             if await is_over():
                 break
         return await self._follow(ctx, await self._answers.again(row))
 
-    async def _take(self, ctx: InvokeContext, row: ApprovalRow, answer: Answer, name: str) -> bool:
+    async def _take(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, answer: Answer, name: str) -> bool:
         """Record what an approver said; whether the call may go on. Raises if it said no."""
         by, through = words(answer.by) or name, words(answer.through) or "callback"
         call, taken = ctx.call, Taken(approval=row.id)
         if answer.verdict != "reject":
             self._must_be_of_this_policy(row)
-        recording = self._answers.record(row, answer, by, through, call.actor, used_by=call.id)
+        recording = self._answers.record(row, shown, answer, by, through, call.actor, used_by=call.id)
         try:
             said = await self._takings.take(
                 call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
@@ -432,8 +432,13 @@ class Consent:
         page comes after the last id of this one."""
         return await self._answers.list(tenant, state, limit, after)
 
-    async def show(self, id: str, tenant: str) -> Approval:
+    async def show(self, id: str, tenant: str | None) -> Approval:
+        """A question with all that its approver must see; not for who asked it."""
         return await self._answers.show(id, tenant)
+
+    async def status(self, id: str, tenant: str | None) -> Approval:
+        """A question as it is on record, and what became of it."""
+        return await self._answers.status(id, tenant)
 
 
 def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> Taken | None:

@@ -1,6 +1,6 @@
-"""Arguments that a person changed, having seen them with secrets masked.
+"""Arguments that a person changed, and that records hold with secrets masked.
 
-Nobody has to know a secret to change what stands beside it: what is left as it was shown is what it was. A secret itself is
+Nobody has to type a secret to change what stands beside it: what is left as it was shown is what it was. A secret itself is
 never typed into an edit, because edits are kept; it is named, as in `{{secret:NAME}}`.
 """
 
@@ -26,21 +26,6 @@ def restore(edited: Any, shown: Any, original: Any) -> Any:
     if all(isinstance(value, list) and len(value) == len(edited) for value in (edited, shown, original)):
         return [restore(*parts) for parts in zip(edited, shown, original, strict=True)]
     return edited
-
-
-def is_faithful(shown: Any, original: Any) -> bool:
-    """Whether what is shown is the original, but for what is masked."""
-    if isinstance(shown, str) and MASK in shown:
-        return True
-    if isinstance(shown, dict) and isinstance(original, dict):
-        hidden = sum(MASK in key for key in shown)
-        known = [key for key in shown if key in original]
-        return len(known) + hidden >= len(original) and all(
-            is_faithful(shown[key], original[key]) if key in original else MASK in key for key in shown
-        )
-    if isinstance(shown, list) and isinstance(original, list):
-        return len(shown) == len(original) and all(is_faithful(*parts) for parts in zip(shown, original, strict=True))
-    return _same(shown, original)
 
 
 def unknowable(edited: Any, shown: Any) -> str | None:

@@ -32,7 +32,8 @@ def state_of(row: ApprovalRow, at: datetime) -> State:
     return cast(State, row.state)
 
 
-def request_of(row: ApprovalRow) -> ApprovalRequest:
+def request_of(row: ApprovalRow, shown: bytes | None = None) -> ApprovalRequest:
+    """The question: with the arguments as an approver is shown them, or else as they are on record."""
     return ApprovalRequest(
         id=row.id,
         call_id=row.call_id,
@@ -46,8 +47,9 @@ def request_of(row: ApprovalRow) -> ApprovalRequest:
         tier=cast(Tier, row.tier),
         destructive=row.destructive,
         reason=row.reason,
-        arguments=orjson.loads(row.arguments),
-        complete=row.complete,
+        arguments=orjson.loads(row.arguments if shown is None else shown),
+        complete=row.complete if shown is None else hash_of(shown) == row.args_hash,
+        on_record=shown is None,
         estimate_usd=row.estimate / NANO,
         confidence=row.confidence,
         expected_ms=row.expected_ms,
@@ -58,9 +60,9 @@ def request_of(row: ApprovalRow) -> ApprovalRequest:
     )
 
 
-def approval_of(row: ApprovalRow, at: datetime) -> Approval:
+def approval_of(row: ApprovalRow, at: datetime, shown: bytes | None = None) -> Approval:
     return Approval(
-        request=request_of(row),
+        request=request_of(row, shown),
         state=state_of(row, at),
         answered_by=row.answered_by,
         answered_through=row.answered_through,

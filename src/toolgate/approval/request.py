@@ -27,8 +27,11 @@ LONGEST_GRANT = 366 * 86_400
 SMALLEST_CAP = Decimal("1e-9")
 """Dollars. Money is counted in nano-dollars, and what is less can't be told from nothing."""
 LONGEST_REASON = 1_000
-MOST_SHOWN = 8_000
+MOST_SHOWN = 50_000
 """Characters of arguments in the text for a person; that more were left out is said loudly."""
+LOOKALIKES = "letters that can be taken for others are written out, as in p\\u0430ypal."
+WHOLE = 1_000_000_000
+"""For `text()` where nothing is to be left out, however long it is."""
 FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Letters and symbols that show as nothing."""
 
@@ -110,7 +113,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     destructive: bool
     reason: str
     arguments: dict[str, Any]
-    """Secrets are masked."""
+    """For an approver: all of them, but for secrets that Toolgate holds. On record: what looks like a secret is masked."""
     complete: bool
     """Whether nothing of the arguments is masked."""
     estimate_usd: float
@@ -121,6 +124,13 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     outer_call: str | None = None
     """The call from inside which it was asked for, and its tool."""
     outer_tool: str | None = None
+    on_record: bool = False
+    """Whether the arguments are those that records hold, and not those that an approver is shown."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether `text()` leaves nothing out."""
+        return len(self.description.strip()) <= MOST_SHOWN and len(self._arguments()) <= MOST_SHOWN
 
     @property
     def proposes_grant(self) -> bool:
@@ -138,8 +148,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"{visible(self.tool)} {visible(self.tool_version)} asks for approval",
                 *_barred(self.description.strip(), most),
                 "",
-                "  Arguments" if self.complete else "  Arguments (secrets are hidden)",
-                *_barred(orjson.dumps(self.arguments, option=orjson.OPT_INDENT_2).decode(), most),
+                f"  Arguments{self._hidden()}",
+                *_barred(self._arguments(), most),
                 "",
                 f"  Cost      {self._cost()}",
                 f"  Time      {'not known' if self.expected_ms is None else f'about {self.expected_ms / 1000:,g} s'}",
@@ -160,6 +170,15 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         return (
             f"  Inside    asked by {visible(self.outer_tool or '')} (call {self.outer_call}), which waits for the answer",
         )
+
+    def _arguments(self) -> str:
+        return orjson.dumps(self.arguments, option=orjson.OPT_INDENT_2).decode()
+
+    def _hidden(self) -> str:
+        """What of the arguments is not shown, in words."""
+        if self.complete:
+            return ""
+        return " (on record: what looks like a secret is masked)" if self.on_record else " (secrets of Toolgate are hidden)"
 
     def _cost(self) -> str:
         if self.confidence == "unknown" and not self.estimate_usd:
@@ -235,8 +254,14 @@ def _shown(char: str) -> str:
 
 
 def _barred(text: str, most: int) -> list[str]:
-    """Text of others, line by line behind a bar; if not all of it, then that is said."""
-    shown = [f"  │ {visible(line)}" for line in text[:most].split("\n")]
+    """Text of others, line by line behind a bar. What is left out, and letters that look like others, are pointed out."""
+    from toolgate.hazards.lookalikes import marked
+
+    cut = text[:most]
+    seen = marked(cut)
+    shown = [f"  │ {visible(line)}" for line in seen.split("\n")]
+    if seen != cut:
+        shown.append(f"  LOOK-ALIKES: {LOOKALIKES}")
     if len(text) > most:
         shown.append(f"  NOT ALL IS SHOWN: {len(text) - most:,} characters more; `toolgate approvals show` has them all.")
     return shown

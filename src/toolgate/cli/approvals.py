@@ -11,7 +11,7 @@ import typer
 
 from toolgate.app import App
 from toolgate.approval.answers import PAGE
-from toolgate.approval.request import Answer, Approval, ApprovalError, ApprovalRequest, GrantTerms, State, visible
+from toolgate.approval.request import WHOLE, Answer, Approval, ApprovalError, ApprovalRequest, GrantTerms, State, visible
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, show_outcome
 from toolgate.cli.columns import pieces
@@ -119,7 +119,7 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = N
     if as_json:
         emit(to_dict(approval))
         return 0
-    say(approval.request.text(most=10_000_000), lines=True)
+    say(approval.request.text(most=WHOLE), lines=True)
     say("  State     ", (approval.state, STYLES[approval.state]))
     if approval.answered_by:
         say(f"  Answered  by {approval.answered_by} through {approval.answered_through}{_at(approval.answered_at)}")

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from toolgate.approval.edits import unknowable
-from toolgate.approval.request import Answer, ApprovalRequest, Approver, GrantTerms
+from toolgate.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms
 from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import GAP, INDENT, packed
 from toolgate.cli.opening import Usage
@@ -71,7 +71,7 @@ class Prompt:
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
         async with self._one_at_a_time:
-            note(request.text(), lines=True)
+            note(request.text(most=WHOLE), lines=True)
             with _interruptible() as interrupted:
                 return await self._answer(request, interrupted)
 
@@ -103,10 +103,10 @@ class Prompt:
         return self._no(None)
 
     def _must_fit(self, request: ApprovalRequest, edited: dict[str, Any]) -> None:
-        """Refuse now what would be refused later, when nobody can be asked again. What holds masked text is checked when it
-        is complete."""
-        if not request.complete and (where := unknowable(edited, request.arguments)) is not None:
-            raise Usage(f"{where} was masked: leave it as it is and where it is, or name a secret: {{{{secret:NAME}}}}.")
+        """Refuse now what would be refused later, when nobody can be asked again. What holds a secret of Toolgate's is
+        checked when it is complete."""
+        if (where := unknowable(edited, request.arguments)) is not None:
+            raise Usage(f"{where}: {MASK} stands for nothing there: write the value, or name a secret: {{{{secret:NAME}}}}.")
         if request.complete or MASK not in orjson.dumps(edited).decode():
             self._fits(request.tool, request.actor.tenant, request.workspace, edited)
 

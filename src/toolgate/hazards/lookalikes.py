@@ -4,8 +4,11 @@
 For rules about names of files and programs. What a name is folded to is a suspicion, never what is opened or run.
 """
 
+import re
 import unicodedata
 
+_WORDS = re.compile(r"[^\W_]+|[^\w\s]")
+"""Words, and signs one by one."""
 BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u2800"), None)
 """Letters that show nothing, though Unicode does not class them as format characters."""
 
@@ -28,6 +31,30 @@ def fold(text: str) -> str:
     apart = unicodedata.normalize("NFKD", text.translate(FOLDED))
     seen = "".join(char for char in apart if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
     return unicodedata.normalize("NFKC", seen.translate(FOLDED))
+
+
+def marked(text: str) -> str:
+    """The text with each character written out (`\\u0430`) that can be taken for an ASCII one and stands where ASCII is
+    expected: in a word that has ASCII letters as well, in one that reads as ASCII altogether, or as a sign beside ASCII.
+    Words of other alphabets, and dashes between words, stay as they are."""
+    return text if text.isascii() else _WORDS.sub(_marked_word, text)
+
+
+def _marked_word(found: re.Match[str]) -> str:
+    word = found[0]
+    if word[0].isalnum():
+        is_ours = re.search("[A-Za-z]", word) or fold(word).isascii()
+    else:
+        beside = found.string[max(found.start() - 1, 0) : found.start()] + found.string[found.end() : found.end() + 1]
+        is_ours = any((char.isascii() and not char.isspace()) or _is_lookalike(char) for char in beside)
+    if word.isascii() or not is_ours:
+        return word
+    return "".join(char.encode("unicode_escape").decode() if _is_lookalike(char) else char for char in word)
+
+
+def _is_lookalike(char: str) -> bool:
+    plain = unicodedata.normalize("NFKC", char)
+    return not char.isascii() and (bool(FOLDED.get(ord(char))) or (len(plain) == 1 and plain.isascii()))
 
 
 def fold_lower(text: str) -> str:

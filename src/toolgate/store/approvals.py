@@ -152,11 +152,13 @@ def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
 
 
 def covered_or_waiting(
-    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool, join: bool
+    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool, join: bool, sealed: str | None = None
 ) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
     """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
     and may. Else its question: the one that waits already, if it may `join` that and nobody is being asked it right now
-    (`busy`), or the draft, put on record; and whether it is new. None of them: too many questions wait already."""
+    (`busy`), or the draft, put on record with what only an approver may see (`sealed`); and whether it is new. None of them:
+    too many questions wait already."""
+    yield from unseal_expired(draft.created_at)
     given = yield from _same_question(draft, busy, "approved")
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
         return None, given._replace(state="used", used_by=draft.call_id), False
@@ -174,7 +176,20 @@ def covered_or_waiting(
     if (yield from _count_waiting(draft)) >= MOST_WAITING:
         return None, None, False
     yield from add(draft)
+    if sealed is not None:
+        yield "UPDATE approvals SET sealed = :sealed WHERE id = :id", {"id": draft.id, "sealed": sealed}
     return None, draft, True
+
+
+def unseal_expired(at: datetime) -> Transaction[None]:
+    """Forget what only approvers may see of questions that nobody can answer any more."""
+    yield "UPDATE approvals SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at <= :moment", {"moment": at}
+
+
+def sealed(id: str) -> Transaction[str | None]:
+    """What only an approver may see of a question, encrypted; None: nothing, or no more."""
+    rows = yield "SELECT sealed FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id}
+    return rows[0][0] if rows else None
 
 
 def _same_question(
@@ -210,7 +225,7 @@ def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow |
     rows = yield (
         "UPDATE approvals SET state = :state, answered_by = :answered_by, answered_through = :answered_through, "
         "answer_reason = :answer_reason, edited = :edited, edited_hash = :edited_hash, answered_at = :moment, "
-        "used_by = :used_by, used_at = :used_at "
+        "used_by = :used_by, used_at = :used_at, sealed = NULL "
         "WHERE id = :id AND tenant_id = :tenant AND state = 'waiting' AND expires_at > :moment RETURNING id",
         {**said._asdict(), "id": id, "tenant": tenant, "moment": at, "used_at": at if said.used_by else None},
     )

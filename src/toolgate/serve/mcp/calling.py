@@ -122,10 +122,11 @@ class Calling:
             if pending.kind != "approval" or pending.id in asked:
                 break
             client.goes_on(outcome.error.message if outcome.error is not None else None)
-            if self._may_ask(client, who):
+            form = await self._question(client, who, pending.id)
+            if form is not None:
                 if client.can_come_again:
-                    return await self._asking(client, who, pending.id)
-                await self._ask(client, who, pending.id)
+                    return self._asking(client, form, pending.id)
+                await self._ask(client, who, form, pending.id)
             elif client.can_wait:
                 await self._answered(who, pending.id)
             else:
@@ -176,19 +177,21 @@ class Calling:
 
     # -- approvals
 
-    def _may_ask(self, client: Client, who: Credential) -> bool:
-        return who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0
+    async def _question(self, client: Client, who: Credential, id: str) -> dict[str, Any] | None:
+        """The form for the client's person; None if that person can't be asked, or not be shown all that would run."""
+        if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
+            return None
+        asked = (await self._app.consent.show(id, who.actor.tenant)).request
+        return question(asked) if asked.fits and not asked.on_record else None
 
-    async def _asking(self, client: Client, who: Credential, id: str) -> InputRequired:
+    def _asking(self, client: Client, form: dict[str, Any], id: str) -> InputRequired:
         """Have the client ask its person, and come again."""
-        asked = (await self._app.consent.show(id, who.actor.tenant)).request
         state = Round(id, client.input_responses, client.request_state)
-        return InputRequired({QUESTION: {"method": "elicitation/create", "params": question(asked)}}, state.to_text())
+        return InputRequired({QUESTION: {"method": "elicitation/create", "params": form}}, state.to_text())
 
-    async def _ask(self, client: Client, who: Credential, id: str) -> None:
+    async def _ask(self, client: Client, who: Credential, form: dict[str, Any], id: str) -> None:
         """Ask the client's person now, for a while, or until somebody answers elsewhere."""
-        asked = (await self._app.consent.show(id, who.actor.tenant)).request
-        asking = asyncio.ensure_future(client.ask("elicitation/create", question(asked)))
+        asking = asyncio.ensure_future(client.ask("elicitation/create", form))
         elsewhere = asyncio.ensure_future(self._answered(who, id))
         try:
             await asyncio.wait(
@@ -205,7 +208,7 @@ class Calling:
             asking.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _answered(self, who: Credential, id: str) -> None:
-        while (await self._app.consent.show(id, who.actor.tenant)).state == "waiting":
+        while (await self._app.consent.status(id, who.actor.tenant)).state == "waiting":
             await asyncio.sleep(POLL_SECONDS)
 
     async def _hear(self, who: Credential, id: str, response: Any) -> None:
