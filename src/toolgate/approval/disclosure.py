@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.errors import Denied
+from toolgate.hazards.shapes import shapes
 from toolgate.model import MASK
 from toolgate.store.database import Store
 from toolgate.store.sealing import key_for
@@ -28,18 +29,21 @@ def disclosed(canonical: bytes, held: tuple[str, ...]) -> bytes:
     """Arguments as an approver is shown them: `held` are the values of secrets that Toolgate put into them."""
     if not held:
         return canonical
-    return orjson.dumps(_without(orjson.loads(canonical), held), option=orjson.OPT_SORT_KEYS)
+    hidden = frozenset(shape for secret in held for shape in shapes(secret))
+    return orjson.dumps(_without(orjson.loads(canonical), hidden), option=orjson.OPT_SORT_KEYS)
 
 
-def _without(value: Any, held: tuple[str, ...]) -> Any:
+def _without(value: Any, hidden: frozenset[str]) -> Any:
+    """A value without the secrets and their codings, and with all that stands around them: unlike a record, which masks a
+    whole text that may hold a secret, a question must not hide what a program put beside it."""
     if isinstance(value, str):
-        present = sorted((secret for secret in held if secret and secret in value), key=len, reverse=True)
+        present = sorted((shape for shape in hidden if shape in value), key=len, reverse=True)
         return re.sub("|".join(map(re.escape, present)), MASK, value) if present else value
     if isinstance(value, dict):
-        return {_without(key, held): _without(part, held) for key, part in value.items()}
+        return {_without(key, hidden): _without(part, hidden) for key, part in value.items()}
     if isinstance(value, list):
-        return [_without(part, held) for part in value]
-    return MASK if type(value) in (int, float) and str(value) in held else value
+        return [_without(part, hidden) for part in value]
+    return MASK if type(value) in (int, float) and str(value) in hidden else value
 
 
 class Seal:
