@@ -55,14 +55,14 @@ class Inputs:
         else:
             raise _invalid([Wrong("", f"must be named values, not {type(given).__name__}")])
 
-    def glance(self, given: Any, entry: Entry) -> dict[str, Any]:
+    def glance(self, given: Any, entry: Entry | None) -> dict[str, Any]:
         """The arguments with their defaults, as far as they can be read before they are parsed; whatever is wrong with them
         is told later."""
         try:
             read = self._read(given) if isinstance(given, str | bytes) else dict(given or {})
         except Exception:  # noqa: BLE001 - it is whatever a caller sent
             read = {}
-        return {**entry.defaults, **read}
+        return read if entry is None else {**entry.defaults, **read}
 
     def _read(self, text: str | bytes) -> dict[str, Any]:
         if len(text) > self._most:

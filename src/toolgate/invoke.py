@@ -16,7 +16,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter, time_ns
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import orjson
@@ -99,7 +99,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         try:
             if self.notices.changed():
                 await self.notices.catch_up(self.refresh)
-            entry = ctx.entry = self.catalog.resolve(call.tool, call.actor.tenant)
+            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await self._missing(ctx, call)
             if entry.hooks:
                 on = self.hooks.stages(entry.hooks)
                 ctx.hooked = True
@@ -131,8 +131,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await on.did_create_invoke_context(ctx)
         if on.will_bind_providers:
             await on.will_bind_providers(ctx)
-        if call.approval is not None and call.arguments is None:
-            ctx.input = await self.consent.arguments_of(call)
+        no_arguments = await self._take_arguments(ctx) if call.approval is not None and call.arguments is None else None
 
         # may it?
         if on.will_authorize:
@@ -145,7 +144,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await on.will_check_feature_flags(ctx)
         off = self.catalog.why_off(entry, call.actor.tenant)
         if off is not None:
+            await self._refusal(ctx, off)  # not for its answer: whatever is hidden is looked up alike
             raise not_found(call.tool, off)
+        if no_arguments is not None:
+            raise no_arguments
 
         # with these arguments?
         if on.will_parse_input:
@@ -336,14 +338,32 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             else:
                 await shared.write(key, ctx.result, entry.cache.ttl)
 
-    async def decide(self, ctx: InvokeContext, entry: Entry) -> Decision:
+    async def decide(self, ctx: InvokeContext, entry: Entry | None) -> Decision:
         """What the policy says of this call, where that is not known yet."""
         call = ctx.call
         arguments = self.inputs.glance(ctx.arguments, entry) if self.guard.reads_arguments else None
         return await self.guard.decide(
-            call.actor, "tool.request", entry.name,
-            tier=entry.tier, session=call.session, door=call.door, arguments=arguments,
+            call.actor, "tool.request", call.tool if entry is None else entry.name,
+            tier=None if entry is None else entry.tier, session=call.session, door=call.door, arguments=arguments,
         )  # fmt: skip
+
+    async def _take_arguments(self, ctx: InvokeContext) -> CallError | None:
+        """Have the arguments that an approval is about. Gives why there are none, for who may know of the tool."""
+        try:
+            ctx.input = await self.consent.arguments_of(ctx.call)
+        except CallError as error:
+            return error
+        return None
+
+    async def _missing(self, ctx: InvokeContext, call: Call) -> NoReturn:
+        """Refuse a tool that does not exist, after all that is done for one that is hidden before it is refused: neither the
+        answer nor the time that it takes tells them apart. What is recorded is the ledger's to see to."""
+        if isinstance(call.tool, str):  # nothing is called otherwise
+            if call.approval is not None and call.arguments is None:
+                await self._take_arguments(ctx)
+            decision = self.guard.known(call.actor, "tool.request", call.tool) or await self.decide(ctx, None)
+            await self._refusal(ctx, decision.reason)
+        raise self.catalog.missing(call.tool)
 
     async def _observe(self, ctx: InvokeContext, entry: Entry, observer: Observer) -> None:
         """Note what candidate policies say of this call."""

@@ -200,7 +200,8 @@ class Ledger:
                 ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
                 ctx.error.reason if ctx.error is not None else None, remarks,
             )  # fmt: skip
-        if ctx.entry is None or ctx.entry.tier == "read_only":
+        hidden = ctx.error is not None and ctx.error.code == "TOOL_NOT_FOUND"  # whatever there is behind the name: alike
+        if not hidden and (ctx.entry is None or ctx.entry.tier == "read_only"):
             try:
                 self._store.append(record)
             except StoreError as error:

@@ -120,17 +120,26 @@ class Catalog:
 
     # -- looking things up
 
-    def resolve(self, name: str, tenant: str) -> Entry:
+    def find(self, name: str, tenant: str) -> Entry | None:
         """The entry of a name, exactly as written."""
         try:
             entry = self._entries.get(name)
             if entry is None and self._dynamic:
                 entry = self._dynamic.get(tenant, {}).get(name)
         except TypeError:  # a list, say
-            entry = None
-        if entry is None:
-            raise not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
+            return None
         return entry
+
+    def resolve(self, name: str, tenant: str) -> Entry:
+        """The entry of a name. Raises Failed if there is none."""
+        entry = self.find(name, tenant)
+        if entry is None:
+            raise self.missing(name)
+        return entry
+
+    def missing(self, name: Any) -> Failed:
+        """That there is no tool of a name, with the reason that the record holds."""
+        return not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
 
     def why_off(self, entry: Entry, tenant: str) -> str | None:
         """Why a tenant does not have a tool; None if it has."""

@@ -15,8 +15,8 @@ import msgspec
 import orjson
 
 from toolgate.app import App
-from toolgate.errors import CallError, Failed
-from toolgate.model import Entry
+from toolgate.errors import Failed
+from toolgate.model import Actor, Entry
 from toolgate.serve.keys import Credential
 from toolgate.serve.mcp.quick_again import ComingAgain
 from toolgate.serve.mcp.quick_lists import Lists
@@ -141,7 +141,7 @@ class Quick:
         capabilities = self._capabilities(bytes(params.meta))
         if capabilities is None or not _is_plain_id(request) or headers.get(b"mcp-name") != params.name.encode():
             return False
-        entry = self._entry(params.name, credential.actor.tenant)
+        entry = await self._seen(params.name, credential.actor)
         if entry is None or not self._is_plain_tool(entry, capabilities) or self._may_ask(credential, capabilities):
             return False
         caller, arguments = Plain(capabilities), {} if params.arguments is None else params.arguments
@@ -162,11 +162,15 @@ class Quick:
         await reply(orjson.dumps({"jsonrpc": "2.0", "id": request.id, "result": result}))
         return True
 
-    def _entry(self, name: str, tenant: str) -> Entry | None:
-        try:
-            return self._app.catalog.resolve(name, tenant)
-        except CallError:
+    async def _seen(self, name: str, actor: Actor) -> Entry | None:
+        """A tool that an actor has. One that is hidden goes the SDK's way as one that is not there does, after the same
+        lookups: the quicker way would tell."""
+        app = self._app
+        view = app.guard.known(actor, "tool.view", name) or await app.guard.decide(actor, "tool.view", name)
+        entry = app.catalog.find(name, actor.tenant)
+        if entry is None or not view.allow:
             return None
+        return entry if app.catalog.why_off(entry, actor.tenant) is None else None
 
     def _may_ask(self, credential: Credential, capabilities: Mapping[str, Any]) -> bool:
         """Whether a person would be asked, should the call need an approval after all: by the SDK's way alone."""
