@@ -115,7 +115,7 @@ def test_places(path: str, innocent: bool) -> None:
         "/srv/app/toolgate.yaml",
         "/srv/app/.git/hooks/pre-commit",
         "/srv/app/.git/config",
-        "/home/ada/.bashrc",
+        "/srv/app/.bashrc",
         "/etc/cron.d/x",
     ],
 )

@@ -10,72 +10,7 @@ of an API may be called so too, and `paths` knows more about those.
 
 import re
 
-FOLDERS = {
-    ".ssh": "SSH keys", ".aws": "AWS credentials", ".gnupg": "GnuPG keys", ".azure": "Azure credentials",
-    ".kube": "Kubernetes credentials", ".gcloud": "Google Cloud credentials", ".password-store": "passwords",
-    "sudoers.d": "who may become root", ".envs": "environment variables and their secrets", ".oci": "cloud credentials",
-    ".kaggle": "credentials", ".snowsql": "credentials", ".bitcoin": "wallets", ".filezilla": "passwords",
-    ".purple": "passwords",
-}  # fmt: skip
-"""Folders of which nothing may be opened, wherever they are."""
-
-TYPED = "what was typed into a shell"
-PLACES = {
-    ".docker/config.json": "registry credentials", ".config/gcloud": "Google Cloud credentials",
-    "appdata/roaming/gcloud": "Google Cloud credentials", ".config/gh": "GitHub credentials",
-    ".config/hub": "GitHub credentials", ".config/rclone": "cloud credentials", ".config/op": "passwords",
-    ".m2/settings.xml": "repository credentials", ".gradle/gradle.properties": "repository credentials",
-    ".mozilla/firefox": "a browser's passwords", ".local/share/keyrings": "passwords", "library/keychains": "passwords",
-    ".config/google-chrome": "a browser's passwords", ".config/chromium": "a browser's passwords",
-    ".config/bravesoftware": "a browser's passwords", ".config/microsoft-edge": "a browser's passwords",
-    "google/chrome/user data": "a browser's passwords", "application support/google/chrome": "a browser's passwords",
-    ".config/bitwarden": "passwords", ".config/signal": "messages", ".config/filezilla": "passwords",
-    ".config/doctl": "cloud credentials", ".config/hcloud": "cloud credentials", ".config/heroku": "cloud credentials",
-    ".fly/config.yml": "cloud credentials", ".netlify/config.json": "cloud credentials",
-    ".mc/config.json": "cloud credentials", ".dbt/profiles.yml": "database passwords",
-    ".subversion/auth": "passwords", ".ansible/vault": "passwords", ".ethereum/keystore": "wallets",
-    ".config/pip/pip.conf": "registry credentials", ".pip/pip.conf": "registry credentials",
-    ".nuget/nuget.config": "registry credentials", "etc/wireguard": "private keys",
-    "etc/networkmanager/system-connections": "passwords", "etc/kubernetes": "Kubernetes credentials",
-    "var/lib/kubelet": "Kubernetes credentials", "var/lib/docker": "the files of all containers",
-    "etc/shadow": "password hashes", "etc/gshadow": "password hashes", "etc/passwd": "the users of this machine",
-    "etc/ssl/private": "private keys", "run/secrets": "mounted secrets", "system32/config/sam": "password hashes",
-}  # fmt: skip
-"""The same, where the name of the folder alone would say too little."""
-
-NAMES = {
-    ".netrc": "passwords", "_netrc": "passwords", ".pgpass": "passwords", "pgpass.conf": "passwords", ".my.cnf": "passwords",
-    ".mylogin.cnf": "passwords", ".git-credentials": "passwords", "wp-config.php": "passwords",
-    ".npmrc": "registry credentials", ".pypirc": "registry credentials", ".yarnrc": "registry credentials",
-    ".dockercfg": "registry credentials", ".dockerconfigjson": "registry credentials",
-    ".htpasswd": "password hashes", "shadow": "password hashes", "shadow-": "password hashes", "gshadow": "password hashes",
-    "gshadow-": "password hashes", "master.passwd": "password hashes", "ntds.dit": "password hashes",
-    "passwd": "the users of this machine", "passwd-": "the users of this machine", "sudoers": "who may become root",
-    ".s3cfg": "cloud credentials", ".boto": "cloud credentials", "kubeconfig": "Kubernetes credentials",
-    ".vault-token": "a token", ".token": "a token", "token": "a token", "token.json": "a token", "token.txt": "a token",
-    "auth.json": "credentials", "logins.json": "a browser's passwords", "key3.db": "a browser's passwords",
-    "key4.db": "a browser's passwords", "login data": "a browser's passwords", "cookies.sqlite": "a browser's sessions",
-    "terraform.tfstate": "what Terraform knows, with secrets", ".terraformrc": "credentials",
-    ".flaskenv": "settings with secrets", ".dev.vars": "settings with secrets", ".renviron": "settings with secrets",
-    "local.settings.json": "settings with secrets",
-    "fish_history": TYPED, ".zhistory": TYPED, ".histfile": TYPED, "consolehost_history.txt": TYPED, ".lesshst": TYPED,
-    ".viminfo": "what was edited", ".xauthority": "the key to a screen", ".vault_pass": "passwords",
-    ".vault_pass.txt": "passwords", ".vault_password": "passwords", ".htdigest": "password hashes",
-    ".databrickscfg": "cloud credentials", "kaggle.json": "credentials", "rclone.conf": "cloud credentials",
-    ".msmtprc": "passwords", ".wgetrc": "passwords", ".curlrc": "passwords", ".claude.json": "credentials",
-    "wallet.dat": "wallets", "secring.gpg": "private keys", "docker.sock": "the control of all containers",
-    "podman.sock": "the control of all containers", "containerd.sock": "the control of all containers",
-}  # fmt: skip
-
-SUGGESTS = {"token", "token.json", "token.txt", "auth.json", "shadow", "passwd", "sudoers"}
-"""Those of the names that folders and addresses of an API have as well."""
-
-SUFFIXES = {
-    ".pem": "private keys", ".key": "private keys", ".p12": "private keys", ".pfx": "private keys", ".p8": "private keys",
-    ".pkcs12": "private keys", ".pk8": "private keys", ".ppk": "private keys", ".jks": "private keys",
-    ".keystore": "private keys", ".agekey": "private keys", ".ovpn": "private keys", ".keytab": "Kerberos keys",
-    ".kdbx": "passwords", ".kdb": "passwords", ".tfvars": "settings with secrets",
-}  # fmt: skip
+from toolgate.hazards.credential_names import FOLDERS, NAMES, PLACES, SUFFIXES, SUGGESTS, TYPED
 
 WORDS = {
     "secret": "secrets", "secrets": "secrets", "credential": "credentials", "credentials": "credentials",
@@ -117,6 +52,8 @@ CERTIFICATES = re.compile(
 )
 """What is public among the .pem files, by the names that it usually has."""
 HISTORY = re.compile(r"\.\w+_history\Z")
+WALLET = re.compile(r"utc--\d{4}-\d\d-\d\dt.*--[0-9a-f]{40}\Z")
+TICKET = re.compile(r"krb5cc_.*\Z")
 SERVICE_ACCOUNT = re.compile(r"(?:service[-_]?account|.*firebase-adminsdk).*\.json\Z")
 MEMORY = re.compile(
     r"/proc/(?:.*/)?(?:environ|cmdline|mem|auxv|maps|smaps|pagemap|kcore|fd|fdinfo|map_files|root|cwd)(?:/|\Z)"
@@ -226,6 +163,8 @@ def _by_name(parts: list[str]) -> str | None:
         return TYPED
     if SERVICE_ACCOUNT.match(name):
         return "credentials"
+    if WALLET.match(name) or TICKET.match(name):
+        return "wallets" if name.startswith("utc") else "Kerberos keys"
     if CERTIFICATES.match(name):
         return None
     return SUFFIXES.get(dot + suffix)

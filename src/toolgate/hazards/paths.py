@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from toolgate.errors import Denied
 from toolgate.hazards.filenames import holds, runs, runs_by_name
+from toolgate.hazards.homes import hidden_in_home
 from toolgate.hazards.lookalikes import fold, fold_lower
 from toolgate.hazards.looking import MAGIC, Looks, TooMuch, slashed
 from toolgate.hazards.opening import Escapes, name_of, open_beneath, open_plainly
@@ -56,7 +57,8 @@ class Sensitive:
         """`own` are files of Toolgate's: nobody opens them. `unwritable` may be read, but not be changed, moved or deleted,
         nor may the folders that they are in. Both count whatever is allowed, and by what they are at the time of a call.
         `blocked` are more patterns, which no exception is made from."""
-        self.home = str(home or Path.home())
+        self.home = str(home or os.path.expanduser("~"))  # noqa: PTH111 - Path raises where there is none
+        self._homes = tuple({slashed(place).lower().rstrip("/") for place in (self.home, os.path.realpath(self.home))})
         self._more = [_compiled(pattern, self.home) for pattern in patterns]
         self._allowed = [_compiled(pattern, self.home) for pattern in allowed]
         self._blocked = [_compiled(pattern, self.home) for pattern in blocked]
@@ -177,6 +179,8 @@ class Sensitive:
         if self._data is not None and f"{path}/".startswith(f"{self._data}/"):
             path = "/.toolgate" + path[len(self._data) :]
         names = dict.fromkeys((path, fold(path), fold_lower(path)))
+        if any(hidden_in_home(name, self._homes) for name in names):
+            return "what programs keep out of sight in a home"
         return next(filter(None, (holds(name, surely=surely) for name in names)), None) or (
             next(filter(None, map(runs, names)), None) if writing else None
         )
