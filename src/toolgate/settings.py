@@ -162,7 +162,7 @@ class Paths(Section):
     sensitive: tuple[str, ...] = ()
     """More of them: patterns such as `*.sqlite` or `/srv/private/*`."""
     allowed: tuple[str, ...] = ()
-    """Exceptions: patterns of files that are fine although their name looks sensitive."""
+    """Exceptions: patterns of files that are fine although their name looks sensitive, or they are hidden in a home."""
 
 
 class Commands(Section):
@@ -335,8 +335,8 @@ class ServerSettings(Section):
     """Whether a tool that says it only reads is taken at its word (tier read_only)."""
     trust_first_seen: bool = False
     """Whether tools, prompts and resources that were never seen before may be used without anybody accepting them."""
-    isolation: Literal["auto", "required", "none"] = "auto"
-    """auto: in a jail if there is one on this machine. required: or not at all."""
+    isolation: Literal["required", "none"] = "required"
+    """required: in a jail, or not at all. none: with the rights of whoever runs Toolgate."""
     read: tuple[Path, ...] = ()
     """In the jail: files and folders that it may read."""
     write: tuple[Path, ...] = ()
@@ -347,19 +347,19 @@ class ServerSettings(Section):
     """In the jail: none, only `domains`, or all that this machine reaches. None: domains if there are any, else none."""
     domains: tuple[str, ...] = ()
     """Hosts that it may reach: `api.example.com`, `*.example.com`, `db.example.com:5432`. Port 443 if none is said."""
-    memory_mb: int = Field(default=512, ge=96, le=65_536)
+    memory_mb: int = Field(default=256, ge=96, le=65_536)
     """In the jail: memory of all its processes together."""
     disk_mb: int = Field(default=256, ge=1, le=65_536)
     """In the jail: what it may write, in all its folders in `write` together; it is held in memory while it runs."""
     bring_in: tuple[str, ...] = ()
     """Patterns of files that it may change in its folders in `write`, besides data and those of the setting
     `sandbox.bring_in`."""
-    output_bytes: int = Field(default=16_777_216, ge=1_024, le=1_000_000_000)
+    output_bytes: int = Field(default=1_048_576, ge=1_024, le=1_000_000_000)
     """The longest message that is taken from it."""
     start_seconds: float = Field(default=30, gt=0, le=600)
     """How long it may take to start and say what it has."""
-    timeout: float | None = Field(default=None, gt=0, le=86_400)
-    """Seconds that a call of its tools may take; None: `max_execution_time`."""
+    timeout: float = Field(default=30, gt=0, le=86_400)
+    """Seconds that a call of its tools may take."""
     heartbeat_seconds: float = Field(default=30, gt=0, le=3_600)
     """How often it is asked for a sign of life; one that gives none is started anew."""
     restarts: int = Field(default=5, ge=0, le=1_000)
@@ -368,6 +368,12 @@ class ServerSettings(Section):
     """How long one that failed too often is left alone."""
     idle_seconds: float | None = Field(default=None, gt=0)
     """A program that nobody called for this long is stopped, until the next call. None: it keeps running."""
+
+    @field_validator("isolation", mode="before")
+    @classmethod
+    def _one_word_for_a_jail(cls, isolation: Any) -> Any:
+        """`auto` is read as `required`: settings that were written when it meant a jail where there is one stay valid."""
+        return "required" if isolation == "auto" else isolation
 
 
 class McpSettings(Section):

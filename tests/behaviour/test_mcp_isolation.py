@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -284,17 +284,20 @@ async def test_landlock_alone_refuses_what_it_cannot_hold(tmp_path: Path) -> Non
     assert refused.value.code == "SANDBOX_UNAVAILABLE"
 
 
-async def test_a_server_that_must_be_jailed_is_not_started_without_a_jail(tmp_path: Path) -> None:
-    """And one that need not be is."""
-    missing = SandboxSettings(backend="docker", docker_command="no-such-program")
-    sandbox = Sandbox(missing)
+@pytest.mark.parametrize("said", [{}, {"isolation": "required"}, {"isolation": "auto"}], ids=str)
+async def test_a_server_is_not_started_where_no_jail_holds_it(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Unless the operator wrote `none`. An older word means the same as nothing said."""
+    sandbox = Sandbox(SandboxSettings(backend="docker", docker_command="no-such-program"))
     sandbox.server_jail = sandbox.jail  # type: ignore[method-assign]  # as on a machine that has none at all
     try:
-        needed = asked().model_copy(update={"isolation": "required"})
+        settings = ServerSettings(command=asked().command, **said)
+        assert settings.isolation == "required"
         with pytest.raises(Unreachable) as refused:
-            await open_program("strict", needed, lambda _: None, sandbox, tmp_path)
+            await open_program("strict", settings, lambda _: None, sandbox, tmp_path)
         assert refused.value.code == "SANDBOX_UNAVAILABLE"
-        program = await open_program("loose", asked(), lambda _: None, sandbox, tmp_path)
+        assert "isolation: none" in (refused.value.suggestion or "")
+        loose = settings.model_copy(update={"isolation": "none"})
+        program = await open_program("loose", loose, lambda _: None, sandbox, tmp_path)
         try:
             assert (program.jail, program.network) == (None, "host")
             assert await program.box.read(100) == b"hi\n"
@@ -302,6 +305,11 @@ async def test_a_server_that_must_be_jailed_is_not_started_without_a_jail(tmp_pa
             await program.close()
     finally:
         await sandbox.close()
+
+
+async def test_the_limits_of_a_server_are_narrow_unless_somebody_widens_them() -> None:
+    settings = ServerSettings(command=("x",))
+    assert (settings.timeout, settings.memory_mb, settings.output_bytes) == (30, 256, 1_048_576)
 
 
 async def test_containers_do_not_hold_servers_but_something_else_does(tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ def test_the_filesystem_preset_is_told_its_folders() -> None:
     assert set(whole.blocked) >= {"/etc", "/var", "/root", ".env", "credentials"}
 
 
+@pytest.mark.requirement("MCP-3")
+def test_presets_keep_the_narrow_limits_but_where_they_say_why() -> None:
+    limits = {"timeout", "memory_mb", "output_bytes", "isolation"}
+    wider = {name: {key for key in preset.settings if key in limits} for name, preset in PRESETS.items()}
+    assert {name: keys for name, keys in wider.items() if keys} == {
+        "filesystem": {"output_bytes"},
+        "github": {"output_bytes"},
+    }
+
+
 def test_a_preset_that_is_not_there_is_named_with_the_nearest() -> None:
     with pytest.raises(SettingsError, match="Did you mean 'filesystem'"):
         upstream_of("it", ServerSettings(preset="filesytem"))

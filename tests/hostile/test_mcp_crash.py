@@ -167,7 +167,7 @@ async def test_a_call_that_is_never_answered_is_cancelled_there_and_harms_no_oth
 
 async def test_one_that_stops_reading_holds_nobody_up() -> None:
     """What it is to be told waits; whoever gives up does so at once."""
-    async with engine(one=bad(heartbeat_seconds=30)) as servers:
+    async with engine(one=bad(heartbeat_seconds=30, output_bytes=2 * MB)) as servers:
         pid = int(await call(servers, "one", "pid"))
         os.kill(pid, signal.SIGSTOP)
         for _ in range(3):
@@ -226,7 +226,7 @@ async def test_a_message_of_50_mb_ends_the_connection_with_a_reason() -> None:
     async with engine(one=bad(), two=bad()) as servers:
         await asyncio.gather(servers.about("one"), servers.about("two"))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with pytest.raises(Lost, match=r"It sent a message of more than 16 MB \(setting output_bytes\)"):
+        with pytest.raises(Lost, match=r"It sent a message of more than 1 MB \(setting output_bytes\)"):
             await call(servers, "one", "huge", bytes=50 * MB)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000, "KB"
         assert await call(servers, "one", "echo", say="anew") == "anew"
@@ -292,7 +292,7 @@ async def test_a_slow_caller_holds_up_neither_the_server_nor_others() -> None:
 
 
 async def test_log_lines_and_words_on_progress_are_bounded() -> None:
-    async with engine(one=bad()) as servers:
+    async with engine(one=bad(output_bytes=2 * MB)) as servers:
         caller = Noting()
         await call(servers, "one", "logs", caller, who="x" * MB)
         ((level, data, _),) = caller.logs

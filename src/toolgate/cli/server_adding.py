@@ -54,7 +54,7 @@ def add(
     network: Annotated[
         Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")
     ] = None,
-    isolation: Annotated[Literal["auto", "required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None,
+    isolation: Annotated[Literal["required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None,
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None,
     tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None,

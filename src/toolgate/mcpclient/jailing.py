@@ -6,7 +6,6 @@ host's. It runs for as long as it is wanted, so time is not limited; memory, pro
 """
 
 import asyncio
-import logging
 import math
 import os
 import signal
@@ -40,8 +39,6 @@ PROCESSES = 128
 OPEN_FILES = 1024
 LOCALE = ("LANG", "LANGUAGE", "TZ")
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
-
-logger = logging.getLogger("toolgate.mcp")
 
 
 class Program:
@@ -106,7 +103,7 @@ async def open_program(
     command = await packages.command(name, settings, home) or finding.find(name, settings.command, settings.cwd)
     command, values = conceal_arguments(name, command, secrets)
     given |= values
-    jail = None if settings.isolation == "none" else await _jail(name, settings, sandbox)
+    jail = None if settings.isolation == "none" else await _jail(name, sandbox)
     if jail is None:
         return await _start_plainly(name, command, given, settings.cwd)
     _refuse_runners(name, settings, command)
@@ -139,18 +136,15 @@ def reach_of(settings: ServerSettings) -> Reach:
 # -- without a jail
 
 
-async def _jail(name: str, settings: ServerSettings, sandbox: "Sandbox") -> Jail | None:
+async def _jail(name: str, sandbox: "Sandbox") -> Jail:
     try:
         return await sandbox.server_jail()
     except NotReached as error:
-        if settings.isolation == "required":
-            raise Unreachable(
-                "SANDBOX_UNAVAILABLE",
-                f"The server {name!r} may only run in a jail. {error.message}",
-                suggestion=error.suggestion,
-            ) from error
-        logger.warning("the server %s runs without a jail: %s", name, error.message)
-        return None
+        raise Unreachable(
+            "SANDBOX_UNAVAILABLE",
+            f"The server {name!r} may only run in a jail. {error.message}",
+            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `isolation: none`.",
+        ) from error
 
 
 async def _start_plainly(name: str, command: Command, given: Mapping[str, str], cwd: Path | None) -> Program:

@@ -82,7 +82,7 @@ def _check(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writ
         raise Unreachable(
             "SECURITY_VIOLATION",
             f"The server {name!r} is not given {path}: {why}.",
-            suggestion="Name a folder below it, with nothing in it but what the server needs.",
+            suggestion="Name a folder with nothing in it but what the server needs, or add it to the setting paths.allowed.",
         )
 
 

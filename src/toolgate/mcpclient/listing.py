@@ -30,6 +30,8 @@ NAMES: dict[Listed, str] = {"tools": "name", "prompts": "name", "resources": "ur
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 FOREVER = float("inf")
+LIST_MESSAGES = 64
+"""A whole list may be as long as so many of the longest messages: a server of ten thousand tools has several megabytes."""
 
 logger = logging.getLogger("toolgate.mcp")
 
@@ -40,7 +42,7 @@ async def fetch(connection: "Connection", what: Listed, settings: ServerSettings
     if capability not in connection.about.capabilities and what != "tools":  # some have tools and don't say so
         return [], FOREVER
     found: list[dict[str, Any]] = []
-    seconds, cursor, seen, left = FOREVER, None, set[str](), settings.output_bytes * 4
+    seconds, cursor, seen, left = FOREVER, None, set[str](), settings.output_bytes * LIST_MESSAGES
     try:
         async with asyncio.timeout(settings.start_seconds):
             for _ in range(MOST_PAGES):
