@@ -27,7 +27,7 @@ code: |
 """
 YARN = """\
 #!/bin/sh
-echo "$*" > asked.txt
+echo "$*" > asked.csv
 printf ' PASS  src/a.test.ts\\n PASS  src/b.test.ts\\n%s' "$(cat failing.txt)"
 """
 
@@ -76,7 +76,7 @@ async def test_run_tests_works_as_document_e_prints_it(project: tuple[App, Path]
     app.add_approver(agree)
     outcome = await app.invoke("run_tests", {"pattern": "auth", "coverage": True}, session="s-1")
     assert outcome.output == "✓ All 2 tests passed!\n\nCoverage: undefined% lines", outcome
-    assert (folder / "asked.txt").read_text() == "test auth --coverage\n"
+    assert (folder / "asked.csv").read_text() == "test auth --coverage\n"
     assert asked[0].tool == "run_tests"
     assert "yarn test*" in asked[0].reason
     (folder / "failing.txt").write_text(" FAIL  src/c.test.ts\n")
@@ -93,7 +93,7 @@ async def test_run_tests_asks_each_time_and_without_a_yes_runs_nothing(project: 
     outcome = await app.invoke("run_tests", {"pattern": "auth"}, session="s-1")
     assert outcome.error is not None
     assert outcome.error.code == "USER_CANCELLED"
-    assert not (folder / "asked.txt").exists()
+    assert not (folder / "asked.csv").exists()
 
 
 # -- a folder that changes

@@ -102,8 +102,8 @@ async def test_files_are_read_and_written_in_the_folder_that_is_given_and_nowher
         assert listed["structuredContent"]["content"] == "[FILE] letter.txt"
         read = await files.output("read_text_file", {"path": str(room / "letter.txt")})
         assert read["structuredContent"] == {"content": "Dear Ada"}
-        await files.output("write_file", {"path": str(room / "answer.txt"), "content": "Dear Bob"})
-        assert (room / "answer.txt").read_text() == "Dear Bob"
+        await files.output("write_file", {"path": str(room / "answer.csv"), "content": "Dear Bob"})
+        assert (room / "answer.csv").read_text() == "Dear Bob"
         said = await files.failure("read_text_file", {"path": str(tmp_path / "diary.txt")})
         assert "outside allowed directories" in said
 

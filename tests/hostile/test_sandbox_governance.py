@@ -26,8 +26,8 @@ export async function execute(args, context) {
   const ways = {
     own: () => fs.readFile("notes.txt"),
     dots: () => fs.readFile("../../etc/passwd"),
-    linkWithin: () => executor.execute("ln", ["-s", "notes.txt", "within"]).then(() => fs.readFile("within")),
-    linkOut: () => executor.execute("ln", ["-s", "../elsewhere/private.txt", "out"]).then(() => fs.readFile("out")),
+    linkWithin: () => fs.readFile("within"),
+    linkOut: () => executor.execute("ln", ["-s", "../elsewhere/private.txt", "more"]).then(() => fs.readFile("out")),
     writeThroughLink: () => fs.writeFile("out", "changed"),
     command: () => executor.execute("cat", ["notes.txt"]),
   };
@@ -118,12 +118,14 @@ def code_of(outcome: Outcome) -> str | None:
 
 
 async def test_what_a_tool_may_not_do_is_denied_to_its_code_and_the_denial_is_on_record(lab: Lab) -> None:
+    (lab.work / "within").symlink_to("notes.txt")
+    (lab.work / "out").symlink_to("../elsewhere/private.txt")
     outcome = await lab.call("try_all")
     no = "SECURITY_VIOLATION"
     assert outcome.output == {
         "own": "notes", "dots": no, "linkWithin": "notes", "linkOut": no, "writeThroughLink": no, "command": no,
     }, outcome  # fmt: skip
-    assert (lab.work / "out").is_symlink()
+    assert not (lab.work / "more").is_symlink(), "links are not brought in"
     assert (lab.work.parent / "elsewhere" / "private.txt").read_text() == "private"
     denied = [(tool, body["code"]) for tool, status, body in await lab.ends(outcome.id) if status == "denied"]
     assert denied == [("read_file", no), ("read_file", no), ("write_file", no), ("execute_command", no)]
@@ -131,7 +133,7 @@ async def test_what_a_tool_may_not_do_is_denied_to_its_code_and_the_denial_is_on
 
 async def test_who_agreed_to_a_tool_agreed_to_its_commands_and_to_nothing_else(lab: Lab) -> None:
     lines = [
-        ["touch", "made"], ["echo", "$(id)"], ["echo; id"], ["sudo", "id"], ["rm", "-rf", "."], ["./touch", "x"],
+        ["touch", "made.csv"], ["echo", "$(id)"], ["echo; id"], ["sudo", "id"], ["rm", "-rf", "."], ["./touch", "x"],
         ["env", "id"], ["find", ".", "-exec", "id", ";"], ["find", ".", "-delete"], ["touch", "/etc/passwd"],
         ["touch", ".env"], ["tou\u0441h", "x"], ["cat", "notes.txt"],
     ]  # fmt: skip
@@ -141,7 +143,7 @@ async def test_who_agreed_to_a_tool_agreed_to_its_commands_and_to_nothing_else(l
     outcome = await lab.call("agreed", {"lines": lines})
     assert outcome.output == [0, 0] + ["SECURITY_VIOLATION"] * (len(lines) - 2)
     assert [request.tool for request in lab.asked] == ["agreed"]
-    assert (lab.work / "made").exists()
+    assert (lab.work / "made.csv").exists()
     assert not (lab.work / "shadow").exists()
     ends = await lab.ends(outcome.id)
     assert [status for _, status, _ in ends] == ["success", "success"] + ["denied"] * (len(lines) - 2)

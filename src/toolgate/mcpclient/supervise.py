@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import CallError
 from toolgate.mcpclient import sdk
 from toolgate.mcpclient.concealing import Concealer
+from toolgate.mcpclient.layers import FolderLayers, noted
 from toolgate.mcpclient.listing import Lists
 from toolgate.mcpclient.port import About, Anew, Listed, Lost, Standing, State, Unreachable
 from toolgate.mcpclient.remote_words import SessionLost
@@ -29,7 +30,6 @@ from toolgate.settings import ServerSettings
 if TYPE_CHECKING:
     from toolgate.mcpclient.agreeing import Era
     from toolgate.mcpclient.connection import Connection, Line
-    from toolgate.mcpclient.layers import FolderLayers
 
 STEADY = 10.0
 """A server that was up for so long, or has answered something, did not fail to start."""
@@ -112,17 +112,20 @@ class Supervised:
         self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
         layers: FolderLayers | None = getattr(self._line, "layers", None)
         try:
-            if layers is not None:
-                await layers.before_call()
-            return await connection.request(method, params, caller)
+            if layers is None:
+                return await connection.request(method, params, caller)
+            await layers.show_host()
+            try:
+                answer = await connection.request(method, params, caller)
+            finally:
+                said = await layers.settle()
+            return noted(answer, said)
         except CallError as error:
             self.concealer.error(error)
             raise
         finally:
             del self._under_way[number]
             self._used = monotonic()
-            if layers is not None:
-                await layers.after_call()
 
     async def listed(self, what: Listed, *, fresh: bool) -> list[dict[str, Any]]:
         """One of its lists."""

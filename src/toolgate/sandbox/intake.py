@@ -36,7 +36,7 @@ DATA = (
         "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
         "wav", "mp3", "ogg", "flac", "mp4", "webm", "log", "gz", "bz2", "xz", "zst", "zip",
     )),
-    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in ("txt", "md", "json", "xml", "html", "svg")),
+    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in ("txt", "json", "xml", "html", "svg")),
 )  # fmt: skip
 """Formats of data that no program obeys for their being there. Text has to be in a folder for output: elsewhere,
 requirements.txt, package.json and AGENTS.md are text too."""
@@ -150,14 +150,18 @@ class Intake:
         self._plain_folders = {}
         self._taken = Taken(0, [])
         self._met = set()
+        self.kept.sync()
         self._folder(upper, ())
         self._seen = {parts: seen for parts, seen in self._seen.items() if parts in self._met}
         self.kept.save()
         return self._taken
 
     def settle(self, upper: int) -> list[str]:
-        """The same, for a program that is over: what is to be said of it."""
-        return self.look(upper).words(self.kept.listed.id)
+        """The same; gives what is to be said of it."""
+        try:
+            return self.look(upper).words(self.kept.listed.id)
+        except OSError as error:
+            return [f"not all that was changed could be looked at, and the rest is not in the workspace: {error}"]
 
     def yield_to_host(self, upper: int) -> None:
         """Take out of the layer what the host has changed since it was dealt with, so that the program sees the host's."""

@@ -207,7 +207,7 @@ class Places:
         from toolgate.sandbox.intake import DATA, Intake, Rule
 
         rule = Rule((*DATA, *self._bring_in, *bring_in))
-        kept = self.quarantine().begin(folder, by)
+        kept = self.quarantine().begin(folder, by, max_bytes)
         inside = [path.relative_to(folder).parts for path in repositories]
         refuses = lambda path: self.rules.named(slashed(str(path)), Looks(), writing=True) is not None  # noqa: E731
         return Intake(folder, rule, kept, refuses, max_bytes, inside)

@@ -23,6 +23,8 @@ from toolgate.sandbox.jails.removal import remove
 FOLDER = "set-aside"
 MAX_SETS = 200
 """Beyond it, the oldest are dropped."""
+MAX_CHANGES = 20_000
+"""Of one set."""
 LIST = "list.json"
 CHUNK = 1 << 20
 
@@ -61,13 +63,13 @@ class Quarantine:
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
 
-    def begin(self, workspace: Path, by: str) -> "Kept":
-        """A set to be filled; nothing is written before there is something to keep."""
-        return Kept(self._folder, Listed(secrets.token_hex(4), time(), by, str(workspace)))
+    def begin(self, workspace: Path, by: str, max_bytes: int) -> "Kept":
+        """A set to be filled; nothing is written before there is something to keep, and never more than `max_bytes`."""
+        return Kept(self._folder, Listed(secrets.token_hex(4), time(), by, str(workspace)), max_bytes)
 
     def sets(self) -> list[Listed]:
         """All sets, oldest first."""
-        found = [self._read(path) for path in self._folder.glob(f"*/{LIST}")] if self._folder.is_dir() else []
+        found = [read_list(path) for path in self._folder.iterdir()] if self._folder.is_dir() else []
         return sorted((one for one in found if one is not None), key=lambda one: one.at)
 
     def get(self, number: str) -> Listed:
@@ -124,51 +126,71 @@ class Quarantine:
         finally:
             os.close(folder)
 
-    @staticmethod
-    def _read(path: Path) -> Listed | None:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(path.read_bytes(), type=Listed)
-        return None
-
 
 class Kept:
     """A set that is being filled."""
 
-    def __init__(self, parent: Path, listed: Listed) -> None:
+    def __init__(self, parent: Path, listed: Listed, max_bytes: int) -> None:
         self._parent = parent
-        self.listed = listed
+        self._most = self._max_bytes = max_bytes
+        self._changes: dict[str, Change] = {}
         self._stored = 0
+        self.listed = listed
+
+    def sync(self) -> None:
+        """See what a person has taken or dropped meanwhile. A set that is gone is followed by another."""
+        if not self._changes:
+            return
+        now = read_list(self._parent / self.listed.id)
+        if now is None:
+            self.listed = msgspec.structs.replace(self.listed, id=secrets.token_hex(4), at=time(), changes=[])
+            self._changes, self._max_bytes = {}, self._most
+            return
+        left = {change.path for change in now.changes}
+        for path in self._changes.keys() - left:
+            self._max_bytes += self._changes.pop(path).size
 
     def add(self, change: Change, content: int | None = None) -> None:
-        """Keep a change; `content` is the open file. What was kept for the same path is replaced."""
+        """Keep a change; `content` is the open file. What was kept for the same path is replaced. A program that goes on and
+        on fills nothing: beyond some, only that there was a change is kept, and then not even that."""
+        before = self._changes.pop(change.path, None)
+        if len(self._changes) >= MAX_CHANGES:
+            return
         folder = self._parent / self.listed.id
         if not folder.is_dir():
             self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700)
             self._drop_oldest()
-        if content is not None:
+        if before is not None and before.stored is not None:
+            self._max_bytes += before.size
+            (folder / before.stored).unlink(missing_ok=True)
+        if content is not None and change.size <= self._max_bytes:
+            self._max_bytes -= change.size
             change = msgspec.structs.replace(change, stored=str(self._stored))
             self._stored += 1
             with (folder / str(change.stored)).open("xb") as file:
                 os.fchmod(file.fileno(), 0o600)
                 copy(content, file.fileno(), change.size)
-        before = [other for other in self.listed.changes if other.path == change.path]
-        for other in before:
-            self.listed.changes.remove(other)
-            if other.stored is not None:
-                (folder / other.stored).unlink(missing_ok=True)
-        self.listed.changes.append(change)
+        self._changes[change.path] = change
 
     def save(self) -> None:
         """Write the list, once all is added."""
         folder = self._parent / self.listed.id
-        if folder.is_dir():
+        if self._changes and folder.is_dir():
+            self.listed.changes = list(self._changes.values())
             write_list(folder, self.listed)
 
     def _drop_oldest(self) -> None:
         others = sorted(self._parent.iterdir(), key=lambda path: path.lstat().st_mtime)
         for path in others[:-MAX_SETS]:
             remove(path)
+
+
+def read_list(folder: Path) -> Listed | None:
+    """The list of a set; None if there is none."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / LIST).read_bytes(), type=Listed)
+    return None
 
 
 def write_list(folder: Path, listed: Listed) -> None:

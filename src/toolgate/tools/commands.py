@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
-GIT_MOVES = frozenset(
-    {"checkout", "cherry-pick", "merge", "mv", "pull", "reset", "restore", "revert", "rm", "stash", "switch"}
-)
+GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "restore", "revert", "rm", "stash", "switch"})
 """Commands of git that change files of the workspace, to what the repository holds."""
 TOLD = 2_000
 """Characters of its output that are told with an error."""

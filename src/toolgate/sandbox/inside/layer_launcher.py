@@ -1,7 +1,8 @@
 """Lays a writable layer over folders of the host, then becomes the launcher of the jail: the folders stay as they are.
 
-Run as `<python> -I -S -B layer_launcher.py <plan>`; `jails.layers` writes the plan. In a mount namespace of its own it
-mounts one tmpfs with a size, and for each folder an overlay: its lower layer is the folder, its upper one in the tmpfs.
+Run as `<python> -I -S -B layer_launcher.py <plan> <launcher> …`; `jails.layers` writes the plan. In a mount namespace of
+its own it mounts one tmpfs with a size, and for each folder an overlay: its lower layer is the folder, its upper one is in
+the tmpfs.
 The jail's launcher, which it executes, binds the overlay where it would have bound the folder. The upper layers go to the
 host as open folders, through a socket: the host reads them when the program is over, and nobody else finds them by a path.
 
@@ -108,7 +109,7 @@ def stay(through: int, overlays: "list[str]") -> None:
         channel.send(REFRESHED)
 
 
-def main(plan: dict) -> None:  # type: ignore[type-arg]
+def main(plan: dict, argv: "list[str]") -> None:  # type: ignore[type-arg]
     """Does not return."""
     found = spaces(plan)
     own_namespace(plan["user"])
@@ -130,12 +131,12 @@ def main(plan: dict) -> None:  # type: ignore[type-arg]
     for space in found:
         if space is not None:
             os.close(space)
-    os.execve(plan["argv"][0], plan["argv"], os.environ)
+    os.execve(argv[0], argv, os.environ)
 
 
 if __name__ == "__main__":
     try:
-        main(marshal.loads(bytes.fromhex(sys.argv[1])))
+        main(marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:])
     except BaseException as error:  # noqa: BLE001 - nothing may run without its layer
         os.write(2, f"toolgate-starter: {error}\n".encode())
         os._exit(FAILED)

@@ -62,8 +62,7 @@ class Layers:
 
     def command(self, interpreter: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """The command that lays the layers and then becomes the launcher."""
-        plan = marshal.dumps(self._plan | {"argv": list(argv)}, 2).hex()
-        return (interpreter, "-I", "-S", "-B", str(LAUNCHER), plan)
+        return (interpreter, "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(self._plan, 2).hex(), *argv)
 
     def uppers(self) -> list[int]:
         """The upper layers as open folders, in the order of the folders; none if the program never began. Ours to close."""
