@@ -204,16 +204,17 @@ def test_a_declared_credential_of_other_sources_must_be_named_for_the_tenant() -
 
 async def test_a_tenants_own_tool_is_given_nothing_whatever_it_declares() -> None:
     fields = {
-        "name": "send", "description": "Mine.", "kind": "sandbox", "requires_auth": {"config_key": "KEY"},
+        "name": "send", "description": "Mine.", "kind": "sandbox",
         "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
         "program": {"runtime": "python", "code": "def execute(args, context):\n    return args['text'][::-1]"},
     }  # fmt: skip
     async with memory_app(secrets=named("KEY", "send")) as app:
         await app.allow_adding_tools("builder")
+        with pytest.raises(DefinitionError, match="requires_auth"):
+            await app.register_dynamic({**fields, "requires_auth": {"config_key": "KEY"}}, BUILDER)
         await app.register_dynamic(fields, BUILDER)
-        for arguments in ({"text": "{{secret:KEY}}"}, {"text": "plain"}):
-            outcome = await app.invoke("send", arguments, actor=BUILDER)
-            assert "never put into send, which was registered by a tenant" in str(outcome.error)
+        outcome = await app.invoke("send", {"text": "{{secret:KEY}}"}, actor=BUILDER)
+        assert "never put into send, which was registered by a tenant" in str(outcome.error)
 
 
 async def test_an_mcp_tool_is_named_by_its_server_and_what_it_is_called_there(tmp_path: Path) -> None:
