@@ -13,6 +13,8 @@ import orjson
 _strictly = JSONEncoder(allow_nan=False, check_circular=False).encode
 DEEPEST = 254
 """Levels that orjson writes."""
+DEEPEST_DEFINITION = 128
+"""Levels of a tool's definition: a schema takes two for each level of the values it describes."""
 MOST_FAULTS = 20
 LONGEST_PATH = 200
 LONGEST_WORDS = 300
@@ -86,6 +88,20 @@ def holds_too_much(text: bytes, most: int = MOST_VALUES) -> bool:
 
 def _marks(text: bytes) -> int:
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether a value is nested deeper than so many levels. It calls nothing that calls itself, so any depth is measured."""
+    waiting = [value]
+    for _ in range(levels + 1):
+        inner: dict[int, Any] = {}
+        for part in waiting:
+            held = part.values() if isinstance(part, Mapping) else part if isinstance(part, list | tuple) else ()
+            inner.update((id(one), one) for one in held)  # each once: what is shared would count again and again
+        if not inner:
+            return False
+        waiting = list(inner.values())
+    return True
 
 
 def find_nan(value: Any) -> str | None:

@@ -7,7 +7,7 @@ from toolgate.app import App
 from toolgate.cli.checks import Check
 from toolgate.cli.screen import plural
 from toolgate.connecting import ServerStatus
-from toolgate.errors import ToolgateError
+from toolgate.errors import ToolgateError, described
 
 SECONDS = 60.0
 """What one server may take, the installation of its package included."""
@@ -39,6 +39,8 @@ async def _check(app: App, before: ServerStatus) -> Check:
         return Check("servers", "fault", f"{name} did not answer within {SECONDS:g} s")
     except ToolgateError as error:
         return Check("servers", "fault", f"{name}: {error.message}", error.suggestion)
+    except Exception as error:  # noqa: BLE001 - one server, whatever it does, does not end the report on all others
+        return Check("servers", "fault", f"{name} can't be checked: {described(error)[:300]}")
     status = await app.server(name)
     jail = status.standing.jail if status.standing is not None else None
     held = f"in {jail}" if jail else "not in a jail" if status.settings.url is None else "remote"

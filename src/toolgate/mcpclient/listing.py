@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.mcpclient.port import Listed, Refused
 from toolgate.mcpclient.words import printable, size
 from toolgate.settings import ServerSettings
@@ -52,7 +53,7 @@ async def fetch(connection: "Connection", what: Listed, settings: ServerSettings
                     raise Refused(
                         INTERNAL_ERROR, f"The server {connection.name} answered {method} without a list of {field}."
                     )
-                left -= len(orjson.dumps(items))
+                left -= _bytes(items, settings.output_bytes)
                 found += [one for one in items if isinstance(one, dict) and isinstance(one.get(NAMES[what]), str)]
                 seconds = min(seconds, _seconds(page, modern=connection.modern))
                 cursor = page.get("nextCursor")
@@ -68,6 +69,14 @@ async def fetch(connection: "Connection", what: Listed, settings: ServerSettings
     if left < 0 or len(found) > MOST:
         logger.warning("server %s lists more %s than are taken (%d, %s)", connection.name, what, MOST, size(-left))
     return _usable(connection, what, found[:MOST]), seconds
+
+
+def _bytes(items: list[Any], most: int) -> int:
+    """The size of a page; of one that can't be written as JSON again (too deep), that of the largest message."""
+    try:
+        return len(orjson.dumps(items))
+    except (TypeError, ValueError, RecursionError):
+        return most
 
 
 def _seconds(page: Any, *, modern: bool) -> float:
@@ -88,6 +97,9 @@ def _usable(connection: "Connection", what: Listed, found: list[dict[str, Any]])
     maps: dict[str, Mapping[tuple[str, ...], str]] = {}
     for tool in found:
         schema = tool.get("inputSchema")
+        if is_deeper(schema, DEEPEST_DEFINITION):
+            kept.append(tool)  # the registry refuses it, and says why
+            continue
         wrong = find_invalid_x_mcp_header(schema)
         if wrong is not None:
             words = printable(f"{tool['name']}: {wrong}", 300)

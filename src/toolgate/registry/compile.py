@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
 from toolgate.hooks import Hook, instance
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.model import (
     NAME,
     PROPOSES,
@@ -95,6 +96,9 @@ def _stages_of(made: Any) -> list[Hook]:
 
 def definition(fields: Mapping[str, Any]) -> Tool:
     """A `Tool` from plain values, or a DefinitionError that names what is wrong."""
+    if is_deeper(fields, DEEPEST_DEFINITION):
+        too_deep = Fault("", f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+        raise DefinitionError(str(fields.get("name") or "?"), [too_deep])
     try:
         return Tool.model_validate(dict(fields))
     except ValidationError as error:

@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import DefinitionError, Fault
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.mcpclient.port import Target
 from toolgate.model import NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
 from toolgate.registry.catalog import Problem
@@ -149,6 +150,8 @@ def _canonical(given: Any) -> tuple[str, bytes]:
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"its name must be text of 1 to {LONGEST_NAME} characters")
     pinned = {field: given[field] for field in PINNED if given.get(field) is not None}
+    if is_deeper(pinned, DEEPEST_DEFINITION):
+        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
     try:
         text = orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError) as error:  # half surrogates, integers of more than 64 bits

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp import UNSEEN, Key, cleaned
 from toolgate.store.servers import ITEMS, Found, Pin
@@ -53,6 +54,8 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, Found]:
     fields = {field: given[field] for field in shape.pinned if given.get(field) is not None}
     if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
         fields["annotations"] = {key: value for key, value in fields["annotations"].items() if key != "lastModified"}
+    if is_deeper(fields, DEEPEST_DEFINITION):
+        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
     try:
         text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError) as error:
