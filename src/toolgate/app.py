@@ -223,6 +223,8 @@ class App(Governing):
             server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
             why = f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds}){server}"
             raise DefinitionError(tool.name, [Fault("kind", why)])
+        if self.mcp_tools.keeps(tool.name):
+            raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])
         entry = compile_entry(tool, None, (), self._rules)
         await self._keeper.add_dynamic(entry, actor)
         await self._note("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})

@@ -14,7 +14,7 @@ from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from tests.mcp_upstream import Upstream, tool
-from toolgate import App, SettingsError
+from toolgate import App, DefinitionError, SettingsError
 from toolgate.model import Actor, Outcome
 from toolgate.registry.sources.mcp import PINNED, cleaned
 from toolgate.registry.sources.mcp_review import FOLD, diff_of, suspicious
@@ -152,6 +152,27 @@ async def test_a_known_server_whose_prefix_is_changed_gets_no_name_of_another(tm
     async with App.open(os.devnull, **more, servers=renamed) as app:
         assert app.catalog.resolve("mcp_two_pay", "default").implementation.server == "two"
         assert [problem.why for problem in app.problems] == ["the name mcp_two_pay is that of a tool of server two"]
+
+
+@pytest.mark.requirement("MCP-6", "REG-5")
+@pytest.mark.parametrize("prefix", [None, "bank_"])
+async def test_nobody_registers_a_tool_under_the_name_of_one_that_waits_or_is_gone(
+    tmp_path: Path, prefix: str | None
+) -> None:
+    bank = Upstream(tmp_path, tool("pay"), name="bank")
+    builder = Actor("acme", "builder", "eve")
+    async with opened(tmp_path, bank=bank.settings(prefix=prefix)) as app:
+        await app.allow_adding_tools("builder")
+        name = f"{prefix or 'mcp_bank_'}pay"
+        program = {"runtime": "python", "code": "def run(args, context):\n    return args"}
+        fields = {"name": name, "description": "Pays.", "kind": "sandbox", "program": program}
+        for change in ((tool("pay"),), (tool("pay", "Changed."),), ()):
+            bank.offer(*change)
+            await app.refresh_server("bank")
+            with pytest.raises(DefinitionError, match="kept for a tool of an MCP server"):
+                await app.register_dynamic(fields, builder)
+            if change == (tool("pay"),):
+                await accepted(app, "bank")
 
 
 @pytest.mark.parametrize("trust", [False, True])

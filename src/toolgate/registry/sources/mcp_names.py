@@ -41,6 +41,10 @@ class Names:
             return f"the name {name} would be one of server {meant}"
         return None
 
+    def is_kept(self, name: str) -> bool:
+        """Whether a name is for tools of servers, accepted or not, there or not: nobody else may have it meanwhile."""
+        return name.startswith("mcp_") or name in self._holders
+
     def clash(self, upstream: Upstream) -> str | None:
         """Why a server can't be there under its name, prefix and names of tools: what was accepted of another server has one
         that it would have; None: it can. One of which something was accepted keeps its place: there, only the tool whose

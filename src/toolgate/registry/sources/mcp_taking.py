@@ -164,6 +164,10 @@ class McpTools:
             return key[1]
         return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
 
+    def keeps(self, name: str) -> bool:
+        """Whether a name is for tools of servers alone."""
+        return self._names.is_kept(name) or name in self.withheld
+
     def clash(self, upstream: Upstream) -> str | None:
         """Why a server can't be there under its name and with its settings; None: it can."""
         return self._names.clash(upstream)
