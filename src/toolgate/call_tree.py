@@ -19,8 +19,9 @@ from toolgate.model import NANO, Call, Invoke, Outcome
 
 T = TypeVar("T")
 State = Literal["running", "done", "asked", "open"]
-MAX_KEPT_BYTES = 16_000_000
+MAX_KEPT_BYTES = 4_000_000
 """What the outcomes of the calls inside one call may come to, as JSON, for it to be able to wait."""
+MAX_KEPT_STEPS = 10_000
 
 
 class Step(msgspec.Struct):
@@ -94,7 +95,9 @@ class Tree:
     def key(self, parent: str, tool: str, args_hash: str) -> str:
         """What a call is known by. Each further one that is the same gets a key of its own."""
         same = (parent, tool, args_hash)
-        count = self._counts[same] = self._counts.get(same, 0) + 1
+        count = self._counts.get(same, 0) + 1
+        if not self.too_large:
+            self._counts[same] = count
         return sha256("\n".join((*same, str(count))).encode()).hexdigest()
 
     def meet(self, key: str) -> Step | None:
@@ -171,18 +174,16 @@ class Tree:
         self.has_asked = self.has_asked or step.approval is not None
         if step.has_inner:
             self._drop_inside(step.key)
-        if self.too_large:
-            return
         try:
-            step.outcome = outcome.to_json()
+            step.outcome = None if self.too_large else outcome.to_json()
         except TypeError:  # a hook made it something that JSON can't hold
             self.too_large = True
-            return
-        self._bytes += len(step.outcome)
-        if self._bytes > MAX_KEPT_BYTES:
-            self.too_large = True
-            for kept in self.steps.values():
-                kept.outcome = None
+        self._bytes += len(step.outcome or b"")
+        self.too_large = self.too_large or self._bytes > MAX_KEPT_BYTES or len(self.steps) > MAX_KEPT_STEPS
+        if self.too_large and self.book is None:  # it can't wait any more, and nothing has to be answered from here
+            for kept in [kept for kept in self.steps.values() if kept.state == "done"]:
+                del self.steps[kept.key]
+            self._counts.clear()
 
 
 class Node:
@@ -203,10 +204,8 @@ class Node:
 
     @property
     def path(self) -> str:
-        """What its calls have in their keys. A hook may make calls before the call's own arguments are known."""
-        if self.step is not None:
-            return self.step.key
-        return "" if self.parent is None else f"before a call from {self.parent.path}"
+        """What its calls have in their keys."""
+        return "" if self.step is None else self.step.key
 
     async def call(self, invoke: Invoke, call: Call, place: "Node") -> Outcome:
         """Make a call from here, and note what came of it."""

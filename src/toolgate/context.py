@@ -398,8 +398,8 @@ class InvokeContext:
         raise Halt(node.tree.stop())
 
     def _place(self) -> Node | None:
-        """From where its calls are made; None once it has ended: what hooks call then waits for nothing."""
-        if self.finished_at:
+        """From where the tool's calls are made. None before and after it runs: what hooks call then is told as it is."""
+        if self.finished_at or not self.attempts:
             return None
         if self.node is None:
             self.node = Node(Tree(self.call.id, self.call.tool))

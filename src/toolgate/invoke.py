@@ -177,7 +177,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return
         if (
             call.place is not None or call.approval is not None or call.idempotency_key is not None
-            or self.continuations.tools
+            or entry.name in self.continuations.tools
         ) and await self.continuations.enter(ctx, entry):  # fmt: skip
             return
 

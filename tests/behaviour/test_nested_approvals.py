@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.behaviour.nesting import LIMITED, Bench, approve, left, reject, waits
-from toolgate import App, InvokeContext, tool
+from toolgate import App, Hook, InvokeContext, tool
 from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
 from toolgate.testing import memory_app
 
@@ -218,10 +218,6 @@ async def test_whoever_is_asked_while_the_program_is_held_answers_at_once(bench:
 
 
 async def test_a_person_who_is_slower_than_the_program_leaves_it_waiting(bench: Bench) -> None:
-    async def never(_request: Any) -> bool:
-        await asyncio.sleep(3600)
-        return True
-
     async with memory_app() as app:
         bench.move_into(app)
         app.add_approver(never)
@@ -240,10 +236,6 @@ async def test_a_question_that_nobody_waits_for_any_more_is_closed(bench: Bench)
         calling.cancel()
         raise ValueError("enough")
 
-    async def never(_request: Any) -> bool:
-        await asyncio.sleep(3600)
-        return True
-
     async with memory_app() as app:
         bench.move_into(app)
         app.register(hasty)
@@ -251,3 +243,110 @@ async def test_a_question_that_nobody_waits_for_any_more_is_closed(bench: Bench)
         outcome = await app.invoke("hasty")
         assert outcome.error is not None and outcome.error.code == "INVOCATION_ERROR"
         assert await app.approvals() == [] and len(await app.approvals(state="expired")) == 1
+
+
+async def never(_request: Any) -> bool:
+    await asyncio.sleep(3600)
+    return True
+
+
+async def test_a_caller_that_goes_away_while_a_person_thinks_can_come_back(bench: Bench) -> None:
+    async with memory_app() as app:
+        bench.move_into(app)
+        app.add_approver(never)
+        calling = asyncio.ensure_future(app.invoke("follow", {"steps": STEPS}))
+        async with asyncio.timeout(20):
+            while not await app.approvals():
+                await asyncio.sleep(0.01)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        [waiting] = await app.approvals()
+        await app.answer_approval(waiting.request.id, True)
+        assert (await app.invoke("follow", {"steps": STEPS}, approval=waiting.request.id)).output == ALL
+        assert bench.effects == ONCE
+
+
+async def test_a_grant_that_was_revoked_meanwhile_has_the_outer_call_asked_about(bench: Bench) -> None:
+    async with memory_app() as app:
+        bench.move_into(app)
+        grant = await app.grant("guarded", GrantTerms("user", 3600))
+        inner = waits(await app.invoke("guarded", {"steps": STEPS}))
+        await app.answer_approval(inner, True)
+        await app.revoke_grant(grant.id)
+        outer = waits(await app.invoke("guarded", {"steps": STEPS}, approval=inner))
+        assert (await app.consent.show(outer, "default")).request.tool == "guarded"
+        assert bench.effects == {"note one": 1}
+        await app.answer_approval(outer, True)
+        assert (await app.invoke("guarded", {"steps": STEPS}, approval=outer)).output == ALL
+        assert bench.effects == ONCE and await left(app) == 0
+
+
+async def test_an_idempotency_key_whose_call_can_t_go_on_runs_nothing_again(bench: Bench) -> None:
+    async with memory_app(approvals={"expire_seconds": 0.5}) as app:
+        bench.move_into(app)
+        id = waits(await app.invoke("follow", {"steps": STEPS}, idempotency_key="k"))
+        async with asyncio.timeout(20):
+            while await app.approvals():
+                await asyncio.sleep(0.05)
+        for approval in (None, id):
+            outcome = await app.invoke("follow", {"steps": STEPS}, idempotency_key="k", approval=approval)
+            assert outcome.status == "denied" and "expired" in (outcome.error.message if outcome.error else ""), outcome
+        assert bench.effects == {"note one": 1}
+        assert waits(await app.invoke("follow", {"steps": [["risky", "x"]]})), "what is left of it is pruned here"
+        assert (await app.invoke("follow", {"steps": STEPS}, idempotency_key="k")).status == "denied"
+        assert bench.effects == {"note one": 1}
+
+
+async def test_what_is_too_much_to_be_kept_is_said(bench: Bench) -> None:
+    @tool(tier="read_only")
+    async def much(size: int) -> str:
+        """Give a lot."""
+        return "x" * size
+
+    @tool(tier="write")
+    async def greedy(ctx: InvokeContext) -> int:
+        """Ask after taking a lot."""
+        found = [await ctx.call_inside("much", {"size": 900_000 + n}, whole=True, from_code=False) for n in range(6)]
+        await ctx.call_tool("risky", text="x")
+        return sum(len(one.output) for one in found)
+
+    async with memory_app() as app:
+        bench.move_into(app).register_many([much, greedy])
+        outcome = await app.invoke("greedy")
+        assert outcome.error is not None and outcome.error.code == "CAPACITY_EXCEEDED", outcome
+        assert await app.approvals() == [] and await left(app) == 0
+        app.add_approver(lambda _request: True)
+        assert (await app.invoke("greedy")).output > 5_000_000
+        assert bench.effects == {"risky x": 1}
+
+
+async def test_so_many_outer_calls_of_a_user_may_wait(bench: Bench) -> None:
+    async with memory_app() as app:
+        bench.move_into(app)
+        made = [await app.invoke("follow", {"steps": [["risky", str(n)]]}) for n in range(51)]
+        assert [outcome.status for outcome in made] == ["pending"] * 50 + ["failure"]
+        assert len(await app.approvals()) == 50
+        id = waits(made[0])
+        await app.answer_approval(id, True)
+        assert (await app.invoke("follow", {"steps": [["risky", "0"]]}, approval=id)).output == ["did 0"]
+
+
+async def test_what_hooks_call_outside_the_tool_is_told_as_it_is(bench: Bench) -> None:
+    seen: list[str] = []
+
+    class Caller(Hook):
+        """Calls what is asked about, before and after."""
+
+        async def will_validate_input(self, ctx: InvokeContext) -> None:
+            if ctx.call.tool == "peek":
+                seen.append((await ctx.call_tool("risky", text="before")).status)
+
+        async def did_audit(self, ctx: InvokeContext) -> None:
+            if ctx.call.tool == "peek":
+                seen.append((await ctx.call_tool("risky", text="after")).status)
+
+    async with memory_app() as app:
+        bench.move_into(app).add_hook(Caller())
+        assert (await app.invoke("peek", {"text": "x"})).output == "saw x"
+        assert seen == ["pending", "pending"] and bench.effects == {}

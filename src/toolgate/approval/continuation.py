@@ -7,6 +7,7 @@ it did is never done twice. A continuation is run by one call at a time, in whic
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -31,7 +32,10 @@ from toolgate.store.presence import Presence
 MEET_SECONDS = 2.0
 """How long a new call of a program that goes on waits for those that it made before. Where it makes several side by side,
 they need not come in the same order."""
-LONG_AGO = timedelta(days=1)
+LONG_AGO = timedelta(days=30)
+"""How long what can't go on is remembered, where its idempotency key must not be used again."""
+ORPHANS_SECONDS = 5.0
+"""How long a call that is to wait waits for inner calls that its tool began and left behind."""
 
 logger = logging.getLogger("toolgate.approval")
 
@@ -87,7 +91,7 @@ class Continuations:
             return (None, None) if row is None else (await self._of(row), row)
         if call.idempotency_key is not None:
             wanted = self._drafted(ctx, entry, "")
-            return await self._store.read(continuations.with_key(wanted, self._clock())), None
+            return await self._store.read(continuations.with_key(wanted)), None
         if entry.name not in self.tools:
             return None, None
         wanted = self._drafted(ctx, entry, hash_of(ctx.canonical))
@@ -277,7 +281,9 @@ class Continuations:
                 _stop(ctx, tree)
             return
         if tree.halted is not None:
-            await node.halts()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ORPHANS_SECONDS):
+                    await node.halts()
             _stop(ctx, tree)
         elif isinstance(ctx.error, Pending) and ctx.error.kind == "approval":
             tree.halt(ctx.error)  # it is asked about itself, on its way back
@@ -299,6 +305,8 @@ class Continuations:
                 if ctx.error is None and tree.unmet and ctx.entry is not None and ctx.entry.retry is None:
                     ctx.error, ctx.result = _diverged(tree, None), None
                 await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
+                if tree.book is not None:
+                    await self.refresh()
         except StoreError as error:
             logger.error("what became of call %s and its inner calls can't be written: %s", tree.id, error)
             if isinstance(tree.halted, Pending):
@@ -324,10 +332,13 @@ class Continuations:
             agreed = ctx.agreed_with or (tree.root.approval if tree.root.agreed else None)
             tree.root.approval, tree.root.agreed = agreed, agreed is not None
         steps = (tree.root, *(step for step in tree.steps.values() if _is_news(step, tree)))
-        waits = await self._store.transact(continuations.suspend(row, [_row(tree.id, step) for step in steps]))
-        if not waits:
+        became = await self._store.transact(continuations.suspend(row, [_row(tree.id, step) for step in steps]))
+        if became == "taken over":
             ctx.error = _taken_over(tree.id)
             return None
+        if became == "too many":
+            ctx.error = _not_kept(tree, f"{continuations.MAX_WAITING} calls of this user wait already")
+            return await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
         self.tools |= {entry.name}
         await self._announce()
         await self._store.transact(continuations.prune(self._clock(), self._clock() - LONG_AGO))
@@ -464,7 +475,8 @@ def _can_t_go_on(found: ContinuationRow, why: str) -> Denied:
     return Denied(
         "PERMISSION_DENIED",
         f"Call {found.id} of {found.tool_name} waits for an approval, but can't go on: {why}.",
-        suggestion=f"Look at what it did (`toolgate audit`) before calling anew. {ASK_ANEW}",
+        suggestion="Look at what it did (`toolgate audit`) before calling anew, without `approval`"
+        + (" and with another idempotency key." if found.idempotency_key is not None else "."),
         details={"continues": found.id},
     )
 

@@ -6,7 +6,7 @@ stood still for so long that another took the continuation over can't write, and
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow
@@ -15,6 +15,9 @@ from toolgate.store.presence import IS_DEAD, alive_since
 
 MOST = 100
 """Continuations that one transaction prunes: each may have many steps."""
+MAX_WAITING = 50
+"""Outer calls of one user that may wait at once: each may hold megabytes."""
+Suspended = Literal["waits", "too many", "taken over"]
 
 
 class ContinuationRow(NamedTuple):
@@ -81,13 +84,14 @@ def get(id: str, tenant: str) -> Transaction[ContinuationRow | None]:
     return ContinuationRow.of(rows[0]) if rows else None
 
 
-def with_key(wanted: ContinuationRow, at: datetime) -> Transaction[ContinuationRow | None]:
-    """The one whose outer call has this idempotency key, of the same actor."""
+def with_key(wanted: ContinuationRow) -> Transaction[ContinuationRow | None]:
+    """The one whose outer call has this idempotency key, of the same actor; also one that can't go on any more, for what it
+    did must not be done again under that key."""
     rows = yield (
         f"SELECT {COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
         "AND idempotency_key = :idempotency_key AND coalesce(persona_id, '') = :persona AND scopes = :scopes "
-        "AND expires_at > :moment ORDER BY created_at LIMIT 1",
-        {**wanted._asdict(), "moment": at, "persona": wanted.persona_id or ""},
+        "ORDER BY created_at LIMIT 1",
+        {**wanted._asdict(), "persona": wanted.persona_id or ""},
     )
     return ContinuationRow.of(rows[0]) if rows else None
 
@@ -191,9 +195,15 @@ def _upsert(step: StepRow) -> tuple[str, dict[str, Any]]:
     )
 
 
-def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[bool]:
-    """Let it wait, with these steps: for the first time, or again; False if another call has taken it over. It ends with
-    the last of its questions."""
+def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[Suspended]:
+    """Let it wait, with these steps: for the first time, or again. It ends with the last of its questions."""
+    others = yield (
+        "SELECT count(*) FROM continuations WHERE tenant_id = :tenant AND user_id = :user AND expires_at > :moment "
+        "AND NOT EXISTS (SELECT 1 FROM continuations WHERE id = :id)",
+        {"tenant": row.tenant_id, "user": row.user_id, "id": row.id, "moment": row.created_at},
+    )
+    if int(others[0][0]) >= MAX_WAITING:
+        return "too many"
     ends = yield (
         "SELECT expires_at FROM approvals WHERE outer_call = :id AND state IN ('waiting', 'approved', 'rejected')",
         {"id": row.id},
@@ -209,10 +219,10 @@ def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[bool]
         values,
     )
     if not rows:
-        return False
+        return "taken over"
     for step in steps:
         yield _upsert(step)
-    return True
+    return "waits"
 
 
 def release(id: str, call_id: str) -> Transaction[None]:
@@ -239,11 +249,17 @@ def finish(id: str, call_id: str, at: datetime) -> Transaction[None]:
 
 
 def prune(at: datetime, long_ago: datetime) -> Transaction[None]:
-    """Forget those that can't go on any more; one that seems to run only if it has seemed so for long."""
-    over = "expires_at <= :moment AND (state = 'waiting' OR expires_at <= :long_ago)"
+    """Forget those that can't go on any more; one that seems to run, or whose key must not be used again, only when that is
+    long ago."""
+    over = "expires_at <= :moment AND ((state = 'waiting' AND idempotency_key IS NULL) OR expires_at <= :long_ago)"
     names = {"moment": at, "long_ago": long_ago}
     rows = yield f"SELECT id FROM continuations WHERE {over} LIMIT :most", {**names, "most": MOST}
     for (id,) in rows:
         gone = yield f"DELETE FROM continuations WHERE id = :id AND {over} RETURNING id", {"id": id, **names}
         if gone:
             yield "DELETE FROM continuation_steps WHERE continuation_id = :id", {"id": id}
+    yield (
+        "DELETE FROM continuation_steps WHERE continuation_id IN "
+        "(SELECT id FROM continuations WHERE expires_at <= :moment AND state = 'waiting')",
+        names,
+    )
