@@ -12,6 +12,7 @@ import msgspec
 
 from toolgate.call_tree import Node, Step, Tree
 from toolgate.errors import CallError, Failed, described, said, shortened
+from toolgate.hazards.shapes import masker
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
 from toolgate.sessions import SessionKey, Sessions
 
@@ -416,8 +417,10 @@ class InvokeContext:
     # -- what a tool may report
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell whoever called how far the call has got, if they can be told while it runs."""
+        """Tell whoever called how far the call has got, if they can be told while it runs. Secrets are masked."""
         if self.call.caller is not None:
+            if message is not None and self.injected:
+                message = masker(self.injected).text(message, on_loop=True)
             await self.call.caller.progress(progress, total, message)
 
     def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:

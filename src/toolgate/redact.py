@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from toolgate.errors import CallError
+from toolgate.errors import CallError, shortened
 from toolgate.hazards.fields import HINT, looks_like_a_token, rank_of, without_assigned
 from toolgate.hazards.shapes import masker
 from toolgate.model import MASK, ErrorInfo
@@ -27,6 +27,8 @@ LONGEST_JSON = 1_000_000
 """Characters of a text that is read as JSON."""
 LONGEST_ERROR = 10_000
 """Characters of an error's message, and of its details as JSON."""
+LONGEST_RAW_ERROR = 100_000
+"""And of what is looked at of it, for others wait meanwhile; it is cut between words."""
 PROSE = 300
 """Texts up to this long are first looked at word by word."""
 MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
@@ -213,7 +215,8 @@ class Redactor:
 
     async def error(self, error: CallError, known: tuple[str, ...] = ()) -> ErrorInfo:
         """What a caller and the records are told of an error: valid text and plain JSON, without secrets."""
-        message, suggestion = _valid(error.message), _valid(error.suggestion or "")
+        message = _valid(shortened(error.message, LONGEST_RAW_ERROR))
+        suggestion = _valid(shortened(error.suggestion or "", LONGEST_RAW_ERROR))
         details = None if error.details is None else _plain(error.details)
         if not self.ready:
             await self.prepare([message, suggestion, details])

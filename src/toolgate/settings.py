@@ -29,6 +29,7 @@ NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", T
 BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use"}
 """Groups whose names somebody else gave: of tools, servers, variables, headers, secrets."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
+SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
 class Section(BaseModel):
@@ -193,6 +194,10 @@ class SecretUse(Section):
     def _one_origin(self) -> "SecretUse":
         if self.server is not None and self.source is not None:
             raise ValueError("it has server and source: a tool comes from one of them")
+        if self.server is None and not NAME.match(self.tool):
+            raise ValueError(f"{self.tool!r} is not the name of a tool; each is named by itself, not by a pattern")
+        if "*" in (self.tool, self.server):
+            raise ValueError("each tool and server is named by itself; only tenant can be '*'")
         return self
 
 
@@ -206,6 +211,14 @@ class SecretSettings(Section):
     """The encrypted file; None: `secrets.enc` in `home`."""
     keyring: bool = False
     """Whether the system's keyring is asked as well."""
+
+    @field_validator("use")
+    @classmethod
+    def _named_secrets(cls, use: dict[str, tuple[SecretUse, ...]]) -> dict[str, tuple[SecretUse, ...]]:
+        wrong = next((name for name in use if not SECRET_NAME.match(name)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is not the name of a secret: letters, digits and _, and no digit first")
+        return use
 
 
 class SandboxSettings(Section):

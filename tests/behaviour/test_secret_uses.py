@@ -241,8 +241,17 @@ async def test_an_mcp_tool_is_named_by_its_server_and_what_it_is_called_there(tm
         ({"tool": "send", "tenant": ""}, "tenant"),
         ({"tool": "send", "tenant": "a", "server": "s", "source": "custom"}, "server and source"),
         ({"tool": "send", "tenant": "a", "source": "dynamic"}, "source"),
+        ({"tool": "*", "tenant": "a"}, "named by itself"),
+        ({"tool": "*", "tenant": "a", "server": "s"}, "named by itself"),
+        ({"tool": "send", "tenant": "a", "server": "*"}, "named by itself"),
     ],
 )
 def test_what_the_setting_can_not_be_is_said(use: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         memory_app(secrets={"use": {"KEY": [use]}})
+
+
+@pytest.mark.parametrize("name", ["a-b", "", "1A", "acme/KEY", "servers:/KEY", "*"])
+def test_what_is_no_name_of_a_secret_can_not_be_allowed(name: str) -> None:
+    with pytest.raises(SettingsError, match="not the name of a secret"):
+        memory_app(secrets=named(name, "send"))

@@ -224,3 +224,23 @@ async def test_a_key_in_an_argument_is_not_cut_before_it_is_masked(app: App, nam
     assert outcome.error is not None
     everything = outcome.to_json().decode() + await on_record(app)
     assert "a1B2a1B2" not in everything
+
+
+async def test_what_a_tool_says_while_it_runs_shows_no_value(app: App) -> None:
+    said: list[Any] = []
+
+    class Listening:
+        """A door that keeps in touch with whoever called."""
+
+        async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+            said.append((progress, total, message))
+
+    @tool(tier="read_only")
+    async def long(ctx: InvokeContext, value: str) -> str:
+        """Tell how far it is."""
+        await ctx.progress(1, 2, f"sent {value}, {value[::-1].upper()}")
+        return "sent"
+
+    app.register(long)
+    assert (await app.invoke("long", {"value": "{{secret:SESAME}}"}, caller=Listening())).ok  # type: ignore[arg-type]
+    assert said == [(1, 2, f"sent {MASK}, {MASK}")]

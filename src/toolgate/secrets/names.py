@@ -13,9 +13,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from toolgate.model import Actor
+from toolgate.settings import SECRET_NAME
 
 REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+NAME = SECRET_NAME
 PREFIX = "TOOLGATE_SECRET_"
 SERVER_PREFIX = "TOOLGATE_SERVER_SECRET_"
 SERVERS, LOGINS = "servers:", "mcp:"
