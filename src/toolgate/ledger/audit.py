@@ -20,6 +20,8 @@ from toolgate.model import NANO, Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.store.database import Row, Store
 
 NOTHING = orjson.Fragment(b"null")
+LONG_MS = 1.0
+"""Milliseconds that a call took from which on it looks again whether the log is late."""
 
 
 class Start(msgspec.Struct, gc=False):
@@ -187,7 +189,10 @@ class Ledger:
         store = self._store
         if entry.tier != "read_only" or ctx.owes:  # what was taken is settled, after a crash, by whether the call began
             return store.append_durably(record)
-        return store.room() if store.append(record) else None
+        if store.late():
+            return self._start_later(record)
+        store.append(record)
+        return None
 
     def end(self, ctx: InvokeContext, outcome: Outcome, remarks: dict[str, Any] | None = None) -> Awaitable[Outcome] | None:
         """Record the outcome; gives what to await before it may be returned, if it has to wait. That gives the outcome,
@@ -202,12 +207,31 @@ class Ledger:
             )  # fmt: skip
         hidden = ctx.error is not None and ctx.error.code == "TOOL_NOT_FOUND"  # whatever there is behind the name: alike
         if not hidden and (ctx.entry is None or ctx.entry.tier == "read_only"):
-            try:
-                self._store.append(record)
-            except StoreError as error:
-                return _given(_unrecorded(outcome, error, ran=ctx.ran))
-            return None
+            # a quick call has just looked, as it started
+            if (start is None or outcome.metrics.duration_ms > LONG_MS) and self._store.late():
+                return self._end_later(ctx, outcome, record)
+            return self._append(ctx, outcome, record)
         return self._end_durably(ctx, outcome, record)
+
+    def _append(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Awaitable[Outcome] | None:
+        try:
+            self._store.append(record)
+        except StoreError as error:
+            return _given(_unrecorded(outcome, error, ran=ctx.ran))
+        return None
+
+    async def _start_later(self, record: Start) -> None:
+        """Hand the record over once the writer has caught up: the caller is slowed, so that no record waits too long."""
+        await self._store.room()
+        self._store.append(record)
+
+    async def _end_later(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Outcome:
+        try:
+            await self._store.room()
+        except asyncio.CancelledError:
+            ctx.went_away = True
+        unwritten = self._append(ctx, outcome, record)
+        return outcome if unwritten is None else await unwritten
 
     async def _end_durably(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Outcome:
         try:

@@ -41,9 +41,11 @@ class Store(Protocol):
     async def close(self) -> None:
         """Write what is waiting, and let go."""
 
-    def append(self, record: Record) -> bool:
-        """Hand a record to the log; on disk within 50 ms. True: records come faster than they can be written, so the
-        caller should await `room`."""
+    def append(self, record: Record) -> None:
+        """Hand a record to the log. It is on disk within 50 ms, if callers await `room` first whenever it is `late`."""
+
+    def late(self) -> bool:
+        """Whether records come faster than they can be written."""
 
     def append_durably(self, record: Record) -> Awaitable[None]:
         """Log a record; awaited, it is on disk."""

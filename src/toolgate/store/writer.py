@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
-from time import sleep, time_ns
+from time import monotonic, sleep, time_ns
 from typing import Any
 
 import msgspec
@@ -23,8 +23,13 @@ from toolgate.store.database import Record, Row, Transaction
 
 LINGER = 0.01
 """How long a record that nobody waits for may lie, so that more can join it."""
-CROWDED = 20_000
-"""Records waiting at which callers are asked to wait."""
+BOUND_SECONDS = 0.05
+"""Within this a record that was handed over is on disk: what `Store.append` promises."""
+SLOW_SECONDS = 0.02
+"""Age of the oldest record that is not on disk from which on callers wait. What is left of the bound is for writing those
+that are there: callers that wait leave the processor, and the interpreter's lock, to the writer."""
+FEW = 64
+"""Records waiting up to which nobody looks at the clock."""
 FULL = 200_000
 """Records waiting at which no more are taken: the database has not accepted any for long."""
 CLOSE_SECONDS = 10
@@ -70,6 +75,10 @@ class Writer:
         self._interrupt = interrupt
         self._queue: deque[Item] = deque()
         self._asleep = True
+        self._oldest = 0.0
+        """No record that is not on disk was handed over before this, by the monotonic clock."""
+        self._relief: asyncio.Future[None] | None = None
+        """What callers that were asked to wait are waiting for."""
         self._wake = threading.Semaphore(0)
         self._hurry = threading.Event()
         self._closing = False
@@ -82,22 +91,26 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def put(self, record: Record) -> bool:
-        """Take a record that nobody waits for; true: come slower, see `room`."""
+    def put(self, record: Record) -> None:
+        """Take a record that nobody waits for."""
         queue = self._queue
         if self._closing:
             raise StoreError("The store is closed.")
         queue.append(record)
         if self._asleep:
-            self._asleep = False
-            self._wake.release()
-        waiting = len(queue)
-        if waiting < CROWDED:
-            return False
-        if waiting > FULL:
+            self._rouse()
+        if len(queue) > FULL:
             queue.pop()
             raise StoreError(f"The audit log takes no more records: {self.trouble or 'the database does not keep up'}.")
-        return True
+
+    def late(self) -> bool:
+        """Whether the oldest record that is not on disk is so old that more would break the promise: await `room`."""
+        return len(self._queue) >= FEW and monotonic() - self._oldest > SLOW_SECONDS
+
+    def _rouse(self) -> None:
+        self._oldest = monotonic()
+        self._asleep = False
+        self._wake.release()
 
     def wait_for(self, record: Record | None = None, transaction: Transaction[Any] | None = None) -> "asyncio.Future[Any]":
         """Take something whose end is awaited; with neither, the end of all that was taken before."""
@@ -108,13 +121,21 @@ class Writer:
         if not self._hurry.is_set():
             self._hurry.set()
         if self._asleep:
-            self._asleep = False
-            self._wake.release()
+            self._rouse()
         return done
 
     async def room(self) -> None:
-        while len(self._queue) >= CROWDED and self.trouble is None:
-            await asyncio.sleep(0.002)
+        """Wait until the oldest record that is not on disk is young again."""
+        while not self._asleep and self.trouble is None and monotonic() - self._oldest > SLOW_SECONDS:
+            self._hurry.set()
+            if self._relief is None:
+                self._relief = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._relief,), timeout=LINGER)
+
+    def _relieve(self) -> None:
+        relief, self._relief = self._relief, None
+        if relief is not None and not relief.done():
+            relief.set_result(None)
 
     async def close(self) -> None:
         """Write what waits, and end the thread. If it can't be written, raise that; the thread ends all the same."""
@@ -157,8 +178,7 @@ class Writer:
             self._write_all()
         self._asleep = True
         if self._queue:  # something came between the last look and falling asleep
-            self._asleep = False
-            self._wake.release()
+            self._rouse()
 
     def _give_up(self) -> None:
         """Nobody writes any more: tell those who wait, and say what is lost."""
@@ -172,6 +192,7 @@ class Writer:
 
     def _write_all(self) -> None:
         queue = self._queue
+        taken = monotonic()
         batch = [queue.popleft() for _ in range(len(queue))]
         answers: Answers
         try:
@@ -184,7 +205,10 @@ class Writer:
             self._soon(self._tell_of, [item for item in batch if isinstance(item, Waiting)], error)
             queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
         else:
+            self._oldest = taken  # what is waiting now came after that
             self._answer(answers)
+            if self._relief is not None:
+                self._soon(self._relieve)
 
     def _answer(self, answers: Answers) -> None:
         if answers:
@@ -211,6 +235,7 @@ class LogWriting(ABC):
     def __init__(self, name: str) -> None:
         self._writer = Writer(name, self._commit, self._let_go, self._interrupt)
         self.append = self._writer.put
+        self.late = self._writer.late
         self.written = 0
         """The last row that this process wrote."""
 
