@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
-from toolgate.trust import Agreed, Records, Untrusted, digest, is_named, read_regular
+from toolgate.trust import ADVICE, Agreed, Records, Untrusted, digest, is_named, read_regular, working_directory
 
 MARK = "id"
 """The file in the data folder that shows that Toolgate made the folder here: its digest is in the record."""
@@ -52,7 +52,7 @@ class Project:
     """The working directory, for one App."""
 
     def __init__(self, settings: Settings) -> None:
-        self.folder = Path(os.path.realpath(Path.cwd()))
+        self.folder = working_directory()
         self.records = Records(os.environ)
         self.is_named = is_named(self.folder, os.environ)
         """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
@@ -100,7 +100,7 @@ class Project:
     def _tools(self) -> Iterator[Found]:
         for folder in self._python:
             for name in _names(folder):
-                if name.endswith(".py") and not name.startswith("_"):
+                if name.endswith(".py"):  # also those that are no tools: others may import them
                     yield self._read(folder / name, "Python tools: run inside Toolgate, unconfined")
         for folder in self._custom:
             for name in _names(folder):
@@ -158,7 +158,7 @@ class Project:
             more = [f"and {len(bad) - MAX_NAMED} more"] if len(bad) > MAX_NAMED else []
             raise Untrusted(
                 f"Files in {self.folder} are not trusted, so Toolgate does nothing here: {', '.join([*words, *more])}.",
-                suggestion="Look at them, then run `toolgate trust` in that folder. See docs/howto/trust.md.",
+                suggestion=ADVICE,
             )
         self._agreed = Agreed({change.found.name: change.found.digest for change in changes})
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from toolgate.errors import SettingsError
 from toolgate.model import NAME, Tier
+from toolgate.trust import ADVICE, Records, Untrusted, digest, is_named, read_regular, working_directory
 from toolgate.trust import VARIABLE as TRUST
-from toolgate.trust import Records, Untrusted, digest, is_named, read_regular
 
 FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
@@ -671,7 +671,7 @@ def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
 def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
     """The settings file of the working directory, if there is one and a person trusted it as it is. What nobody trusted is
     not even parsed. Raises Untrusted."""
-    folder = Path(os.path.realpath(Path.cwd()))
+    folder = working_directory()
     try:
         content = read_regular(file)
     except FileNotFoundError:
@@ -686,7 +686,7 @@ def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
         happened = "is not trusted" if known is None else "is gone" if content is None else "changed since it was trusted"
         raise Untrusted(
             f"The settings file {FILE} in {folder} {happened}, so Toolgate does nothing here.",
-            suggestion="Look at it, then run `toolgate trust` in that folder. See docs/howto/trust.md.",
+            suggestion=ADVICE,
         )
     return content
 

@@ -24,6 +24,7 @@ except ImportError:  # Windows: one process at a time writes there
     fcntl = None  # type: ignore[assignment]
 
 VARIABLE = "TOOLGATE_TRUST"
+ADVICE = f"Look at it, then run `toolgate trust` in that folder, or name the folder in {VARIABLE}. See docs/howto/trust.md."
 BELOW = "/*"
 """Ends an entry of the variable that means all folders below one."""
 MAX_RECORD_BYTES = 16_000_000
@@ -33,6 +34,17 @@ MAX_FILE_BYTES = 4_000_000
 
 class Untrusted(SettingsError):
     """Files in the working directory would be obeyed, and no person agreed to that."""
+
+
+def working_directory() -> Path:
+    """The folder that files are found in, without links. Raises SettingsError if it is gone."""
+    try:
+        return Path(os.path.realpath(Path.cwd()))
+    except OSError as error:
+        raise SettingsError(
+            f"The working directory can't be used: {error.strerror or error}.",
+            suggestion="Change to a folder that is there.",
+        ) from error
 
 
 def digest(content: bytes) -> str:

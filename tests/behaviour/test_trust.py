@@ -13,6 +13,7 @@ from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import App
 from toolgate.errors import Denied, SettingsError
+from toolgate.mcpclient.packages import Wanted, folder_of
 from toolgate.settings import Settings
 from toolgate.trust import Untrusted
 
@@ -175,8 +176,10 @@ def test_what_changes_or_comes_new_after_it_was_trusted_is_refused(terminal: Ter
     assert ".toolgate/tools/mine.py is changed" in terminal("call", "echo", "text=a").err
     terminal.add_tools("", "mine")
     assert terminal("call", "echo", "text=a").code == 0, "it is as it was trusted"
-    terminal.add_tools(EVIL.format(ran=str(ran)), "more")
-    assert ".toolgate/tools/more.py is new" in terminal("call", "echo", "text=a").err
+    for name in ("more", "_helper"):
+        terminal.add_tools(EVIL.format(ran=str(ran)), name)
+        assert f".toolgate/tools/{name}.py is new" in terminal("call", "echo", "text=a").err
+        (terminal.home / "tools" / f"{name}.py").unlink()
     assert not ran.exists()
 
 
@@ -232,6 +235,15 @@ def test_compiled_code_beside_a_trusted_tool_does_not_run(terminal: Terminal, ra
     assert not ran.exists()
 
 
+def test_a_folder_that_is_gone_is_a_line_with_advice(terminal: Terminal) -> None:
+    (terminal.folder / "gone").mkdir()
+    os.chdir(terminal.folder / "gone")
+    (terminal.folder / "gone").rmdir()
+    for words in (("call", "echo", "text=a"), ("trust",), ("--settings", os.devnull, "tools", "list")):
+        done = terminal(*words)
+        assert (done.code, "working directory" in done.err) == (2, True), done
+
+
 # -- what Toolgate writes at a person's word
 
 
@@ -272,7 +284,7 @@ def test_a_variable_names_trusted_folders(terminal: Terminal, config: Path, entr
     terminal.settings("max_execution_time: 5")
     terminal.set("TOOLGATE_TRUST", entry.format(project=terminal.folder, above=terminal.folder.parent))
     assert terminal("call", "echo", "text=a").code == code
-    assert not config.exists(), "nothing is recorded for it"
+    assert not (config / "trust.json").exists(), "nothing is recorded for it"
 
 
 def test_a_relative_folder_in_the_variable_is_a_mistake(terminal: Terminal) -> None:
@@ -371,6 +383,16 @@ def test_what_a_pull_puts_in_place_of_toolgates_own_data_is_not_used(terminal: T
     shutil.copy(theirs / what, terminal.home / what)
     done = terminal("call", "echo", "text=a")
     assert (done.code, "toolgate trust" in done.err) == (2, True)
+
+
+def test_what_a_pull_brings_is_not_taken_for_an_installed_server(terminal: Terminal) -> None:
+    """Where a package is installed depends on the mark of the folder, which nobody else knows."""
+    package = Wanted("npm", "server", "1.0.0")
+    assert terminal("call", "echo", "text=a").code == 0
+    here = folder_of("mine", package, terminal.home)
+    assert here == folder_of("mine", package, terminal.home)
+    (terminal.home / "id").write_text("1" * 64)
+    assert here != folder_of("mine", package, terminal.home)
 
 
 def test_a_database_that_was_deleted_is_made_anew(terminal: Terminal) -> None:

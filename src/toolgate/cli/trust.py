@@ -12,7 +12,7 @@ from toolgate.cli.opening import AsJson, NotFound, Place, Usage, place_of
 from toolgate.cli.screen import Part, emit, note, plural, say
 from toolgate.project import Change, Project
 from toolgate.settings import load_settings
-from toolgate.trust import VARIABLE, Records
+from toolgate.trust import VARIABLE, Records, working_directory
 
 STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
 
@@ -31,7 +31,7 @@ def trust(
         raise Usage("--remove and --list can't be used together.")
     if list_all:
         return _list(as_json)
-    folder = Path(os.path.realpath(path or Path.cwd()))
+    folder = working_directory() if path is None else Path(os.path.realpath(path))
     if remove:
         return _remove(folder, as_json)
     if not folder.is_dir():

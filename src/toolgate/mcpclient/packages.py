@@ -27,6 +27,7 @@ import msgspec
 
 from toolgate.mcpclient.finding import SYSTEM, Command, find_program, needs
 from toolgate.mcpclient.port import Unreachable
+from toolgate.project import MARK
 from toolgate.sandbox.jails.own import python
 from toolgate.settings import ServerSettings
 
@@ -122,8 +123,12 @@ def place(name: str, home: Path | None) -> Path:
 
 
 def folder_of(name: str, package: Wanted, home: Path | None) -> Path:
-    """Where a package is. Another version, if one is named, is another folder."""
-    words = f"{package.kind} {package.name} {package.version} {package.extras}"
+    """Where a package is. Another version, if one is named, is another folder. Its name holds the mark of the data folder,
+    which nobody knows: git replaces ignored files without a question, so what a pull brings must not be able to name it."""
+    mark = ""
+    with suppress(OSError):
+        mark = (home / MARK).read_text() if home is not None else ""
+    words = f"{mark}{package.kind} {package.name} {package.version} {package.extras}"
     return place(name, home) / f"{package.kind}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
 
 
