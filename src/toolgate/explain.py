@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolgate.approval.request import Grant
 from toolgate.context import InvokeContext
 from toolgate.errors import CallError
 from toolgate.invoke import Pipeline
-from toolgate.model import Actor, Call, Entry, Tier
+from toolgate.model import NANO, Actor, Call, Entry, Tier
 from toolgate.quota.money import UNPRICED, Estimate, dollars, estimate
 from toolgate.registry.catalog import printable
 
@@ -119,7 +120,18 @@ async def _consent(pipeline: Pipeline, ctx: InvokeContext, entry: Entry, expecte
     grant = await pipeline.consent.covering(ctx.call, entry, expected)
     if grant is not None:
         return Gate("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
-    return Gate("consent", "ask", f"a person must approve it: {entry.asks}")
+    full = await pipeline.consent.exhausted(ctx.call, entry, expected)
+    room = "" if full is None else f"; {_exhausted(full, expected)}"
+    return Gate("consent", "ask", f"a person must approve it: {entry.asks}{room}")
+
+
+def _exhausted(grant: Grant, expected: Estimate) -> str:
+    """Why a grant that is for the call does not cover it."""
+    spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
+    return (
+        f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "
+        f"{dollars(expected.nano)}"
+    )
 
 
 async def _room(pipeline: Pipeline, call: Call, entry: Entry) -> AsyncIterator[Gate]:

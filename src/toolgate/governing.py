@@ -185,10 +185,12 @@ class Governing(Connecting):
         reason: str | None = None,
         by: Actor | None = None,
     ) -> Grant:
-        """Agree ahead of time to calls of a tool by an actor; never to destructive ones."""
+        """Agree ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who does; if nobody is named,
+        the person at this machine."""
         actor = actor or LOCAL
+        by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self.catalog.resolve(tool, actor.tenant)
-        return await self.consent.make_grant(entry, terms, actor, by or actor, session=session, reason=reason)
+        return await self.consent.make_grant(entry, terms, actor, by, session=session, reason=reason)
 
     async def grants(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
         """The grants of the actor's tenant: those that hold now, or all that there were."""

@@ -112,11 +112,46 @@ class Policy(Section):
     """Send the policy and its data to the OPA server, at the start and whenever they change."""
 
 
+class ApprovalRule(Section):
+    """Who must agree to the calls that it matches."""
+
+    tenant: str | None = None
+    """Whose calls; None: every tenant's."""
+    tool: str | None = None
+    """Of which tool; a `*` at the end stands for any ending. None: of every tool."""
+    approvers: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Users who may answer; None: anybody who can."""
+    quorum: int = Field(default=1, ge=1, le=20)
+    """How many of them must agree."""
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> "ApprovalRule":
+        if self.approvers is None and self.quorum == 1:
+            raise ValueError("says neither approvers nor a quorum above 1")
+        if self.approvers is not None and len(set(self.approvers)) < self.quorum:
+            raise ValueError(f"wants {self.quorum} to agree, and names {len(set(self.approvers))}")
+        return self
+
+    def matches(self, tool: str, tenant: str) -> bool:
+        named = self.tool is None or tool == self.tool or (self.tool.endswith("*") and tool.startswith(self.tool[:-1]))
+        return named and self.tenant in (None, tenant)
+
+
 class Approvals(Section):
-    """How long a person has to answer."""
+    """Who may answer a question, how long that takes at most, and how many are asked."""
 
     expire_seconds: float = Field(default=3600, gt=0, le=30 * 86_400)
     """An approval that is not given, or not used, within this time is void."""
+    rules: tuple[ApprovalRule, ...] = ()
+    """Who must agree, by tenant and tool: `[{tenant: acme, tool: deploy, approvers: [ada, bob, eve], quorum: 2}]`. All that
+    match a call hold."""
+    asker_may_answer: Literal["never", "local", "always"] = "local"
+    """Whether people approve their own calls. local: only the person at this machine, and who has a key made with
+    `--may-approve`, and only where no rule says who must agree."""
+    questions_per_hour: int = Field(default=240, ge=1, le=100_000)
+    """New questions of one user in an hour; beyond it a call is denied as RATE_LIMITED and nobody is asked."""
+    tenant_questions_per_hour: int = Field(default=1_000, ge=1, le=1_000_000)
+    """New questions of all users of a tenant in an hour, likewise."""
 
 
 class Budgets(Section):

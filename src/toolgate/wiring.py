@@ -227,7 +227,7 @@ class Wired:
             self.store,
             self.continuations,
             policy_hash=lambda: self.guard.policy_hash,
-            expire_seconds=settings.approvals.expire_seconds,
+            settings=settings.approvals,
             note=self._note,
             workspace=self._workspace,
             validate=self._canonical,

@@ -202,7 +202,7 @@ def test_grants_are_made_listed_and_revoked(terminal: Terminal) -> None:
     assert (made["user"], made["cap_usd"]) == ("local", 0.5)
     assert [terminal("call", "send", f"to={n}").code for n in range(3)] == [0, 0, 3]
     listed = terminal("grants", "list")
-    assert all(word in listed.out for word in (made["id"], "holds", "send", "user local", "2 uses", "$0.50 of $0.50"))
+    assert all(word in listed.out for word in (made["id"], "exhausted", "send", "user local", "2 uses", "$0.50 of $0.50"))
     assert terminal("grants", "revoke", made["id"][:8]).out.endswith(f"({made['id']}), used 2 times\n")
     assert terminal("grants", "list", "--json").json == {"grants": []}
     (revoked,) = terminal("grants", "list", "--all", "--json").json["grants"]
@@ -265,7 +265,7 @@ def test_yes_is_an_answer_and_recorded_as_one(terminal: Terminal) -> None:
     assert terminal("call", "send", "to=bob", "--user", "ada", "--yes").code == 0
     assert ran(terminal) == ["bob"]
     (used,) = terminal("approvals", "list", "--state", "used", "--json").json["approvals"]
-    assert (used["answered_by"], used["answered_through"]) == ("ada", "--yes")
+    assert (used["answered_by"], used["answered_through"]) == ("local", "--yes")
 
 
 def test_yes_is_for_the_call_itself_and_not_for_what_it_calls(terminal: Terminal) -> None:
@@ -326,7 +326,7 @@ def test_a_person_sees_what_it_is_about_and_says_yes(terminal: Terminal, person:
     assert "[s]" not in call.shown, "there is no session"
     assert ran(terminal) == ["bob"]
     (used,) = terminal("approvals", "list", "--state", "used", "--json").json["approvals"]
-    assert (used["answered_by"], used["answered_through"]) == ("ada", "terminal")
+    assert (used["answered_by"], used["answered_through"]) == ("local", "terminal")
 
 
 @pytest.mark.parametrize("typed", ["", "yy", "s", "\x04"])

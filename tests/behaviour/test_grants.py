@@ -267,7 +267,7 @@ async def test_a_grant_that_makes_no_sense_is_refused() -> None:
         with pytest.raises(ApprovalError, match="needs a call with a session"):
             await grant(app, terms=GrantTerms("session", 60))
         with pytest.raises(ApprovalError, match="needs a call with a persona"):
-            await grant(app, terms=GrantTerms("persona", 60), actor=BOSS)
+            await grant(app, terms=GrantTerms("persona", 60), actor=Actor("acme", user="eve"))
         with pytest.raises(ApprovalError, match="runs unasked"):
             await grant(app, "echo")
         assert await app.consent.list_grants("acme", active=False) == []

@@ -1,12 +1,13 @@
 """Answers: what a person said, checked and put on record, whichever channel it came through."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import orjson
 
+from toolgate.approval.approvers import Approvers, Terms, is_own
 from toolgate.approval.disclosure import Seal
 from toolgate.approval.edits import restore, typed_secret, unknowable
 from toolgate.approval.grants import Grants, Note, draft
@@ -34,6 +35,7 @@ class Answers:
         self,
         store: Store,
         grants: Grants,
+        approvers: Approvers,
         *,
         policy_hash: Callable[[], str],
         note: Note,
@@ -43,6 +45,7 @@ class Answers:
     ) -> None:
         self._store = store
         self._grants = grants
+        self._approvers = approvers
         self._policy_hash = policy_hash
         self._note = note
         self._validate = validate
@@ -69,12 +72,14 @@ class Answers:
                 f"Approval {row.id} can't be given: its arguments are masked, and what would run can't be shown here.",
                 suggestion=ASK_ANEW,
             )
-        said = await self.record(row, shown, answer, words(answer.by) or by.user, words(answer.through) or through, by)
+        name = words(answer.by) or by.user
+        own = is_own(name, through)
+        said = await self.record(row, shown, answer, name, words(answer.through) or through, by, own=own)
         if said is None:
             raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.")
         if row.id in self.awaited:
             self.awaited[row.id].set()
-        return approval_of(await self.again(row), self._clock())
+        return await self.status(row.id, row.tenant_id)
 
     async def shown(self, row: ApprovalRow) -> bytes | None:
         """The arguments as an approver is shown them; None if that can't be known here, or any more."""
@@ -92,11 +97,17 @@ class Answers:
         through: str,
         actor: Actor,
         used_by: str | None = None,
+        *,
+        own: bool,
     ) -> Answered | None:
-        """Put an answer to what was `shown` on record, for the use of a call that waits for it if there is one. None: it
-        came too late. Raises ApprovalError if it can't be taken."""
+        """Put an answer to what was `shown` on record, for the use of a call that waits for it if there is one. Its state is
+        still "waiting" where others must agree as well. None: it came too late. Raises ApprovalError if it can't be taken,
+        or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
+        terms = self._must_count(row, answer, by, own=own)
         said = await self._said(row, shown, answer, by, through, used_by)
         grant = self._granted(row, answer, by)
+        if terms.quorum > 1 and answer.verdict == "approve":
+            return await self._vote(row, said, actor, terms.quorum)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
             return None
         verdict = "reject" if said.state == "rejected" else "approve" if said.edited is None else "edit"
@@ -108,6 +119,37 @@ class Answers:
         if grant is not None:
             await self._grants.note_made(grant, actor)
         return said
+
+    def _must_count(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> Terms:
+        """What the answers to a question must satisfy; raises if this one does not. Who asked may always take it back."""
+        terms, asker = self._approvers.terms(row.tool_name, row.tenant_id), asked_by(row)
+        why = self._approvers.why_not(row.tool_name, asker, by, own=own)
+        if why is not None and not (answer.verdict == "reject" and words(by) == words(asker.user)):
+            raise ApprovalError(f"{by} can't answer approval {row.id}: {why}.", suggestion="Have somebody else answer it.")
+        if terms.quorum > 1 and (answer.verdict == "edit" or answer.grant is not None):
+            raise ApprovalError(
+                f"{terms.quorum} persons must agree to approval {row.id}: one of them can neither edit it nor grant more.",
+                suggestion="Reject it, and have the call made as it should be.",
+            )
+        return terms
+
+    async def _vote(self, row: ApprovalRow, said: Answered, actor: Actor, quorum: int) -> Answered | None:
+        """Count one of several who must agree."""
+        asker = asked_by(row)
+
+        def counts(by: str) -> bool:
+            return self._approvers.why_not(row.tool_name, asker, by, own=False) is None
+
+        voting = approvals.vote(row.id, row.tenant_id, said, self._clock(), quorum, counts)
+        agreed = await self._store.transact(voting)
+        if agreed is None:
+            return None
+        details = {
+            "approval": row.id, "call": row.call_id, "verdict": "approve", "answered_by": said.answered_by,
+            "through": said.answered_through, "reason": said.answer_reason, "agreed": agreed, "quorum": quorum,
+        }  # fmt: skip
+        await self._note("approval.answered", actor, row.tool_name, details)
+        return said if len(agreed) >= quorum else said._replace(state="waiting", used_by=None)
 
     async def _said(
         self, row: ApprovalRow, shown: bytes | None, answer: Answer, by: str, through: str, used_by: str | None
@@ -169,16 +211,25 @@ class Answers:
         start = None if after is None else await self.find(after, tenant)
         since = None if start is None else (start.created_at, start.id)
         rows = await self._store.read(approvals.listed(tenant, state, at, limit, since))
-        return [approval_of(row, at) for row in rows]
+        return [approval_of(row, at, self.terms(row)) for row in rows]
 
     async def show(self, id: str, tenant: str | None) -> Approval:
         """A question as an approver is shown it, while it waits for one; then as it is on record."""
         row, at = await self.find(id, tenant), self._clock()
-        return approval_of(row, at, await self.shown(row) if state_of(row, at) == "waiting" else None)
+        shown = await self.shown(row) if state_of(row, at) == "waiting" else None
+        return approval_of(row, at, self.terms(row), shown, await self._agreed(row))
 
     async def status(self, id: str, tenant: str | None) -> Approval:
         """A question as it is on record."""
-        return approval_of(await self.find(id, tenant), self._clock())
+        row = await self.find(id, tenant)
+        return approval_of(row, self._clock(), self.terms(row), agreed=await self._agreed(row))
+
+    def terms(self, row: ApprovalRow) -> Terms:
+        """What answers to a question must satisfy."""
+        return self._approvers.terms(row.tool_name, row.tenant_id)
+
+    async def _agreed(self, row: ApprovalRow) -> Sequence[str]:
+        return await self._store.read(approvals.votes(row.id)) if self.terms(row).quorum > 1 else ()
 
     async def find(self, id: str, tenant: str | None) -> ApprovalRow:
         row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from toolgate.approval.answers import PAGE, Answers, Mask, Validate, is_id
+from toolgate.approval.approvers import Approvers, is_own
 from toolgate.approval.asking import ask, name_of
 from toolgate.approval.continuation import Continuations
 from toolgate.approval.disclosure import disclosed
@@ -25,6 +26,7 @@ from toolgate.approval.request import (
     Answer,
     Approval,
     ApprovalError,
+    ApprovalRequest,
     Approver,
     Grant,
     GrantTerms,
@@ -37,9 +39,10 @@ from toolgate.approval.takings import Taken, Takings
 from toolgate.call_tree import Step
 from toolgate.context import InvokeContext
 from toolgate.errors import Denied, Failed, StoreError
-from toolgate.model import MASK, Actor, Call, Entry
+from toolgate.model import LOCAL, MASK, Actor, Call, Entry
+from toolgate.settings import Approvals
 from toolgate.store import approvals
-from toolgate.store.approvals import SLACK, ApprovalRow, GrantRow
+from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
 from toolgate.store.database import Store, now
 
 KEPT = timedelta(days=90)
@@ -71,23 +74,25 @@ class Consent:
         policy_hash: Callable[[], str],
         note: Note,
         workspace: Workspace,
-        expire_seconds: float = 3600.0,
+        settings: Approvals,
         validate: Validate | None = None,
         mask: Mask | None = None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
-        self.grants = Grants(store, note, workspace, clock)
+        self._who = Approvers(settings)
+        self.grants = Grants(store, self._who, note, workspace, clock)
         self._answers = Answers(
-            store, self.grants, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
+            store, self.grants, self._who, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
         )
+        self._bounds = Bounds(settings.questions_per_hour, settings.tenant_questions_per_hour)
         self._seal = self._answers.seal
         self._store = store
         self._continuations = continuations
         self._policy_hash = policy_hash
         self._note = note
         self._workspace = workspace
-        self._lasts = timedelta(seconds=expire_seconds)
+        self._lasts = timedelta(seconds=settings.expire_seconds)
         self._clock = clock
         self._approvers: list[Approver] = []
         self._takings = Takings(store)
@@ -153,7 +158,14 @@ class Consent:
     async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
         """The grant that would let a call run unasked; nothing is charged to it."""
         nano = 0 if estimate is None else estimate.nano
-        return None if entry.destructive else await self.grants.covering(call, entry, nano)
+        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
+        return next((grant for grant in found if grant.has_room(nano)), None)
+
+    async def exhausted(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+        """The grant that would let a call run unasked, had it room for it."""
+        nano = 0 if estimate is None else estimate.nano
+        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
+        return next((grant for grant in found if not grant.has_room(nano)), None)
 
     async def give_back(self, call_id: str) -> None:
         """The call did not run: its approval, or its share of a grant, is free again (once the store can be written)."""
@@ -303,11 +315,16 @@ class Consent:
         """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
         before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
         same."""
+        terms = self._who.terms(draft.tool_name, draft.tenant_id)
+        may_cover, bounds = may_cover and terms.quorum == 1, self._bounds._replace(approvers=terms.approvers)
         while True:
             busy = frozenset(self._answers.awaited)
-            asking = approvals.covered_or_waiting(draft, busy, may_cover=may_cover, join=join, sealed=sealed)
+            asking = approvals.covered_or_waiting(draft, busy, bounds, may_cover=may_cover, join=join, sealed=sealed)
             work = self._store.transact(asking)
-            grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
+            try:
+                grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
+            except AskedTooOften as bound:
+                raise _too_often(draft, bound) from None
             if row is None:
                 raise _too_many(draft)
             if grant is not None or is_new or row.id not in self._answers.awaited:
@@ -337,7 +354,7 @@ class Consent:
             return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
 
         for approver in tuple(self._approvers):
-            answer = await ask(approver, request_of(row, shown), is_over, woken)
+            answer = await ask(approver, request_of(row, self._answers.terms(row), shown), is_over, woken)
             if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
                 return await self._answers.again(row)
             if await is_over():
@@ -350,7 +367,8 @@ class Consent:
         call, taken = ctx.call, Taken(approval=row.id)
         if answer.verdict != "reject":
             self._must_be_of_this_policy(row)
-        recording = self._answers.record(row, shown, answer, by, through, call.actor, used_by=call.id)
+        own = by == LOCAL.user
+        recording = self._answers.record(row, shown, answer, by, through, call.actor, used_by=call.id, own=own)
         try:
             said = await self._takings.take(
                 call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
@@ -363,7 +381,7 @@ class Consent:
             return False
         if said.state == "rejected":
             raise rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
-        return True
+        return said.state != "waiting"
 
     async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> ApprovalRow:
         """No approver had the answer: go by what was answered elsewhere, if anything was."""
@@ -421,6 +439,10 @@ class Consent:
         """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
         return await self._answers.answer(id, answer, by, through)
 
+    def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
+        """Whether somebody's yes would count, given through a door."""
+        return self._who.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
+
     async def waiting(self) -> dict[str, int]:
         """How many questions wait for an answer, by tenant."""
         return await self._store.read(approvals.waiting(self._clock()))
@@ -445,6 +467,18 @@ def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) 
     if grant is not None:
         return Taken(grant=grant.id, nano=draft.estimate)
     return Taken(approval=row.id) if row is not None and row.used_by else None
+
+
+def _too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:
+    whose = "this user" if bound.setting == "questions_per_hour" else "this tenant"
+    return Denied(
+        "RATE_LIMITED",
+        f"{draft.tool_name} needs a person's approval, but {bound.limit} questions of {whose} were put to people within an "
+        "hour; this one was not put to anybody.",
+        suggestion="Wait, and ask for less. An operator can grant the tool, or raise the setting "
+        f"approvals.{bound.setting}.",
+        details={"retry_after": round(bound.seconds, 1)},
+    )
 
 
 def _too_many(draft: ApprovalRow) -> Failed:

@@ -2,12 +2,13 @@
 back, holds for one tool as it was when somebody agreed, and none covers what is destructive.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from toolgate.approval.approvers import Approvers
 from toolgate.approval.request import ApprovalError, Grant, GrantTerms, new_id, words
-from toolgate.model import NANO, Actor, Call, Entry
+from toolgate.model import LOCAL, NANO, Actor, Call, Entry
 from toolgate.store import approvals
 from toolgate.store.approvals import GrantRow, Wanted
 from toolgate.store.database import Store
@@ -22,8 +23,11 @@ MOST_LISTED = 500
 class Grants:
     """Made, listed, taken back. Whether one covers a call is decided where the call is (`Consent.obtain`)."""
 
-    def __init__(self, store: Store, note: Note, workspace: Workspace, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, approvers: Approvers, note: Note, workspace: Workspace, clock: Callable[[], datetime]
+    ) -> None:
         self._store = store
+        self._approvers = approvers
         self._note = note
         self._workspace = workspace
         self._clock = clock
@@ -41,6 +45,7 @@ class Grants:
         """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
         if entry.asks is None:
             raise ApprovalError(f"{entry.name} needs no grant: it runs unasked.")
+        self._approvers.check_grant(entry.name, actor, by.user, own=by.user == LOCAL.user)
         where = self._workspace(Call("", entry.name, None, actor, session))
         row = draft(
             entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
@@ -62,15 +67,18 @@ class Grants:
         rows = await self._store.read(approvals.listed_grants(tenant, self._clock(), MOST_LISTED, active=active))
         return [shown(row) for row in rows]
 
-    async def covering(self, call: Call, entry: Entry, estimate: int) -> Grant | None:
-        """The grant that would cover a call, if it were made now."""
+    async def covering(self, call: Call, entry: Entry, estimate: int) -> Sequence[Grant]:
+        """The grants that are for such a call, whether or not they have room for it."""
         actor = call.actor
         wanted = Wanted(
             actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
             estimate, self._clock(),
         )  # fmt: skip
+        terms = self._approvers.terms(entry.name, actor.tenant)
+        if terms.quorum > 1:
+            return []
         rows = await self._store.read(approvals.covering(wanted))
-        return next((shown(row) for row in rows if row.has_room(estimate)), None)
+        return [shown(row) for row in rows if terms.approvers is None or row.granted_by in terms.approvers]
 
     async def revoke(self, id: str, by: Actor) -> Grant:
         """Take a grant back. It holds for no call from now on, in any process."""

@@ -1,11 +1,13 @@
 """Approvals as they are kept, turned into what people and callers are told of them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
 
 import orjson
 
+from toolgate.approval.approvers import Terms
 from toolgate.approval.request import Approval, ApprovalRequest, State
 from toolgate.errors import Denied, Pending
 from toolgate.model import NANO, Actor, Tier
@@ -32,7 +34,7 @@ def state_of(row: ApprovalRow, at: datetime) -> State:
     return cast(State, row.state)
 
 
-def request_of(row: ApprovalRow, shown: bytes | None = None) -> ApprovalRequest:
+def request_of(row: ApprovalRow, terms: Terms, shown: bytes | None = None) -> ApprovalRequest:
     """The question: with the arguments as an approver is shown them, or else as they are on record."""
     return ApprovalRequest(
         id=row.id,
@@ -50,6 +52,8 @@ def request_of(row: ApprovalRow, shown: bytes | None = None) -> ApprovalRequest:
         arguments=orjson.loads(row.arguments if shown is None else shown),
         complete=row.complete if shown is None else hash_of(shown) == row.args_hash,
         on_record=shown is None,
+        quorum=terms.quorum,
+        approvers=None if terms.approvers is None else tuple(sorted(terms.approvers)),
         estimate_usd=row.estimate / NANO,
         confidence=row.confidence,
         expected_ms=row.expected_ms,
@@ -60,9 +64,11 @@ def request_of(row: ApprovalRow, shown: bytes | None = None) -> ApprovalRequest:
     )
 
 
-def approval_of(row: ApprovalRow, at: datetime, shown: bytes | None = None) -> Approval:
+def approval_of(
+    row: ApprovalRow, at: datetime, terms: Terms, shown: bytes | None = None, agreed: Sequence[str] = ()
+) -> Approval:
     return Approval(
-        request=request_of(row, shown),
+        request=request_of(row, terms, shown),
         state=state_of(row, at),
         answered_by=row.answered_by,
         answered_through=row.answered_through,
@@ -72,6 +78,7 @@ def approval_of(row: ApprovalRow, at: datetime, shown: bytes | None = None) -> A
         answered_at=row.answered_at,
         used_at=row.used_at,
         idempotency_key=row.idempotency_key,
+        agreed=tuple(agreed),
     )
 
 

@@ -126,6 +126,10 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     outer_tool: str | None = None
     on_record: bool = False
     """Whether the arguments are those that records hold, and not those that an approver is shown."""
+    quorum: int = 1
+    """How many must agree."""
+    approvers: tuple[str, ...] | None = None
+    """Who may answer; None: anybody who can."""
 
     @property
     def fits(self) -> bool:
@@ -158,6 +162,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Who       {visible(who)}{session}, through {visible(self.door)}",
                 f"  Where     {visible(self.workspace)}{'' if self.workspace.startswith('/') else ' of Toolgate itself'}",
                 *self._outer(),
+                *self._needs(),
                 f"  Expires   {self.expires_at.astimezone():%Y-%m-%d %H:%M %Z}",
                 f"  Approval  {self.id}",
             )
@@ -170,6 +175,13 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         return (
             f"  Inside    asked by {visible(self.outer_tool or '')} (call {self.outer_call}), which waits for the answer",
         )
+
+    def _needs(self) -> tuple[str, ...]:
+        """Who must agree, where that is ruled."""
+        if self.quorum == 1 and self.approvers is None:
+            return ()
+        who = "" if self.approvers is None else f" of {visible(', '.join(self.approvers) or 'nobody')}"
+        return (f"  Needs     {self.quorum} to agree{who}",)
 
     def _arguments(self) -> str:
         return orjson.dumps(self.arguments, option=orjson.OPT_INDENT_2).decode()
@@ -201,6 +213,8 @@ class Approval(msgspec.Struct, frozen=True):
     answered_at: datetime | None
     used_at: datetime | None
     idempotency_key: str | None
+    agreed: tuple[str, ...] = ()
+    """Who has agreed so far, where several must."""
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -221,6 +235,10 @@ class Grant(msgspec.Struct, frozen=True):
     expires_at: datetime
     revoked_at: datetime | None
     revoked_by: str | None
+
+    def has_room(self, nano: int) -> bool:
+        """Whether a call that may cost so many nano-dollars fits under the cap."""
+        return self.cap_usd is None or round(self.spent_usd * NANO) + nano <= round(self.cap_usd * NANO)
 
     def holds(self, at: datetime) -> bool:
         return self.revoked_at is None and at < self.expires_at

@@ -121,6 +121,8 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = N
         return 0
     say(approval.request.text(most=WHOLE), lines=True)
     say("  State     ", (approval.state, STYLES[approval.state]))
+    if approval.agreed:
+        say(f"  Agreed    {clean(', '.join(approval.agreed))}")
     if approval.answered_by:
         say(f"  Answered  by {approval.answered_by} through {approval.answered_through}{_at(approval.answered_at)}")
     if approval.answer_reason:
@@ -171,7 +173,7 @@ def approve(
     async def give() -> tuple[Approval, Outcome | None]:
         async with opened(ctx) as app:
             given = await _give(app, approval_id, answer, whose, by.user)
-            if not run:
+            if not run or given.state == "waiting":
                 return given, None
             _must_hold_arguments(given)
             with diverted():
@@ -187,6 +189,8 @@ def approve(
     if as_json:
         emit(to_dict(approval))
     else:
+        if approval.state == "waiting":
+            return _say_counted(approval)
         say(("✓ Approved", "green"), f" {approval.request.tool} ({approval.request.id})")
         note((_next_step(approval.request), "dim"))
     return 0
@@ -215,6 +219,13 @@ def reject(
     else:
         say(("✗ Rejected", "red"), f" {approval.request.tool} ({approval.request.id})")
     return 0
+
+
+def _say_counted(approval: Approval) -> int:
+    """One of several has agreed; the call still waits."""
+    asked, agreed = approval.request, ", ".join(approval.agreed)
+    say(("✓ Counted", "green"), f" {len(approval.agreed)} of {asked.quorum} for {asked.tool} ({asked.id}): {clean(agreed)}")
+    return EXIT["pending"]
 
 
 async def _give(app: App, beginning: str, answer: Answer, whose: str | None, user: str) -> Approval:

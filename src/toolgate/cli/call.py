@@ -95,7 +95,7 @@ async def _call(
     options: Options,
 ) -> Outcome:
     async with opened(ctx) as app:
-        approver = approver_for(name, actor.user, app._canonical, yes=options.yes)
+        approver = approver_for(name, app._canonical, yes=options.yes)
         if approver is not None:
             app.add_approver(approver)
         arguments = None  # those that were approved

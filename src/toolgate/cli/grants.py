@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from toolgate.app import App
 from toolgate.approval.request import Grant, GrantScope, GrantTerms
 from toolgate.cli.approvals import Cap, cap_of, whole_id
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, opened, readable
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.cli.times import seconds_of, shown
-from toolgate.model import LOCAL, NANO
+from toolgate.model import LOCAL, NANO, Actor
 from toolgate.quota.money import dollars
 from toolgate.store.database import now
 
@@ -29,16 +30,17 @@ def list_grants(
     """List the grants that hold."""
     whose = actor_of(tenant, None, None)
 
-    async def gather() -> list[Grant]:
+    async def gather() -> list[tuple[Grant, bool]]:
         async with opened(ctx) as app:
-            return await app.consent.list_grants(whose.tenant, active=not everything)
+            grants = await app.consent.list_grants(whose.tenant, active=not everything)
+            return [(grant, _is_exhausted(app, grant)) for grant in grants]
 
     found = asyncio.run(gather())
     if as_json:
-        emit({"grants": [_to_dict(grant) for grant in found]})
+        emit({"grants": [{**_to_dict(grant), "exhausted": exhausted} for grant, exhausted in found]})
         return 0
-    for grant in found:
-        _say_line(grant)
+    for grant, exhausted in found:
+        _say_line(grant, exhausted=exhausted)
     if not found:
         note((f"Tenant {whose.tenant} has no grants.", "dim"))
     return 0
@@ -114,12 +116,22 @@ def _to_dict(grant: Grant) -> dict[str, Any]:
     return plain
 
 
-def _say_line(grant: Grant) -> None:
+def _is_exhausted(app: App, grant: Grant) -> bool:
+    """Whether the cap has no room for another call at the tool's price, or at any if the tool is gone or names none."""
+    entry = entry_named(app, grant.tool, Actor(grant.tenant))
+    price = 0 if entry is None else max(entry.fixed_nano, entry.capability_nano)
+    used_up = grant.cap_usd is not None and grant.spent_usd > 0 and not grant.has_room(1)
+    return used_up or not grant.has_room(price)
+
+
+def _say_line(grant: Grant, *, exhausted: bool) -> None:
     holds = grant.holds(now())
     state = "holds" if holds else "revoked" if grant.revoked_at is not None else "ended"
+    if holds and exhausted:
+        state = "exhausted"
     pieces(
         grant.id,
-        (f"{state:<7}", "green" if holds else "dim"),
+        (f"{state:<7}", "yellow" if exhausted and holds else "green" if holds else "dim"),
         grant.tool,
         grant.whom,
         (f"until {shown(grant.expires_at)}, by {grant.granted_by}", "dim"),

@@ -22,7 +22,7 @@ from toolgate.cli.columns import GAP, INDENT, packed
 from toolgate.cli.opening import Usage
 from toolgate.cli.screen import note
 from toolgate.errors import CallError
-from toolgate.model import MASK
+from toolgate.model import LOCAL, MASK
 
 HOUR = 3_600
 YEAR = 365 * 24 * HOUR
@@ -34,11 +34,12 @@ Fits = Callable[[str, str, str, dict[str, Any]], bytes]
 """(tool, tenant, workspace, arguments): raises a CallError if the tool does not take them."""
 
 
-def approver_for(tool: str, user: str, fits: Fits, *, yes: bool) -> Approver | None:
-    """Who answers for the person who called a tool: `--yes`, the person at the terminal, or nobody."""
+def approver_for(tool: str, fits: Fits, *, yes: bool) -> Approver | None:
+    """Who answers when a tool is called here: `--yes`, the person at the terminal, or nobody. Whoever the call is for, the
+    answer is that of the person at this machine."""
     if yes:
-        return Yes(tool, user)
-    return Prompt(user, fits) if at_a_terminal() else None
+        return Yes(tool)
+    return Prompt(fits) if at_a_terminal() else None
 
 
 def at_a_terminal() -> bool:
@@ -49,23 +50,21 @@ def at_a_terminal() -> bool:
 class Yes:
     """`--yes`: the answer to the one call that it was given with. What that call asks for in turn is asked about."""
 
-    def __init__(self, tool: str, user: str) -> None:
+    def __init__(self, tool: str) -> None:
         self._tool = tool
-        self._user = user
         self._said = False
 
     def __call__(self, request: ApprovalRequest) -> Answer | None:
         if self._said or request.tool != self._tool:
             return None
         self._said = True
-        return Answer("approve", by=self._user, through="--yes")
+        return Answer("approve", by=LOCAL.user, through="--yes")
 
 
 class Prompt:
     """Asks at the terminal, one question at a time."""
 
-    def __init__(self, user: str, fits: Fits) -> None:
-        self._user = user
+    def __init__(self, fits: Fits) -> None:
         self._fits = fits
         self._one_at_a_time = asyncio.Lock()
 
@@ -84,7 +83,7 @@ class Prompt:
         if chosen == "e":
             return await self._edit(request, interrupted)
         if chosen in choices and chosen in "ysha":
-            return Answer("approve", grant=_terms(chosen), by=self._user, through=TERMINAL)
+            return Answer("approve", grant=_terms(chosen), by=LOCAL.user, through=TERMINAL)
         return self._no(None if typed is None else "the answer at the terminal was not clear")
 
     async def _edit(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
@@ -99,7 +98,7 @@ class Prompt:
             except orjson.JSONEncodeError:
                 note(("That is nested too deeply.", "red"))
                 continue
-            return Answer("edit", arguments=edited, by=self._user, through=TERMINAL)
+            return Answer("edit", arguments=edited, by=LOCAL.user, through=TERMINAL)
         return self._no(None)
 
     def _must_fit(self, request: ApprovalRequest, edited: dict[str, Any]) -> None:
@@ -111,7 +110,7 @@ class Prompt:
             self._fits(request.tool, request.actor.tenant, request.workspace, edited)
 
     def _no(self, reason: str | None) -> Answer:
-        return Answer("reject", reason, by=self._user, through=TERMINAL)
+        return Answer("reject", reason, by=LOCAL.user, through=TERMINAL)
 
 
 def _choices(request: ApprovalRequest) -> dict[str, str]:

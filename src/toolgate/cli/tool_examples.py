@@ -61,7 +61,7 @@ async def _try_all(app: App, name: str, *, yes: bool) -> list[Tried]:
 
 
 async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> Tried:
-    approver = approver_for(name, LOCAL.user, app._canonical, yes=yes)
+    approver = approver_for(name, app._canonical, yes=yes)
     if approver is not None and (yes or number == 1):  # a yes is for one call, a person answers all of them
         app.add_approver(approver)
     with diverted():

@@ -4,7 +4,7 @@ Every step from one state to the next is a single UPDATE that names the state it
 number of processes exactly one makes it.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
@@ -12,6 +12,7 @@ from toolgate.store.database import Rows, Transaction, moment
 
 SLACK = timedelta(minutes=5)
 """By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
+HOUR = timedelta(hours=1)
 MOST_WAITING = 200
 """Questions of one user that may wait at once: more than a person can answer is a caller gone wild."""
 MOST = 1_000
@@ -113,6 +114,25 @@ class Wanted(NamedTuple):
     fingerprint: str
     estimate: int
     at: datetime
+    approvers: frozenset[str] | None = None
+    """Whose grants count; None: anybody's."""
+
+
+class Bounds(NamedTuple):
+    """What is asked of people at most."""
+
+    user_hourly: int
+    tenant_hourly: int
+    approvers: frozenset[str] | None = None
+    """Whose grants count; None: anybody's."""
+
+
+class AskedTooOften(Exception):
+    """People were asked as much as they may be within an hour."""
+
+    def __init__(self, seconds: float, limit: int, setting: str) -> None:
+        super().__init__(seconds, limit, setting)
+        self.seconds, self.limit, self.setting = seconds, limit, setting
 
 
 class Answered(NamedTuple):
@@ -152,12 +172,12 @@ def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
 
 
 def covered_or_waiting(
-    draft: ApprovalRow, busy: Collection[str], *, may_cover: bool, join: bool, sealed: str | None = None
+    draft: ApprovalRow, busy: Collection[str], bounds: Bounds, *, may_cover: bool, join: bool, sealed: str | None = None
 ) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
     """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
     and may. Else its question: the one that waits already, if it may `join` that and nobody is being asked it right now
     (`busy`), or the draft, put on record with what only an approver may see (`sealed`); and whether it is new. None of them:
-    too many questions wait already."""
+    too many questions wait already. Raises AskedTooOften."""
     yield from unseal_expired(draft.created_at)
     given = yield from _same_question(draft, busy, "approved")
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
@@ -166,7 +186,7 @@ def covered_or_waiting(
         grant = yield from take_grant(
             Wanted(
                 draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
-                draft.fingerprint, draft.estimate, draft.created_at,
+                draft.fingerprint, draft.estimate, draft.created_at, bounds.approvers,
             )
         )  # fmt: skip
         if grant is not None:
@@ -175,6 +195,8 @@ def covered_or_waiting(
         return None, waiting, False
     if (yield from _count_waiting(draft)) >= MOST_WAITING:
         return None, None, False
+    yield from _check_hour(draft, bounds.user_hourly, "questions_per_hour", "AND user_id = :user")
+    yield from _check_hour(draft, bounds.tenant_hourly, "tenant_questions_per_hour", "")
     yield from add(draft)
     if sealed is not None:
         yield "UPDATE approvals SET sealed = :sealed WHERE id = :id", {"id": draft.id, "sealed": sealed}
@@ -220,6 +242,51 @@ def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
     return int(rows[0][0])
 
 
+def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Transaction[None]:
+    """Raise if as many questions were put to people within an hour as may be. `--yes` is no question to anybody. Who asks
+    at the same moment is not counted."""
+    rows = yield (
+        f"SELECT created_at FROM approvals WHERE tenant_id = :tenant {whose} AND created_at > :since "
+        "AND coalesce(answered_through, '') <> '--yes' ORDER BY created_at DESC LIMIT 1 OFFSET :before",
+        {"tenant": draft.tenant_id, "user": draft.user_id, "since": draft.created_at - HOUR, "before": limit - 1},
+    )
+    if rows:
+        seconds = (moment(rows[0][0]) + HOUR - draft.created_at).total_seconds()
+        raise AskedTooOften(max(seconds, 1.0), limit, setting)
+
+
+def vote(
+    id: str, tenant: str, said: Answered, at: datetime, quorum: int, counts: Callable[[str], bool]
+) -> Transaction[list[str] | None]:
+    """Count one of several who must agree; gives who has, now. The last one answers the question. None: it no longer waits.
+    The row is locked first: of two that agree at the same moment, the second sees the first."""
+    locked = yield (
+        "UPDATE approvals SET state = state WHERE id = :id AND tenant_id = :tenant AND state = 'waiting' "
+        "AND expires_at > :moment RETURNING id",
+        {"id": id, "tenant": tenant, "moment": at},
+    )
+    if not locked:
+        return None
+    yield (
+        "INSERT INTO approval_votes (approval_id, answered_by, answered_through, created_at) "
+        "VALUES (:id, :by, :through, :moment) ON CONFLICT (approval_id, answered_by) DO NOTHING",
+        {"id": id, "by": said.answered_by, "through": said.answered_through, "moment": at},
+    )
+    agreed = [by for by in (yield from votes(id)) if counts(by)]
+    if len(agreed) >= quorum:
+        yield from answer(id, tenant, said._replace(answered_by=", ".join(agreed)), at)
+    return agreed
+
+
+def votes(id: str) -> Transaction[list[str]]:
+    """Who has agreed to a question that several must agree to, in order."""
+    rows: Rows = yield (
+        "SELECT answered_by FROM approval_votes WHERE approval_id = :id ORDER BY created_at, answered_by",
+        {"id": id},
+    )
+    return [by for (by,) in rows]
+
+
 def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
     """Record an answer, and the grant that came with it; False if the question no longer waits for one."""
     rows = yield (
@@ -257,6 +324,10 @@ def put_back(id: str, call_id: str) -> Transaction[None]:
 
 def prune(forgotten: datetime) -> Transaction[int]:
     """Forget questions that ended before this, whatever became of them; gives how many."""
+    yield (
+        "DELETE FROM approval_votes WHERE approval_id IN (SELECT id FROM approvals WHERE expires_at < :forgotten)",
+        {"forgotten": forgotten},
+    )
     rows = yield (
         "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE expires_at < :forgotten LIMIT :most) "
         "AND expires_at < :forgotten RETURNING id",
@@ -334,6 +405,8 @@ def take_grant(wanted: Wanted) -> Transaction[GrantRow | None]:
     """Charge a call to a grant that covers it. The sum is checked in the statement that raises it, so no number of callers
     gets past the cap."""
     for grant in (yield from covering(wanted)):
+        if wanted.approvers is not None and grant.granted_by not in wanted.approvers:
+            continue
         taken = yield (
             f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
             f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {GRANT}",

@@ -178,11 +178,13 @@ class Calling:
     # -- approvals
 
     async def _question(self, client: Client, who: Credential, id: str) -> dict[str, Any] | None:
-        """The form for the client's person; None if that person can't be asked, or not be shown all that would run."""
+        """The form for the client's person; None if that person can't be asked, may not answer, or can't be shown all that
+        would run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
         asked = (await self._app.consent.show(id, who.actor.tenant)).request
-        return question(asked) if asked.fits and not asked.on_record else None
+        counts = self._app.consent.may_answer(asked, who.actor.user, "mcp")
+        return question(asked) if counts and asked.fits and not asked.on_record else None
 
     def _asking(self, client: Client, form: dict[str, Any], id: str) -> InputRequired:
         """Have the client ask its person, and come again."""
