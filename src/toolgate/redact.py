@@ -120,11 +120,11 @@ class Redactor:
                 part_kind = type(part)
                 if part_kind is int or part_kind is bool or part is None or part_kind is float:
                     continue
-                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST_FIELD and _may_hold_secrets(part)):
+                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST_FIELD and self._may_hold_secrets(part)):
                     return False
             return True
         if kind is str:
-            return len(value) < SHORTEST_FIELD or not _may_hold_secrets(value)
+            return len(value) < SHORTEST_FIELD or not self._may_hold_secrets(value)
         return kind is int or kind is bool or value is None or kind is float
 
     def mask(self, value: Any, public: frozenset[str] = frozenset(), known: tuple[str, ...] = ()) -> Any:
@@ -167,13 +167,25 @@ class Redactor:
         if known:
             text = masker(known).text(text)
         for _ in range(MOST_PASSES):
-            if len(text) < SHORTEST_FIELD or not _may_hold_secrets(text):
+            if len(text) < SHORTEST_FIELD or not self._may_hold_secrets(text):
                 break
             masked = self._masked_once(text)
             if masked == text:
                 break
             text = masked
         return text
+
+    def _may_hold_secrets(self, text: str) -> bool:
+        """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
+        characters, or one of MARKS; and where a name has a value, there is a sign between them."""
+        if len(text) > PROSE or (("=" in text or ":" in text) and self._hint.search(text) is not None):
+            return True
+        if len(text) < SHORTEST:
+            return "://" in text
+        for word in text.split():
+            if len(word) >= SHORTEST:
+                return True
+        return any(mark in text for mark in MARKS)
 
     def _masked_once(self, text: str) -> str:
         for hints, form in FORMS:
@@ -307,19 +319,6 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
         yield begin, end
         begin = end
     yield begin, len(text)
-
-
-def _may_hold_secrets(text: str) -> bool:
-    """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
-    characters, or one of MARKS; and where a name has a value, there is a sign between them."""
-    if len(text) > PROSE or "=" in text or ":" in text:
-        return True
-    if len(text) < SHORTEST:
-        return False
-    for word in text.split():
-        if len(word) >= SHORTEST:
-            return True
-    return any(mark in text for mark in MARKS)
 
 
 def _short(text: str) -> str:
