@@ -18,12 +18,23 @@ class Told(NamedTuple):
     went_off: list[str]
 
 
-def told(by: Literal["server", "code"], backend: str, user: str) -> Told:
-    """The whole story."""
+def told(
+    by: Literal["server", "code"],
+    backend: str,
+    user: str,
+    *,
+    plant: str = planted.PLANT,
+    texts: dict[str, str] | None = None,
+    sandbox: dict[str, Any] | None = None,
+) -> Told:
+    """The whole story; `texts` are more files of the project, `sandbox` more settings."""
     with jailed.folder_of(user) as folder:
         work = planted.project(folder)
-        plan = {"by": by, "backend": backend, "folder": str(folder), "work": str(work), "plant": planted.PLANT}
-        plan["python"] = jailed.interpreter()
+        for name, text in (texts or {}).items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(text)
+        plan: dict[str, Any] = {"by": by, "backend": backend, "folder": str(folder), "work": str(work), "plant": plant}
+        plan |= {"python": jailed.interpreter(), "sandbox": sandbox or {}}
         (folder / "plan.json").write_text(json.dumps(plan))
         if os.geteuid() == 0 and user == "ordinary":
             for path in (folder, *folder.rglob("*")):

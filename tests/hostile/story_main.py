@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 async def tell(plan: dict[str, Any]) -> dict[str, Any]:
     folder, work = Path(plan["folder"]), Path(plan["work"])
-    settings = {"sandbox": {"backend": plan["backend"]}, "home": folder / "home"}
+    settings = {"sandbox": {"backend": plan["backend"], **plan["sandbox"]}, "home": folder / "home"}
     async with App.open("/dev/null", **settings) as app:
         app.add_approver(lambda _request: True)
         try:

@@ -37,9 +37,51 @@ def test_its_data_is_brought_in_and_nothing_else(jail: str, user: str) -> None:
     assert len(told_.said["aside"]) > 95
 
 
-def test_where_changes_can_not_be_kept_apart_it_is_not_run() -> None:
-    told_ = story.told("code", "landlock", "ordinary")
+@pytest.mark.parametrize("user", jailed.USERS)
+def test_where_there_is_no_layer_it_works_in_a_copy(user: str) -> None:
+    told_ = told("landlock", user)
+    assert told_.said["status"] == "success", told_.said
+    assert told_.said["output"]["result"] > 95
+    assert told_.went_off == []
+    new = {name: text for name, (_, text) in told_.after.items() if name not in told_.before}
+    assert new == planted.DATA
+    assert {name: told_.after[name] for name in told_.before} == told_.before
+    assert len(told_.said["aside"]) > 95
+
+
+CHANGES = """
+import os, shutil
+planted = []
+for name in (".env", "secret/.env"):
+    try:
+        planted.append(open(name).read())
+    except OSError:
+        planted.append("")
+open("a.csv", "a").write(" changed"); os.rename("b.csv", "moved.csv"); shutil.rmtree("folder")
+os.remove("mixed/d.csv"); os.remove("mixed/e.py"); os.rmdir("mixed"); os.symlink("..", "up")
+open("same.py", "w").write("same.py")
+"""
+
+
+@pytest.mark.parametrize("user", jailed.USERS)
+@pytest.mark.parametrize("backend", [*JAILS, "landlock"])
+def test_data_is_changed_moved_and_deleted_and_secrets_stay_unseen(backend: str, user: str) -> None:
+    names = ("a.csv", "b.csv", "folder/c.csv", "mixed/d.csv", "mixed/e.py", "same.py", ".env", "secret/.env")
+    told_ = story.told("code", backend, user, plant=CHANGES, texts={name: name for name in names})
+    assert told_.said["status"] == "success", told_.said
+    assert told_.said["output"]["result"] == ["", ""]
+    assert set(told_.said["aside"]) == {"mixed", "up"}
+    assert {name: text for name, (_, text) in told_.after.items() if told_.before.get(name, (0, ""))[1] != text} == {
+        "a.csv": "a.csv changed",
+        "moved.csv": "b.csv",
+    }
+    assert told_.before.keys() - told_.after.keys() == {"b.csv", "folder/c.csv"}
+
+
+def test_a_workspace_that_is_too_large_for_a_copy_is_refused() -> None:
+    told_ = story.told("code", "landlock", "ordinary", texts={"large.csv": "x" * (1 << 20)}, sandbox={"disk_mb": 1})
     assert told_.said["error"][0] == "SANDBOX_UNAVAILABLE"
+    assert "too large to be copied" in told_.said["error"][1]
     assert told_.after == told_.before
 
 

@@ -13,17 +13,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from toolgate.errors import Failed, NotReached
 from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import LAYS_LAYERS, MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
 from toolgate.sandbox.talk import Failure, Heard, Log, Serve, stopped_words
 from toolgate.settings import SandboxSettings
 
 if TYPE_CHECKING:
+    from toolgate.sandbox.copies import WorkspaceCopy
     from toolgate.sandbox.jails.choose import Found
     from toolgate.sandbox.jails.docker import Docker
     from toolgate.sandbox.lanes.monty import MontyLane
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
 Language = Literal["python", "typescript", "javascript"]
 Mode = Literal["tool", "script", "program", "check"]
-Layer = Callable[[int], Sequence[str]]
-"""Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake`), in a thread."""
+Layer = Callable[..., Sequence[str]]
+"""Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`), in a
+thread."""
+Finished = TypeVar("Finished", "Ran", "Ended")
 AGAIN_SECONDS = 10.0
 """If nothing could hold code, it is tried again after this long."""
 MOST_COMPILED = 512
@@ -124,6 +127,11 @@ class Sandbox:
         """Run code to its end, or to the limit that it meets first. Raises NotReached (SANDBOX_UNAVAILABLE) if nothing
         here can hold it. `layer`: what it changes in the workspace is kept apart from it, and then handed to this. `depth`:
         inside of how many other runs it was asked for."""
+        if workspace is not None and layer is not None and not await self._lays_layers():
+            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_code(
+                language, code, mode=mode, name=name, arguments=arguments, context=context, tools=tools, serve=serve,
+                workspace=copied.folder, seconds=seconds, depth=depth,
+            ))  # fmt: skip
         limits = self._within(seconds)
         job: dict[str, Any] = {
             "mode": mode,
@@ -185,6 +193,11 @@ class Sandbox:
         depth: int = 0,
     ) -> Ended:
         """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace. `layer`: as for code."""
+        if workspace is not None and layer is not None and not await self._lays_layers():
+            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_command(
+                argv, workspace=copied.folder, cwd=None if cwd is None else copied.place_of(cwd), stdin=stdin,
+                environment=environment, seconds=seconds, depth=depth,
+            ))  # fmt: skip
         limits = self._within(seconds)
         spec = shell.spec(
             argv, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
@@ -222,13 +235,16 @@ class Sandbox:
         seconds: float | None = None,
         depth: int = 0,
     ) -> Ended:
-        """Run a command in a container of an image, under the same limits, whatever holds other code. It can't be given a
-        workspace that has to be kept apart from its changes."""
-        from toolgate.sandbox.jails.docker import Docker, no_layer, run_container
+        """Run a command in a container of an image, under the same limits, whatever holds other code. `layer`: as for
+        code."""
+        from toolgate.sandbox.jails.docker import Docker, run_container
 
+        if workspace is not None and layer is not None:
+            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_container(
+                image, command, workspace=copied.folder, cwd=None if cwd is None else copied.place_of(cwd),
+                environment=environment, seconds=seconds, depth=depth,
+            ))  # fmt: skip
         limits = self._within(seconds)
-        if layer is not None and workspace is not None:
-            raise unavailable(no_layer(workspace).message)
         async with self._room(depth):
             begun = perf_counter()
             docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
@@ -244,6 +260,28 @@ class Sandbox:
         return Ended(
             ended.exit_code, ended.stdout, ended.stderr, ended.stopped, reason, docker.name, docker.enforces(), took
         )  # fmt: skip
+
+    async def _lays_layers(self) -> bool:
+        return (await self.jail()).name in LAYS_LAYERS
+
+    async def _in_copy(
+        self,
+        workspace: Path,
+        hidden: tuple[Path, ...],
+        layer: Layer,
+        run: "Callable[[WorkspaceCopy], Coroutine[Any, Any, Finished]]",
+    ) -> "Finished":
+        """Run something in a copy of its workspace, and hand over what it changed."""
+        from toolgate.sandbox.copies import WorkspaceCopy
+
+        with _as_unavailable():
+            copied = await asyncio.to_thread(WorkspaceCopy, workspace, hidden, self.limits)
+        try:
+            finished = await run(copied)
+            left = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(copied.settle, layer)))
+            return msgspec.structs.replace(finished, left=left)
+        finally:
+            await self._let_go(asyncio.to_thread(copied.remove))
 
     # -- what holds it
 
@@ -363,7 +401,7 @@ class Sandbox:
                 uppers.take(worker.box)
             finally:
                 timer.cancel()
-                if spec.layers:  # nothing may go on writing there
+                if spec.workspace is not None:  # nothing may go on writing there
                     await self._let_go(worker.close())
                 else:
                     self._in_background(worker.close())

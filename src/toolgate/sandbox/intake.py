@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import time_ns
 from typing import NamedTuple
 
 from toolgate.hazards.opening import Escapes, folder_beneath, make_folder
@@ -144,22 +145,25 @@ class Intake:
         self._taken = Taken(0, [])
         self._plain_folders: dict[Parts, bool] = {}
 
-    def look(self, upper: int) -> Taken:
-        """Deal with what has changed in the layer since the last look. For a thread."""
+    def look(self, upper: int, deleted: Iterable[Parts] = ()) -> Taken:
+        """Deal with what has changed in the layer since the last look. For a thread. `deleted`: what the program deleted,
+        where the layer itself does not say so."""
         self._left = self._max_bytes
         self._plain_folders = {}
         self._taken = Taken(0, [])
         self._met = set()
         self.kept.sync()
         self._folder(upper, ())
+        for parts in deleted:
+            self._deleted(parts, time_ns())
         self._seen = {parts: seen for parts, seen in self._seen.items() if parts in self._met}
         self.kept.save()
         return self._taken
 
-    def settle(self, upper: int) -> list[str]:
+    def settle(self, upper: int, deleted: Iterable[Parts] = ()) -> list[str]:
         """The same; gives what is to be said of it."""
         try:
-            return self.look(upper).words(self.kept.listed.id)
+            return self.look(upper, deleted).words(self.kept.listed.id)
         except OSError as error:
             return [f"not all that was changed could be looked at, and the rest is not in the workspace: {error}"]
 
@@ -320,7 +324,7 @@ class Intake:
             return "it stands in the place of something that is no file"
         if _is_newer(before, status.st_ctime_ns):
             return "the workspace's own was changed since"
-        if before is None and status.st_mode & 0o111:
+        if (before or status).st_mode & 0o111:
             return "it can be executed"
         return None
 

@@ -21,6 +21,9 @@ Profile = Literal["python", "deno", "shell", "server"]
 may start other programs."""
 STARTS_OTHERS: frozenset[Profile] = frozenset(("shell", "server"))
 
+LAYS_LAYERS = frozenset(("bubblewrap", "namespaces"))
+"""Jails that can keep what a program changes in a folder apart from the folder (`Spec.layers`). Elsewhere it gets a copy."""
+
 Network = Literal["none", "loopback", "host"]
 """What of a network a server has: none and no sockets; its own loopback, on which the host may answer; or the host's.
 Everything else has none."""

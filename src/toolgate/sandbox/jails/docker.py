@@ -207,7 +207,7 @@ class Docker:
         if self._image is None:
             raise Unavailable("no image is set for it (sandbox.docker_image)")
         if spec.layers:
-            raise no_layer(spec.layers[0])
+            raise Unavailable(f"A container's changes can't be kept apart from {spec.layers[0]}.")
         await self._opened()
         words = run_words(
             name=new_name(), image=self._image, entrypoint="python3", argv=("-I", "-S", "-B", str(ENTRY)),
@@ -291,14 +291,6 @@ class Docker:
                 asyncio.get_running_loop().remove_reader(watchdog.stdout)
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(watchdog.communicate, b"done\n", timeout=5)
-
-
-def no_layer(folder: Path) -> Unavailable:
-    """What is said where a container is to work in a folder of somebody's."""
-    return Unavailable(
-        f"A container's changes can't be kept apart from {folder}.",
-        suggestion="Work in the folder of a session: give the call a session, and do not set its working directory.",
-    )
 
 
 def _nobody(low: int, high: int) -> tuple[int, int]:

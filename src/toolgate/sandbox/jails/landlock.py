@@ -145,7 +145,7 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     if spec.layers:
         raise Unavailable(
             f"Landlock can't keep what a program changes apart from {spec.layers[0]}; bubblewrap can.",
-            suggestion="Install bubblewrap, or work in the folder of a session.",
+            suggestion="Install bubblewrap.",
         )
     if spec.fixed or spec.hidden:
         parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
