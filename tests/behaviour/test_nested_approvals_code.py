@@ -119,28 +119,34 @@ async def test_money_spent_before_the_question_counts_after_it(tmp_path: Path, b
 
 
 @pytest.mark.requirement("TIER-8")
-@pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_a_custom_tool_waits_for_its_command_and_goes_on(tmp_path: Path, language: str) -> None:
+@pytest.mark.parametrize(("language", "inside"), [("typescript", False), ("python", False), ("typescript", True)])
+async def test_a_custom_tool_waits_for_its_command_and_goes_on(tmp_path: Path, language: str, inside: bool) -> None:
+    """By itself, and inside a program."""
     home, work = tmp_path / "home", tmp_path / "work"
     (home / "tools").mkdir(parents=True)
     (home / "tools" / "tidy.yml").write_text(CUSTOM[language])
     work.mkdir()
     asked: list[str] = []
     id: str | None = None
+    call = {"code": "return (await tools.tidy({})).trim();"} if inside else {}
+    outer = "run_program" if inside else "tidy"
     while len(asked) < 4:
         async with App.open(os.devnull, home=home, commands={"allow": ["ls"]}) as app:
             app.work_in("s", work)
-            outcome = await app.invoke("tidy", session="s", approval=id)
+            if inside and id is None:
+                id = waits(await app.invoke("run_program", call, session="s"))
+                await app.answer_approval(id, True)
+            outcome = await app.invoke(outer, call, session="s", approval=id)
             if outcome.status != "pending":
                 break
             id = waits(outcome)
             [waiting] = await app.approvals()
-            assert waiting.request.outer_tool == "tidy"
+            assert waiting.request.outer_tool == outer
             asked.append(waiting.request.tool)
             await app.answer_approval(id, True)
             if asked == ["write_file", "execute_command"]:
                 (work / "first.txt").write_text("changed meanwhile")
     assert asked == ["write_file", "execute_command", "write_file"]
-    assert outcome.ok and "first.txt" in outcome.output, outcome
+    assert outcome.ok and "first.txt" in str(outcome.output), outcome
     assert (work / "first.txt").read_text() == "changed meanwhile", "it is not written again"
     assert (work / "last.txt").read_text() == "last"

@@ -24,7 +24,7 @@ from toolgate.context import InvokeContext
 from toolgate.errors import CallError, Denied, Failed, Pending, StoreError
 from toolgate.model import Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.store import approvals, continuations
-from toolgate.store.approvals import ApprovalRow
+from toolgate.store.approvals import ApprovalRow, Wanted
 from toolgate.store.continuations import ContinuationRow, StepRow
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence
@@ -66,8 +66,14 @@ class Continuations:
         """The tools of which a call waits, so that no other call need look for one."""
 
     async def refresh(self) -> None:
-        """Take over what other processes left waiting."""
+        """Take over what other processes left waiting, and forget what can't go on."""
         self.tools = await self._store.read(continuations.tools(self._clock()))
+        if await self._store.read(continuations.are_over(self._clock())):
+            with contextlib.suppress(StoreError):  # it may be done later as well
+                await self._prune()
+
+    async def _prune(self) -> None:
+        await self._store.transact(continuations.prune(self._clock(), self._clock() - LONG_AGO))
 
     # -- a call comes in
 
@@ -195,9 +201,21 @@ class Continuations:
             raise _can_t_go_on(found, "it would work in another folder than before")
         waiting = [question for question in asked if state_of(question, self._clock()) == "waiting"]
         answered = any(question.state in ("approved", "rejected") for question in asked)
-        if found.state == "waiting" and waiting and not answered:
+        if found.state == "waiting" and waiting and not answered and not await self._is_granted(waiting):
             named = row is not None and next((question for question in waiting if question.id == row.id), None)
             raise pending(named or waiting[0], self._clock())
+
+    async def _is_granted(self, asked: list[ApprovalRow]) -> bool:
+        """Whether a grant covers one of the questions by now: then nobody needs to answer it."""
+        for row in asked:
+            wanted = Wanted(
+                row.tenant_id, row.persona_id, row.user_id, row.session_id, row.workspace, row.tool_name, row.fingerprint,
+                row.estimate, self._clock(),
+            )  # fmt: skip
+            grants = [] if row.destructive else await self._store.read(approvals.covering(wanted))
+            if any(grant.has_room(row.estimate) for grant in grants):
+                return True
+        return False
 
     # -- an inner call
 
@@ -248,12 +266,13 @@ class Continuations:
         return True
 
     async def _look_at(self, step: Step, tenant: str) -> None:
-        """A question that expired before anybody answered is asked anew; one that waits still waits."""
+        """A question that waits still waits, unless a grant covers it by now. One that expired before anybody answered is
+        asked anew."""
         row = await self._store.read(approvals.get(step.approval or "", tenant))
         state = None if row is None else state_of(row, self._clock())
-        if row is not None and state == "waiting":
+        if row is not None and state == "waiting" and not await self._is_granted([row]):
             raise pending(row, self._clock())
-        if state in (None, "expired"):
+        if state in (None, "expired", "waiting"):
             step.approval = None
 
     async def confirm(self, ctx: InvokeContext) -> None:
@@ -341,7 +360,6 @@ class Continuations:
             return await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
         self.tools |= {entry.name}
         await self._announce()
-        await self._store.transact(continuations.prune(self._clock(), self._clock() - LONG_AGO))
         return None
 
     async def _given_hash(self, ctx: InvokeContext) -> str:

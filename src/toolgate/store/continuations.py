@@ -127,6 +127,16 @@ def tools(at: datetime) -> Transaction[frozenset[str]]:
     return frozenset(name for (name,) in rows)
 
 
+def are_over(at: datetime) -> Transaction[bool]:
+    """Whether there is something to prune."""
+    rows = yield (
+        "SELECT 1 FROM continuations WHERE expires_at <= :moment AND state = 'waiting' AND (idempotency_key IS NULL "
+        "OR EXISTS (SELECT 1 FROM continuation_steps WHERE continuation_id = continuations.id)) LIMIT 1",
+        {"moment": at},
+    )
+    return bool(rows)
+
+
 def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -> Transaction[list[StepRow] | None]:
     """Take it for a call; gives its steps, or None if another call runs it. One that a process had which is dead, or this
     one (`is_idle`: no call of it is at it), is nobody's."""
