@@ -152,18 +152,21 @@ class Visit:
                     raise
                 _say(f"a login is wanted: {error}")
                 self._logins += 1
-                await login(
-                    NAME,
-                    self._settings,
-                    self._secrets.get,
-                    self._secrets.__setitem__,
-                    Browser(),
-                    tokens=self._secrets.get,
-                    browser=False,
-                    wait_seconds=30,
-                )
+                try:
+                    await self._log_in()
+                except LoginFailed as failed:  # the person is told that the server has moved, and accepts it
+                    if failed.other_issuer is None:
+                        raise
+                    await self._log_in(failed.other_issuer)
                 with suppress(CallError):  # what is wrong still, the next try shows
                     await self._servers.restart(NAME)
+
+    async def _log_in(self, accept_issuer: str | None = None) -> None:
+        read, keep = self._secrets.get, self._secrets.__setitem__
+        await login(
+            NAME, self._settings, read, keep, Browser(),
+            tokens=read, browser=False, wait_seconds=30, accept_issuer=accept_issuer,
+        )  # fmt: skip
 
 
 def _call_of(tool: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def gateway(folder: Path, servers: Mapping[str, Any], *, wait_for: str | None = 
     (folder / "toolgate.yaml").write_text(yaml.safe_dump({"servers": dict(servers)}))
     made = subprocess.run(
         [str(TOOLGATE), "keys", "create", "suite", "--may-approve", "--json"],
-        cwd=folder, env=_environment(), capture_output=True, text=True, check=True,
+        cwd=folder, env=_environment(folder), capture_output=True, text=True, check=True,
     )  # fmt: skip
     key: str = json.loads(made.stdout)["key"]
     with _started([str(TOOLGATE), "serve", "--port", "0", "--json"], folder, folder / "toolgate.log") as said:
@@ -61,7 +61,7 @@ def _started(command: Sequence[str], folder: Path, log: Path) -> Iterator[str]:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(),
+            env=_environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -83,10 +83,10 @@ def _started(command: Sequence[str], folder: Path, log: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def _environment() -> dict[str, str]:
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_") or name == "TOOLGATE_TRUST"
-    }
+def _environment(folder: Path) -> dict[str, str]:
+    """Without settings of ours; those in the folder are the test's own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    return {**kept, "TOOLGATE_TRUST": str(folder.resolve())}
 
 
 def _wait_for(url: str, key: str, tool: str) -> None:

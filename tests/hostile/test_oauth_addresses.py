@@ -265,8 +265,10 @@ async def test_the_issuer_is_pinned_until_a_person_accepts_another(tmp_path: Pat
             assert await app.log_in_server("one", Browser(), browser=False) == first.url
             assert (await app.server("one")).to_dict()["issuer"] == first.url
             current[0] = other
-            with pytest.raises(LoginFailed, match=r"another authorization server.*--accept-issuer"):
+            with pytest.raises(LoginFailed, match=r"another authorization server") as failed:
                 await app.log_in_server("one", Browser(), browser=False)
+            assert failed.value.other_issuer == other.url
+            assert f"toolgate servers login one --accept-issuer {other.url}" in (failed.value.suggestion or "")
             assert other.asked("/register") == other.asked("/token") == []
             assert (await app.server("one")).to_dict()["issuer"] == first.url
             await app.log_in_server("one", Browser(), browser=False, accept_issuer=other.url)

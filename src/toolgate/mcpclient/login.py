@@ -13,6 +13,7 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from shlex import quote
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,6 +39,9 @@ PAGE = "<!doctype html><meta charset=utf-8><title>Toolgate</title><p>{}"
 
 class LoginFailed(ToolgateError):
     """A login at a remote server did not succeed."""
+
+    other_issuer: str | None = None
+    """The authorization server that the server names in place of the pinned one, if that is why."""
 
 
 async def login(
@@ -129,7 +133,14 @@ async def _log_in(
         )
         await response.aclose()
         if not provider.renewed:
-            raise LoginFailed(client.failure or f"The login to {name} gave no token.")
+            raise _failure(name, client.failure or f"The login to {name} gave no token.", provider.other_issuer)
+
+
+def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
+    command = f"toolgate servers login {name} --accept-issuer {quote(shown(other_issuer))}" if other_issuer else None
+    failed = LoginFailed(words, suggestion=f"If the change is right: `{command}`." if command else None)
+    failed.other_issuer = other_issuer
+    return failed
 
 
 class Return:

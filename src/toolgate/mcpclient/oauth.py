@@ -63,6 +63,8 @@ class Provider(OAuthClientProvider):
         secret = fill(settings.client_secret, secrets, f"The login to {server}") if settings.client_secret else None
         self._fixed = _registration(settings, secret)
         self._show = show
+        self.other_issuer: str | None = None
+        """An authorization server that the server named in place of the pinned one."""
         super().__init__(
             url, _metadata(settings), self, self._show_checked if show else None, wait,
             client_metadata_url=settings.client_metadata_url,
@@ -172,6 +174,8 @@ class Provider(OAuthClientProvider):
         """What is for one authorization server is not shown to another that the server names later."""
         issuer = super()._expected_issuer()
         if not self._is_of_pinned_issuer(issuer):
+            if self._settings.issuer is None:
+                self.other_issuer = issuer
             where = (
                 f"the setting servers.{self.server}.oauth.issuer"
                 if self._settings.issuer

@@ -15,6 +15,7 @@ import orjson
 
 from toolgate.app import App
 from toolgate.errors import StoreError, described
+from toolgate.jsontext import holds_too_much
 from toolgate.mcpclient import sdk
 from toolgate.serve.auth import Doorkeeper, Headers, is_local
 from toolgate.serve.health import Health, Part
@@ -164,7 +165,7 @@ class Front:
         if not _is_json(headers.get(b"content-type", b"")):
             raise Problem(415, "The body must be JSON: send `Content-Type: application/json`.")
         body = await self._body(headers, receive)
-        if plain and await self._quick.serve(scope, headers, body, credential, send):
+        if plain and not holds_too_much(body) and await self._quick.serve(scope, headers, body, credential, send):
             return
         if (fault := find_fault(body)) is not None:
             await answer(send, fault.body(), 400)
