@@ -249,7 +249,7 @@ class Wired:
             places=self.places,
             consent=self.consent,
             continuations=self.continuations,
-            rates=Rates(self._monotonic, settings.rate_limits, self.redis),
+            rates=Rates(self._monotonic, settings.rate_limits, self.redis, None if settings.in_memory else self.store),
             budgets=self.budgets,
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,

@@ -1,22 +1,27 @@
 """How often calls may be made, over sliding minutes, hours and days: the limit that a tool declares for each user, and the
 operator's rules (`rate_limits`) for tenants, personas, users and tools.
 
-All limits on a call are looked at together, and it is counted only if every one allows it. Counted in this process's memory
-by its monotonic clock, or by Redis and Redis's clock for all processes; the answers are the same. Where Redis is to count
+All limits on a call are looked at together, and it is counted only if every one allows it. With Redis, it counts for all
+processes, by its clock. Without, minutes are counted in this process's memory, by its monotonic clock, and hours and days in
+the store, so that they outlast the process and hold for all that share the database. Where Redis or the store is to count
 and can't be asked, the call is refused: a limit that nobody counts is none.
 """
 
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import time as wall_time
 from typing import NamedTuple
 
 import msgspec
+import orjson
 
 from toolgate.bus.redis import Argument, BusError, Redis, key
-from toolgate.errors import Denied, Failed
+from toolgate.errors import Denied, Failed, StoreError
 from toolgate.model import Actor, Call, Entry, RateLimit
 from toolgate.settings import RateRule
+from toolgate.store import rates
+from toolgate.store.database import Store
 
 MOST_COUNTS = 50_000
 """Counts kept in mind at which those that nothing was added to for a day are forgotten."""
@@ -80,6 +85,8 @@ class Rule(msgspec.Struct, frozen=True):
     by: tuple[str, ...]
     windows: tuple[Window, ...]
     words: str
+    kept: tuple[Window, ...] = ()
+    """Windows that the store counts."""
 
     def matches(self, actor: Actor) -> bool:
         return (
@@ -101,6 +108,7 @@ class Rule(msgspec.Struct, frozen=True):
         return tuple(parts)
 
 
+Kept = dict[rates.Count, tuple[Rule, Window]]
 Limits = Sequence[tuple[Name, Rule]]
 """What applies to a call: each rule, with the name of the count that the call would be added to."""
 
@@ -108,9 +116,20 @@ Limits = Sequence[tuple[Name, Rule]]
 class Rates:
     """The step. A call without limits should not come here at all: test `entry.rate_limit is not None or rates.ruled`."""
 
-    def __init__(self, time: Callable[[], float], rules: Iterable[RateRule] = (), redis: Redis | None = None) -> None:
+    def __init__(
+        self,
+        time: Callable[[], float],
+        rules: Iterable[RateRule] = (),
+        redis: Redis | None = None,
+        store: Store | None = None,
+        clock: Callable[[], float] = wall_time,
+    ) -> None:
+        """`store`: counts hours and days, by `clock`; None, or with Redis: nothing outlasts the process."""
         self._time = time
         self._redis = redis
+        self._store = store if redis is None else None
+        self._clock = clock
+        self._tidied = False
         ready = {made.id: (rule.tool, made) for number, rule in enumerate(rules, 1) for made in (_ready(number, rule),)}
         self._rules = tuple(ready.values())
         self._of_tools: dict[str, tuple[Rule, ...]] = {}
@@ -131,6 +150,8 @@ class Rates:
         if wait > 0:
             raise _too_often(wait, rule, window)
         self._count(limits, now)
+        if self._store is not None and (kept := _kept(limits)):
+            return self._acquire_kept(self._store, limits, kept, now)
         return None
 
     async def look(self, call: Call, entry: Entry) -> str | None:
@@ -141,6 +162,10 @@ class Rates:
         try:
             if self._redis is None:
                 wait, rule, window = self._longest_wait(limits, self._time())
+                if self._store is not None and not wait and (kept := _kept(limits)):
+                    refused = await self._store.read(rates.longest_wait(kept, self._clock()))
+                    if refused is not None:
+                        return _too_often(refused.wait, *kept[refused.count]).message
             else:
                 wait, rule, window = await _ask(self._redis, call, limits, count=False)
         except Failed as error:
@@ -157,6 +182,8 @@ class Rates:
         rules = tuple(rule for tool, rule in self._rules if tool is None or tool == entry.name)
         if entry.rate_limit is not None and (windows := _windows(entry.rate_limit)):
             rules = (_declared(entry, windows), *rules)
+        if self._store is not None:
+            rules = tuple(_split(rule) for rule in rules)
         if len(self._of_tools) >= MOST_TOOLS:
             self._of_tools.clear()
         self._of_tools[entry.fingerprint] = rules
@@ -165,7 +192,8 @@ class Rates:
     # -- in memory
 
     def _longest_wait(self, limits: Limits, now: float) -> tuple[float, Rule, Window]:
-        longest, which, when = 0.0, limits[0][1], limits[0][1].windows[0]
+        rule = limits[0][1]
+        longest, which, when = 0.0, rule, (*rule.windows, *rule.kept)[0]
         for name, rule in limits:
             past = self._counts.get(name)
             if past is None:
@@ -177,6 +205,8 @@ class Rates:
 
     def _count(self, limits: Limits, now: float) -> None:
         for name, rule in limits:
+            if not rule.windows:
+                continue
             past = self._counts.get(name)
             if past is None:
                 past = self._counts[name] = deque(maxlen=max(window.limit for window in rule.windows))
@@ -188,6 +218,35 @@ class Rates:
         for name in [name for name, past in self._counts.items() if past[-1] <= before]:
             del self._counts[name]
         self._look_at = max(MOST_COUNTS, 2 * len(self._counts))
+
+    # -- in the store
+
+    async def _acquire_kept(self, store: Store, limits: Limits, kept: "Kept", now: float) -> None:
+        """Count hours and days. What is refused there is not counted in memory either."""
+        moment = self._clock()
+        try:
+            if not self._tidied:
+                self._tidied = True
+                await store.transact(rates.forget(moment - 2 * SECONDS["day"]))
+            await store.transact(rates.take(kept, moment))
+        except rates.Refused as refused:
+            self._uncount(limits, now)
+            raise _too_often(refused.wait, *kept[refused.count]) from None
+        except StoreError as error:
+            self._uncount(limits, now)
+            raise Failed(
+                "UNEXPECTED_ERROR",
+                f"Rate limits can't be counted, so the call was not run. {error.message}",
+                suggestion=error.suggestion,
+            ) from error
+
+    def _uncount(self, limits: Limits, now: float) -> None:
+        for name, _ in limits:
+            past = self._counts.get(name)
+            if past is not None and now in past:
+                past.remove(now)
+                if not past:
+                    del self._counts[name]
 
     # -- in Redis
 
@@ -213,6 +272,22 @@ async def _ask(redis: Redis, call: Call, limits: Limits, *, count: bool) -> tupl
         ) from error
     rule = limits[max(which - 1, 0)][1]
     return wait / 1_000_000, rule, rule.windows[max(when - 1, 0)]
+
+
+def _split(rule: Rule) -> Rule:
+    """A rule whose hours and days are counted by the store."""
+    kept = tuple(window for window in rule.windows if window.seconds in rates.SLICES)
+    short = tuple(window for window in rule.windows if window.seconds not in rates.SLICES)
+    return msgspec.structs.replace(rule, windows=short, kept=kept)
+
+
+def _kept(limits: Limits) -> "Kept":
+    """What the store counts of a call, and by which rule."""
+    return {
+        rates.Count(orjson.dumps([window.unit, *name]).decode(), window.limit, window.seconds): (rule, window)
+        for name, rule in limits
+        for window in rule.kept
+    }
 
 
 def _ready(number: int, rule: RateRule) -> Rule:
