@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError, shortened
-from toolgate.hazards.fields import HINT, looks_like_a_token, rank_of, without_assigned
+from toolgate.hazards.fields import HINTS, looks_like_a_token, rank_of, without_assigned
 from toolgate.hazards.shapes import masker
 from toolgate.model import MASK, ErrorInfo
 
@@ -94,8 +94,7 @@ class Redactor:
 
     def __init__(self, more_keys: Iterable[str] = (), scan: bool = True) -> None:
         self._more = frozenset(key.lower() for key in more_keys)
-        self._hint = re.compile("|".join([HINT.pattern.removeprefix("(?i)"), *map(re.escape, self._more)]), re.IGNORECASE)
-        """What a text must hold for a look at the names in it to be worth it."""
+        self._hints = (*HINTS, *self._more)
         self._scan = scan
         self._sensitive: dict[str, int] = {}
         self._plain_keys: set[str] = set()
@@ -178,7 +177,7 @@ class Redactor:
     def _may_hold_secrets(self, text: str) -> bool:
         """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
         characters, or one of MARKS; and where a name has a value, there is a sign between them."""
-        if len(text) > PROSE or (("=" in text or ":" in text) and self._hint.search(text) is not None):
+        if len(text) > PROSE or (("=" in text or ":" in text) and self._has_hint(text)):
             return True
         if len(text) < SHORTEST:
             return "://" in text
@@ -187,13 +186,18 @@ class Redactor:
                 return True
         return any(mark in text for mark in MARKS)
 
+    def _has_hint(self, text: str) -> bool:
+        """Whether a look at the names in a text is worth it."""
+        low = text.lower()
+        return any(hint in low for hint in self._hints)
+
     def _masked_once(self, text: str) -> str:
         for hints, form in FORMS:
             for hint in hints:
                 if hint in text:
                     text = form.sub(_masked, text)
                     break
-        if self._hint.search(text) is not None:
+        if self._has_hint(text):
             text = self._without_fields_in(text)
         return self._scanned(text) if self._scan and self._has_candidate(text) else text
 

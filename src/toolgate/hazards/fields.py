@@ -32,7 +32,7 @@ RUN = re.compile(r"[A-Za-z0-9]{16,}")
 MANY_CHANGES = 5
 """From small letter to capital to digit: words and numbers change less often."""
 
-HINT = re.compile(r"(?i)pass|pwd|secret|token|key|credential|authorization|cookie|auth|jwt|session|sid")
+HINTS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "jwt", "session", "sid", "bearer")
 """What every name that is looked for has in it."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])|(?<=[A-Z])(?=[a-z])")
