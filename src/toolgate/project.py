@@ -152,6 +152,10 @@ class Project:
         if self.is_named or not self.found():
             return
         changes = self.changes()
+        if any(change.state in ("new", "changed") for change in changes):
+            with suppress(SettingsError), self.records.changing():
+                pass  # wait for a process that has just made the data folder and is about to record it
+            changes = self.changes()
         bad = [change for change in changes if change.state in ("new", "changed")]
         if bad:
             words = [f"{change.found.name} is {change.state}" for change in bad[:MAX_NAMED]]
