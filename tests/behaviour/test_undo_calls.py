@@ -72,12 +72,13 @@ async def test_a_file_too_large_to_keep_is_not_written(app: App, tmp_path: Path)
     assert file.read_text() == "x" * 1001
 
 
-async def test_another_tenant_finds_nothing_to_undo(app: App, tmp_path: Path) -> None:
+async def test_another_tenant_or_user_finds_nothing_to_undo(app: App, tmp_path: Path) -> None:
     outcome = await app.invoke("save", {"path": str(tmp_path / "a.txt"), "text": "x"}, actor=Actor("acme", user="ann"))
-    with pytest.raises(NoBackup):
-        await app.undo(outcome.id, force=True)
+    for other in (None, Actor("acme", user="bob"), Actor("globex", user="ann")):
+        with pytest.raises(NoBackup):
+            await app.undo(outcome.id, actor=other, force=True)
     assert (tmp_path / "a.txt").exists()
-    await app.undo(outcome.id, actor=Actor("acme", user="bob"))
+    await app.undo(outcome.id, actor=Actor("acme", "analyst", "ann"))
     assert not (tmp_path / "a.txt").exists()
 
 
