@@ -17,15 +17,17 @@ import msgspec
 import orjson
 
 from toolgate.approval.answers import is_id
+from toolgate.approval.continuation_errors import can_t_go_on, diverged, goes_on_already, not_kept, taken_over
 from toolgate.approval.grants import Workspace
 from toolgate.approval.kept import ASK_ANEW, hash_of, pending, state_of, void
+from toolgate.approval.step_record import StepRecord, give_up, row_of, step_of
 from toolgate.call_tree import Node, Step, Tree
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, Denied, Failed, Pending, StoreError
-from toolgate.model import Actor, Call, Entry, ErrorInfo, Outcome
+from toolgate.errors import CallError, Failed, Pending, StoreError
+from toolgate.model import Actor, Call, Entry, Outcome
 from toolgate.store import approvals, continuations
 from toolgate.store.approvals import ApprovalRow, Wanted
-from toolgate.store.continuations import ContinuationRow, StepRow
+from toolgate.store.continuations import ContinuationRow
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence
 
@@ -158,7 +160,7 @@ class Continuations:
         try:
             steps = await asyncio.shield(claiming)
             if steps is None:
-                raise _goes_on_already(found)
+                raise goes_on_already(found)
         except BaseException as error:
             await asyncio.wait((claiming,))
             if isinstance(error, asyncio.CancelledError):  # its caller went away, and it may have been taken all the same
@@ -166,8 +168,8 @@ class Continuations:
             del self._running[call.id]
             raise
         tree = Tree(found.id, found.tool_name)
-        tree.load([_step(kept) for kept in steps])
-        tree.book = _Book(self._store, found.id, call.id)
+        tree.load([step_of(kept) for kept in steps])
+        tree.book = StepRecord(self._store, found.id, call.id)
         ctx.node, ctx.step, ctx.resumed = Node(tree), tree.root, True
 
     def _must_fit(self, found: ContinuationRow, row: ApprovalRow | None, ctx: InvokeContext, entry: Entry) -> None:
@@ -192,13 +194,13 @@ class Continuations:
         elif self._clock() >= found.expires_at:
             why = f"it expired at {found.expires_at:%Y-%m-%d %H:%M:%S %Z}"
         if why is not None:
-            raise _can_t_go_on(found, why)
+            raise can_t_go_on(found, why)
 
     async def _must_be_answered(self, found: ContinuationRow, row: ApprovalRow | None, call: Call) -> None:
         """Raise Pending while none of its questions is answered: nothing would come of running it again."""
         asked = await self._store.read(continuations.questions(found.id))
         if any(question.workspace != self._workspace(call) for question in asked):
-            raise _can_t_go_on(found, "it would work in another folder than before")
+            raise can_t_go_on(found, "it would work in another folder than before")
         waiting = [question for question in asked if state_of(question, self._clock()) == "waiting"]
         answered = any(question.state in ("approved", "rejected") for question in asked)
         if found.state == "waiting" and waiting and not answered and not await self._is_granted(waiting):
@@ -227,13 +229,13 @@ class Continuations:
         if tree.halted is not None:
             raise tree.stop()
         if step is not None and step.state == "running":
-            _give_up(step)
+            give_up(step)
         if step is not None and step.state == "done":
             place.step = step
             return self._replay(ctx, step, parent)
         if step is None:
             if not await tree.all_met(above, MEET_SECONDS):
-                tree.halt(_diverged(tree, entry.name))
+                tree.halt(diverged(tree, entry.name))
             if tree.halted is not None:
                 raise tree.stop()
             step = Step(key, above, entry.name, call.id, has_effect=entry.tier != "read_only")
@@ -279,10 +281,10 @@ class Continuations:
         """Make sure, once the start record of a call is on disk, that the continuation was not taken from us. Raises Failed:
         then the tool must not run."""
         node = ctx.node
-        if node is None or not isinstance(node.tree.book, _Book) or (ctx.step is not None and not ctx.step.has_effect):
+        if node is None or not isinstance(node.tree.book, StepRecord) or (ctx.step is not None and not ctx.step.has_effect):
             return
         if not await self._store.transact(continuations.confirm(node.tree.id, node.tree.book.call_id)):
-            raise _taken_over(node.tree.id)
+            raise taken_over(node.tree.id)
 
     # -- a call ends
 
@@ -322,14 +324,14 @@ class Continuations:
                 await self._store.transact(continuations.release(tree.id, call.id))
             elif tree.book is not None or tree.has_asked or tree.asked:
                 if ctx.error is None and tree.unmet and ctx.entry is not None and ctx.entry.retry is None:
-                    ctx.error, ctx.result = _diverged(tree, None), None
+                    ctx.error, ctx.result = diverged(tree, None), None
                 await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
                 if tree.book is not None:
                     await self.refresh()
         except StoreError as error:
             logger.error("what became of call %s and its inner calls can't be written: %s", tree.id, error)
             if isinstance(tree.halted, Pending):
-                ctx.error = _not_kept(tree, error.message)
+                ctx.error = not_kept(tree, error.message)
         finally:
             self._running.pop(call.id, None)
 
@@ -338,7 +340,7 @@ class Continuations:
         if entry is None:
             return
         if tree.too_large:
-            ctx.error = _not_kept(tree, "what they gave is too much to be kept")
+            ctx.error = not_kept(tree, "what they gave is too much to be kept")
             return await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
         row = self._running.get(call.id) or self._drafted(ctx, entry, await self._given_hash(ctx))
         recorded = ctx.recorded or ctx.canonical
@@ -351,12 +353,12 @@ class Continuations:
             agreed = ctx.agreed_with or (tree.root.approval if tree.root.agreed else None)
             tree.root.approval, tree.root.agreed = agreed, agreed is not None
         steps = (tree.root, *(step for step in tree.steps.values() if _is_news(step, tree)))
-        became = await self._store.transact(continuations.suspend(row, [_row(tree.id, step) for step in steps]))
+        became = await self._store.transact(continuations.suspend(row, [row_of(tree.id, step) for step in steps]))
         if became == "taken over":
-            ctx.error = _taken_over(tree.id)
+            ctx.error = taken_over(tree.id)
             return None
         if became == "too many":
-            ctx.error = _not_kept(tree, f"{continuations.MAX_WAITING} calls of this user wait already")
+            ctx.error = not_kept(tree, f"{continuations.MAX_WAITING} calls of this user wait already")
             return await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
         self.tools |= {entry.name}
         await self._announce()
@@ -396,24 +398,6 @@ class Continuations:
         )
 
 
-class _Book:
-    """The record of a continuation that a call runs."""
-
-    def __init__(self, store: Store, id: str, call_id: str) -> None:
-        self._store = store
-        self._id = id
-        self.call_id = call_id
-
-    async def note(self, step: Step) -> None:
-        try:
-            ours = await self._store.transact(continuations.note(_row(self._id, step), self.call_id))
-        except StoreError as error:
-            words = f"What came of the inner call of {step.tool} can't be put on record: {error.message}"
-            raise Failed("UNEXPECTED_ERROR", words) from error
-        if not ours:
-            raise _taken_over(self._id)
-
-
 def _identity(actor: Actor, session: str | None) -> tuple[str | None, str, str, str | None]:
     return actor.persona, actor.user, orjson.dumps(sorted(actor.scopes)).decode(), session
 
@@ -430,21 +414,6 @@ def _must_be_for(found: ContinuationRow, row: ApprovalRow, call: Call) -> None:
         )
 
 
-def _row(id: str, step: Step) -> StepRow:
-    outcome = None if step.outcome is None else step.outcome.decode()
-    return StepRow(
-        id, step.key, step.parent, step.tool, step.call_id, step.state, step.approval, step.agreed, outcome, step.cost
-    )  # fmt: skip
-
-
-def _step(row: StepRow) -> Step:
-    state: Any = row.state
-    outcome = None if row.outcome is None else row.outcome.encode()
-    return Step(
-        row.step, row.parent, row.tool_name, row.call_id, True, state, row.approval_id, row.agreed, outcome, row.cost
-    )  # fmt: skip
-
-
 def _is_news(step: Step, tree: Tree) -> bool:
     """Whether a step is to be written when its outer call waits: what is done while it goes on was, and what may be made
     again need not be."""
@@ -458,69 +427,8 @@ def _stop(ctx: InvokeContext, tree: Tree) -> None:
         ctx.unpaid += 1
 
 
-def _give_up(step: Step) -> None:
-    """A step of which nobody knows how it ended: that is what its caller is told, and it is not made again."""
-    told = ErrorInfo(
-        "OUTCOME_UNKNOWN",
-        f"Call {step.call_id} of {step.tool} began, but nobody knows how it ended; it was not run again.",
-        suggestion="Find out whether it had its effect.",
-    )
-    step.state, step.outcome = "done", Outcome(step.call_id, step.tool, "failure", error=told).to_json()
-
-
 def _was_interrupted(error: CallError | None) -> bool:
     """Whether a call was ended from outside, while it may have waited for a person's answer about an inner one."""
     if error is None:
         return False
     return error.code in ("TIMEOUT", "CANCELLED") or (error.details or {}).get("stopped") == "time"
-
-
-def _diverged(tree: Tree, tool: str | None) -> Failed:
-    """A program that goes on, but not as it began."""
-    done = ", ".join(sorted({step.tool for step in tree.unmet})) or "what it waited for"
-    did = "has ended without the calls that it made before" if tool is None else f"called {tool} in another way than before"
-    return Failed(
-        "INVOCATION_ERROR",
-        f"{tree.tool} went on after an approval, but {did} ({done}); it was stopped, and what was done is not done again.",
-        suggestion="What a tool or program calls must depend on its arguments and on what its calls gave, not on time or "
-        "chance. Look at what was done (`toolgate audit`) before calling again.",
-        details={"diverged": True, "continues": tree.id},
-        retryable=False,
-    )
-
-
-def _can_t_go_on(found: ContinuationRow, why: str) -> Denied:
-    return Denied(
-        "PERMISSION_DENIED",
-        f"Call {found.id} of {found.tool_name} waits for an approval, but can't go on: {why}.",
-        suggestion="Look at what it did (`toolgate audit`) before calling anew, without `approval`"
-        + (" and with another idempotency key." if found.idempotency_key is not None else "."),
-        details={"continues": found.id},
-    )
-
-
-def _goes_on_already(found: ContinuationRow) -> Failed:
-    return Failed(
-        "IDEMPOTENCY_CONFLICT",
-        f"Call {found.id} of {found.tool_name} goes on already, in call {found.call_id}; it was not run a second time.",
-        retryable=True,
-        suggestion="Wait for what comes of it.",
-        details={"continues": found.id},
-    )
-
-
-def _taken_over(id: str) -> Failed:
-    return Failed(
-        "IDEMPOTENCY_CONFLICT",
-        f"This process stood still for so long that another call took over what was left of call {id}; nothing was run.",
-        retryable=True,
-    )
-
-
-def _not_kept(tree: Tree, why: str) -> Failed:
-    return Failed(
-        "CAPACITY_EXCEEDED",
-        f"An inner call of {tree.tool} needs a person's approval, and what was done before it can't be kept: {why}.",
-        suggestion="Have it approved ahead with a grant, or make fewer calls before it.",
-        retryable=False,
-    )
