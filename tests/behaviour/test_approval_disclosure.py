@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from tests.mcp_clients import ERAS, Person, connected, key_for
 from tests.secret_use import named
 from tests.serving import serving
 from tests.terminal import Terminal
-from toolgate import App, InvokeContext, tool
+from toolgate import Actor, App, InvokeContext, tool
 from toolgate.approval.edits import restore, unknowable
-from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest
+from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
 from toolgate.hazards.lookalikes import marked
 from toolgate.model import LOCAL, MASK
 from toolgate.store import log
@@ -282,3 +283,27 @@ def test_words_of_other_languages_stay_as_they_are(text: str) -> None:
 def test_no_look_alike_is_left_in_a_word_of_ascii(text: str) -> None:
     word = marked(f"a{text}b")
     assert marked(word) == word
+
+
+# -- where nothing can be encrypted
+
+
+async def test_without_encryption_what_records_mask_is_not_asked_about_but_may_be_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)  # as if it were not installed
+    work = Deployer()
+    async with work.move_into(memory_app()) as app:
+        secret = {"plan": {"password": "rm -rf /"}}
+        refused(await app.invoke("deploy", secret), "PERMISSION_DENIED", "cryptography is not installed")
+        assert await app.approvals() == []
+        assert (await app.invoke("deploy", {"plan": {}})).status == "pending", "what hides nothing needs none"
+        await app.grant("deploy", GrantTerms("user", 60))
+        assert (await app.invoke("deploy", secret)).ok
+
+
+async def test_look_alikes_in_the_name_of_who_asks_are_written_out() -> None:
+    async with Workshop().move_into(memory_app()) as app:
+        id = await ask(app, actor=Actor("acme", user="\u0430da"), session="pr\u043ed")
+        text = (await app.consent.show(id, "acme")).request.text()
+        assert "acme/\\u0430da" in text and 'session "pr\\u043ed"' in text

@@ -18,7 +18,7 @@ from toolgate.approval.answers import PAGE, Answers, Mask, Validate, is_id
 from toolgate.approval.approvers import Approvers, is_own
 from toolgate.approval.asking import ask, name_of
 from toolgate.approval.continuation import Continuations
-from toolgate.approval.disclosure import disclosed
+from toolgate.approval.disclosure import disclosed, unkept
 from toolgate.approval.edits import restore
 from toolgate.approval.grants import Grants, Note, Workspace
 from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
@@ -116,8 +116,7 @@ class Consent:
         shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
             draft = self._draft(ctx, entry, estimate)
-            sealed = None if shown == ctx.recorded else await self._seal.close(draft.id, shown)
-            grant, row, is_new = await self._cover_or_question(draft, sealed, may_cover=not entry.destructive, join=join)
+            grant, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
             if grant is not None:
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
                 ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
@@ -310,23 +309,29 @@ class Consent:
         )
 
     async def _cover_or_question(
-        self, draft: ApprovalRow, sealed: str | None, *, may_cover: bool, join: bool
+        self, draft: ApprovalRow, shown: bytes, *, may_cover: bool, join: bool
     ) -> tuple[GrantRow | None, ApprovalRow, bool]:
         """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
         before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
         same."""
+        hides = shown != draft.arguments.encode()
+        sealed = await self._seal.close(draft.id, shown) if hides else None
+        may_ask = sealed is not None or not hides
         terms = self._who.terms(draft.tool_name, draft.tenant_id)
         may_cover, bounds = may_cover and terms.quorum == 1, self._bounds._replace(approvers=terms.approvers)
         while True:
             busy = frozenset(self._answers.awaited)
-            asking = approvals.covered_or_waiting(draft, busy, bounds, may_cover=may_cover, join=join, sealed=sealed)
-            work = self._store.transact(asking)
+            work = self._store.transact(
+                approvals.covered_or_waiting(
+                    draft, busy, bounds, may_cover=may_cover, join=join, may_ask=may_ask, sealed=sealed
+                )
+            )
             try:
                 grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
             except AskedTooOften as bound:
                 raise _too_often(draft, bound) from None
             if row is None:
-                raise _too_many(draft)
+                raise _too_many(draft) if may_ask else unkept(draft.tool_name)
             if grant is not None or is_new or row.id not in self._answers.awaited:
                 return grant, row, is_new
 

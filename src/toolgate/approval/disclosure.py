@@ -46,6 +46,16 @@ def _without(value: Any, hidden: frozenset[str]) -> Any:
     return MASK if type(value) in (int, float) and str(value) in hidden else value
 
 
+def unkept(tool: str) -> Denied:
+    """A call that a person can't be asked about: what would have to be shown can't be kept until then."""
+    return Denied(
+        "PERMISSION_DENIED",
+        f"{tool} needs a person's approval, but its arguments hold what looks like a secret, and can't be kept for that "
+        "person: the package cryptography is not installed.",
+        suggestion="Name the secret in its place ({{secret:NAME}}), or install toolgate[secrets].",
+    )
+
+
 class Seal:
     """Encrypts what only approvers may see (AES-GCM), bound to its approval. The key is in the store, so that every process
     that shares it can show the question: it keeps the arguments out of what is looked at or copied of the table and out of
@@ -55,17 +65,12 @@ class Seal:
         self._store = store
         self._cipher: AESGCM | None = None
 
-    async def close(self, id: str, text: bytes) -> str:
-        """Raises Denied where nothing can be encrypted."""
+    async def close(self, id: str, text: bytes) -> str | None:
+        """None: nothing can be encrypted here."""
         try:
             cipher = await self._made()
         except ImportError:
-            raise Denied(
-                "PERMISSION_DENIED",
-                "The arguments hold what looks like a secret, and can't be kept for the person who must be asked: the "
-                "package cryptography is not installed.",
-                suggestion="Name the secret in its place ({{secret:NAME}}), or install toolgate[secrets].",
-            ) from None
+            return None
         nonce = os.urandom(NONCE_BYTES)
         return base64.b64encode(nonce + cipher.encrypt(nonce, text, id.encode())).decode()
 

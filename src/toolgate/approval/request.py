@@ -145,7 +145,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         """All that a person should know before saying yes. Nothing that a caller or a tool's author wrote looks like ours: a
         bar stands before each line of theirs, and whatever moves, turns or hides text is written out."""
         who = "/".join(part for part in (self.actor.tenant, self.actor.persona, self.actor.user) if part)
-        session = "" if self.session is None else f', session "{visible(self.session)}"'
+        session = "" if self.session is None else f', session "{plain(self.session)}"'
         tier = f"{self.tier}, destructive: no grant can cover it" if self.destructive else self.tier
         return "\n".join(
             (
@@ -159,8 +159,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Time      {'not known' if self.expected_ms is None else f'about {self.expected_ms / 1000:,g} s'}",
                 f"  Tier      {tier}",
                 f"  Why       {visible(self.reason)}",
-                f"  Who       {visible(who)}{session}, through {visible(self.door)}",
-                f"  Where     {visible(self.workspace)}{'' if self.workspace.startswith('/') else ' of Toolgate itself'}",
+                f"  Who       {plain(who)}{session}, through {visible(self.door)}",
+                f"  Where     {plain(self.workspace)}{'' if self.workspace.startswith('/') else ' of Toolgate itself'}",
                 *self._outer(),
                 *self._needs(),
                 f"  Expires   {self.expires_at.astimezone():%Y-%m-%d %H:%M %Z}",
@@ -180,7 +180,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         """Who must agree, where that is ruled."""
         if self.quorum == 1 and self.approvers is None:
             return ()
-        who = "" if self.approvers is None else f" of {visible(', '.join(self.approvers) or 'nobody')}"
+        who = "" if self.approvers is None else f" of {plain(', '.join(self.approvers) or 'nobody')}"
         return (f"  Needs     {self.quorum} to agree{who}",)
 
     def _arguments(self) -> str:
@@ -263,6 +263,13 @@ def visible(text: str) -> str:
     """The text on one line, with all that can't be seen written out: control characters, marks that turn the direction of
     writing, spaces of no width or of odd ones, and what is no character at all."""
     return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
+
+
+def plain(text: str) -> str:
+    """`visible`, with letters that can be taken for others written out as well."""
+    from toolgate.hazards.lookalikes import marked
+
+    return visible(marked(text))
 
 
 def _shown(char: str) -> str:

@@ -172,13 +172,20 @@ def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
 
 
 def covered_or_waiting(
-    draft: ApprovalRow, busy: Collection[str], bounds: Bounds, *, may_cover: bool, join: bool, sealed: str | None = None
+    draft: ApprovalRow,
+    busy: Collection[str],
+    bounds: Bounds,
+    *,
+    may_cover: bool,
+    join: bool,
+    may_ask: bool = True,
+    sealed: str | None = None,
 ) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
     """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
     and may. Else its question: the one that waits already, if it may `join` that and nobody is being asked it right now
     (`busy`), or the draft, put on record with what only an approver may see (`sealed`); and whether it is new. None of them:
-    too many questions wait already. Raises AskedTooOften."""
-    yield from unseal_expired(draft.created_at)
+    too many questions wait already, or it may not be asked about. Raises AskedTooOften."""
+    yield from forget_sealed(draft.created_at)
     given = yield from _same_question(draft, busy, "approved")
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
         return None, given._replace(state="used", used_by=draft.call_id), False
@@ -193,7 +200,7 @@ def covered_or_waiting(
             return grant, draft, False
     if join and (waiting := (yield from _same_question(draft, busy, "waiting"))) is not None:
         return None, waiting, False
-    if (yield from _count_waiting(draft)) >= MOST_WAITING:
+    if not may_ask or (yield from _count_waiting(draft)) >= MOST_WAITING:
         return None, None, False
     yield from _check_hour(draft, bounds.user_hourly, "questions_per_hour", "AND user_id = :user")
     yield from _check_hour(draft, bounds.tenant_hourly, "tenant_questions_per_hour", "")
@@ -203,7 +210,7 @@ def covered_or_waiting(
     return None, draft, True
 
 
-def unseal_expired(at: datetime) -> Transaction[None]:
+def forget_sealed(at: datetime) -> Transaction[None]:
     """Forget what only approvers may see of questions that nobody can answer any more."""
     yield "UPDATE approvals SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at <= :moment", {"moment": at}
 
