@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.behaviour.nesting import LIMITED, Bench, approve, left, reject, waits
-from toolgate import App, Hook, InvokeContext, tool
+from toolgate import Actor, App, Hook, InvokeContext, tool
 from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
 from toolgate.testing import memory_app
 
@@ -97,11 +97,11 @@ async def test_a_rejection_is_what_the_program_is_told(opened: Any, bench: Bench
 async def test_an_edit_runs_in_place_of_what_was_asked(opened: Any) -> None:
     async with opened() as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED))
-        await app.consent.answer(id, Answer("edit", arguments={"text": "milder"}), LIMITED, "test")
+        await app.consent.answer(id, Answer("edit", arguments={"text": "milder"}), Actor("acme", user="boss"), "test")
         done = await app.invoke("follow", {"steps": STEPS}, actor=LIMITED, approval=id)
         assert done.output == ["noted one", "did milder", "noted three"]
         first = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED))
-        await app.consent.answer(first, Answer("edit", arguments={"steps": STEPS}), LIMITED, "test")
+        await app.consent.answer(first, Answer("edit", arguments={"steps": STEPS}), Actor("acme", user="boss"), "test")
         second = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=first))
         await approve(app, second)
         done = await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=second)

@@ -39,7 +39,7 @@ async def test_a_call_for_which_there_was_no_thread_has_used_nothing_up() -> Non
         app.add_approver(lambda _request: None)
         waiting = await app.invoke("act", {"number": 1}, actor=ADA, idempotency_key="once")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=ADA)
+        await app.answer_approval(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
         holding = asyncio.ensure_future(app.invoke("hold"))
         await asyncio.sleep(0.05)
         given = {"actor": ADA, "idempotency_key": "once", "approval": waiting.pending.id}

@@ -42,7 +42,7 @@ async def test_a_tool_that_ran_and_then_met_an_open_circuit_has_used_its_approva
             await app.invoke("flaky")
         waiting = await app.invoke("pay", actor=ADA, idempotency_key="k")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=ADA)
+        await app.answer_approval(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
         for _ in range(3):
             assert not (await app.resume(waiting.pending.id, actor=ADA)).ok
         assert effects == ["paid"]

@@ -182,7 +182,7 @@ async def test_one_approval_of_a_tool_lets_its_commands_run_once(tmp_path: Path)
     async with App.open(home=tmp_path / "home") as app:
         waiting = await app.invoke("agreed", {"lines": [["mkdir", "once"]]}, actor=ACME, session="s")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=ACME)
+        await app.answer_approval(waiting.pending.id, True, actor=Actor(ACME.tenant, user="boss"))
         found = await asyncio.gather(*(app.resume(waiting.pending.id, actor=ACME) for _ in range(3)))
         assert [outcome.output for outcome in found if outcome.ok] == [[0]]
         assert [code_of(outcome) for outcome in found if not outcome.ok] == ["PERMISSION_DENIED"] * 2
