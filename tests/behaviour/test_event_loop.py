@@ -112,6 +112,25 @@ async def test_the_loop_goes_on_while_patterns_are_followed_and_there_is_an_end_
     assert (await app.invoke("look", {"paths": ["**/*.txt", "f1/*"]})).ok
 
 
+@pytest.mark.requirement("POL-4")
+async def test_a_policy_reads_large_arguments_apart_and_does_not_keep_them(tmp_path: Path) -> None:
+    file = tmp_path / "own.rego"
+    file.write_text(
+        "package soma.policy\n\nimport rego.v1\n\ndefault allow := false\n\n"
+        'allow if input.action == "tool.view"\nallow if input.context.arguments.data.key_7\n'
+    )
+    async with memory_app(policy={"file": file}) as app:
+        app.register(take)
+        async with heart() as alive:
+            outcome = await app.invoke("take", {"data": LARGE})
+        assert outcome.ok, outcome.error
+        check(alive)
+        denied = await app.invoke("take", {"data": {**LARGE, "key_7": False}})
+        assert denied.error is not None
+        assert denied.error.code == "PERMISSION_DENIED"
+        assert all(len(repr(key)) < 2_000 for key in app.guard._particular)
+
+
 async def test_names_that_mean_the_same_are_not_compared_each_with_each(app: App) -> None:
     """`d_ir`, `d-i.r` and so on are all a folder: there are as many as a caller likes."""
     letters = "workingdirectory"

@@ -15,12 +15,15 @@ from typing import Any, Protocol
 import orjson
 
 from toolgate.model import Actor, Decision
+from toolgate.offload import LARGE, Offload
 from toolgate.policy import native
 from toolgate.policy.documents import NOTHING, PolicyData
 from toolgate.policy.question import NOT_JSON, Action, Embedded, Question, Remote, Verdict
 
 KEPT = 100_000
 """Answers that are remembered."""
+MAX_KEY_BYTES = 256
+"""Arguments longer than this are remembered by their hash: a caller chooses their size."""
 UNSURE_SECONDS = 1.0
 """How long a denial counts that is not the policy's own: a server that is back is soon asked again."""
 SLICE = 50
@@ -31,6 +34,10 @@ RETRIES = 3
 PARTICULARS = ("user", "session", "door", "tier")
 
 logger = logging.getLogger("toolgate.policy")
+
+
+class Digest(bytes):
+    """The hash of arguments so large that a policy reads them off the event loop."""
 
 
 class SharedCache(Protocol):
@@ -66,6 +73,7 @@ class Guard:
         """By who asks for what: all there is to a decision, for most policies."""
         self._particular: dict[Hashable, tuple[Decision, float]] = {}
         """By all that a policy reads besides."""
+        self._offload = Offload()
 
     # -- what it answers from
 
@@ -134,7 +142,12 @@ class Guard:
             verdict, seconds = await self._ask(engine, question, key)
         else:
             yes = native.lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
-            verdict = engine.decide(question, self.data, epoch) if yes is None else Verdict(yes)
+            if yes is not None:
+                verdict = Verdict(yes)
+            elif type(key[-1]) is Digest:
+                verdict = await self._offload(actor.tenant, engine.decide, question, self.data, epoch)
+            else:
+                verdict = engine.decide(question, self.data, epoch)
             seconds = self._seconds if verdict.sure else UNSURE_SECONDS
         decision = verdict.decision if verdict.sure else Decision(False, verdict.decision.reason, sure=False)
         if epoch == self.epoch:
@@ -153,6 +166,8 @@ class Guard:
             return self._simple, who_and_what
         rest = tuple(getattr(question, name) if name in reads.context else None for name in PARTICULARS)
         arguments = _canonical(question.arguments) if reads.arguments else b""
+        if arguments is not None and len(arguments) > MAX_KEY_BYTES:
+            arguments = (Digest if len(arguments) > LARGE else bytes)(sha256(arguments).digest())
         return self._particular, None if arguments is None else (who_and_what, rest, arguments)
 
     def _keep(self, kept: dict[Any, tuple[Decision, float]], key: Any, decision: Decision, seconds: float) -> None:
