@@ -1,6 +1,8 @@
 """Fixtures that any test may ask for."""
 
+import atexit
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ settings.load_profile("toolgate")
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["TOOLGATE_TRUST"] = os.pathsep.join((f"{tempfile.gettempdir()}/*", str(ROOT)))
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="toolgate-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
