@@ -157,7 +157,8 @@ def test_each_way_to_change_the_log_has_its_word(
 def test_a_row_that_is_there_twice_is_found(attacker: Attacker, terminal: Terminal, database: str) -> None:
     if database.startswith("sqlite"):
         attacker.sql(
-            "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "CREATE TABLE copied AS SELECT * FROM audit_log",
+            "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "DROP VIEW call_costs",
+            "CREATE TABLE copied AS SELECT * FROM audit_log",
             "DROP TABLE audit_log", "ALTER TABLE copied RENAME TO audit_log",
         )  # fmt: skip
     else:
@@ -256,7 +257,7 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     old = terminal("call", "echo", "text=old", "--json").json["id"]
     attacker = Attacker(terminal, database)
     attacker.sql(
-        "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
+        "DROP VIEW call_costs", "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
         "DELETE FROM toolgate_schema WHERE number = 9",
     )  # fmt: skip
     assert "no head is signed" not in terminal("audit", "verify").err
@@ -413,6 +414,32 @@ async def test_several_apps_on_one_log_sign_one_after_the_other(database: str, t
     assert (verdict.ok, verdict.rows, verdict.faults) == (True, 300, [])
     assert verdict.signed is not None
     assert verdict.signed["seq"] == 300
+
+
+def test_processes_that_sign_their_first_head_at_once_agree_on_a_key(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from toolgate.store.head_keys import KeyFile\n"
+        "print(KeyFile(Path(sys.argv[1])).key_id())\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "apart" / "key.json")]
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    assert len({process.communicate(timeout=60)[0] for process in started}) == 1
+
+
+@pytest.mark.usefixtures("attacker")
+def test_a_log_that_was_exchanged_for_another_with_its_own_signed_heads_is_found(
+    terminal: Terminal, database: str, tmp_path: Path
+) -> None:
+    if not database.startswith("sqlite"):
+        return
+    other = tmp_path / "other.db"
+    terminal.set("TOOLGATE_DATABASE_URL", f"sqlite:///{other}")
+    for _ in range(4):
+        terminal("call", "echo", "text=innocent")
+    terminal.set("TOOLGATE_DATABASE_URL", database)
+    Path(database.removeprefix("sqlite:///")).write_bytes(other.read_bytes())
+    assert "is that of another log" in faults(terminal)
+    assert "rewritten" in faults(terminal)
 
 
 async def test_keys_may_be_anywhere_behind_the_port(database: str, tmp_path: Path) -> None:

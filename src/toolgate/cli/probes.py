@@ -180,7 +180,21 @@ async def _audit(app: App) -> Check:
     if not at_noted or (at_noted[0][0], at_noted[0][-1]) != tuple(noted):
         words = f"{ends}, but row {noted.seq:,} had been written otherwise"
         return Check("audit log", "fault", words, "`toolgate audit verify` shows what is missing or changed.")
+    signed = await _signed(app)
+    if signed is not None:
+        return Check("audit log", "warning", f"{ends}, but its head is not signed: {signed}", "See `toolgate audit verify`.")
     return Check("audit log", "ok", f"{ends}, as is noted outside the database; `toolgate audit verify` walks all of it")
+
+
+async def _signed(app: App) -> str | None:
+    """Why the head of the log can't be signed; None if it can."""
+    if app.heads is None:
+        return "audit.key is none"
+    try:
+        await app.heads.check()
+    except ToolgateError as error:
+        return error.message
+    return None
 
 
 # -- what it runs

@@ -123,6 +123,8 @@ class Heads:
         head = SignedHead(self.log_name, first, end, digest, tree.root(), time.time_ns() // 1000, key)
         signature = await asyncio.to_thread(self.keys.sign, head.statement())
         head = msgspec.structs.replace(head, signature=signature.hex())
+        if self._check(head) is not True:
+            raise StoreError(f"Key {key} was replaced while it signed; the next head will be signed by the new one.")
         await asyncio.to_thread(self.witness.write, head, tree)
         await self._store.transact(kept.keep(head))
         self._signed = end
@@ -157,6 +159,10 @@ class Heads:
             await asyncio.to_thread(_add, tree, rows)
         return True
 
+    async def check(self) -> None:
+        """Raise StoreError if the log could not be signed on."""
+        await self._before()
+
     async def begin_anew(self) -> int:
         """Accept the log as it is now: it is signed from here on. Gives the last row that is outside what is signed."""
         await self._store.flush()
@@ -181,8 +187,11 @@ class Heads:
         witnessed = await self._witnessed(faults)
         others = await self._store.read(kept.kept_heads())
         sunk = [head for sink in self._sinks for head in await asyncio.to_thread(sink.heads, self.log_name)]
-        heads = [*([witnessed] if witnessed else []), *others, *sunk, *given]
-        known = self._sound(heads, faults)
+        told = list(given)
+        here = [head for head in told if head is None or head.log == self.log_name]
+        if told and not here:
+            faults.append("the signed heads that were given are of other logs")
+        known = self._sound([*([witnessed] if witnessed else []), *others, *sunk, *here], faults)
         noted = head_file.read()
         verifier = Verifier(noted, [_claim(head) for head in known])
         for fault in faults:
@@ -221,7 +230,9 @@ class Heads:
             except StoreError as error:
                 faults.append(error.message)
                 return sound
-            if checked:
+            if checked and head.log != self.log_name:
+                faults.append(f"the head at row {head.seq} is that of another log: the database was moved or exchanged")
+            elif checked:
                 sound.append(head)
             elif checked is None:
                 faults.append(

@@ -7,6 +7,7 @@ A key that is replaced can't sign any more, but what it signed can still be chec
 import os
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.store.chain import locked
 
 SERVICE = "toolgate-audit"
 """The name under which the system's keyring holds keys."""
@@ -55,9 +57,17 @@ class _Ed25519:
     def _save(self, text: str) -> None:
         raise NotImplementedError
 
+    def _alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def key_id(self) -> str:
         found = self._keys()
-        return self.rotate() if found is None else id_of(found["public"])
+        if found is None:
+            with self._alone():  # several processes may sign their first head at once, and must agree on a key
+                found = self._keys()
+                if found is None:
+                    return self.rotate()
+        return id_of(found["public"])
 
     def public_key(self, key_id: str) -> str | None:
         return self._public().get(key_id)
@@ -126,6 +136,13 @@ class KeyFile(_Ed25519):
 
     def _save(self, text: str) -> None:
         write_private(self.path, text.encode())
+
+    def _alone(self) -> AbstractContextManager[object]:
+        try:
+            make_private(self.path.parent)
+            return locked(self.path.with_suffix(".lock"))
+        except OSError as error:
+            raise unusable(self.path, error) from None
 
 
 class KeyringKeys(_Ed25519):
