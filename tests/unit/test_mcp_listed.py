@@ -1,6 +1,6 @@
 """What servers list is passed on with words that a reader can see."""
 
-from toolgate.serve.mcp.behind import _sound
+from toolgate.serve.mcp.behind import _readable, _sound
 
 
 def test_words_are_cleaned_and_cut_and_names_are_not() -> None:
@@ -10,10 +10,10 @@ def test_words_are_cleaned_and_cut_and_names_are_not() -> None:
         "description": "x" * 10_000,
         "arguments": [{"name": "n", "description": "hid\u2060den"}],
     }
-    [told] = _sound([prompt], "prompts")
+    [told] = map(_readable, _sound([prompt], "prompts"))
     assert told["name"] == "a\u202eb"
     assert told["title"] == "seen[31m"
     assert len(told["description"]) == 8_192
     assert told["arguments"] == [{"name": "n", "description": "hidden"}]
     resource = {"uri": "file:///a\u200b", "name": "r", "description": "d\u202e"}
-    assert list(_sound([resource], "resources")) == [{**resource, "description": "d"}]
+    assert list(map(_readable, _sound([resource], "resources"))) == [{**resource, "description": "d"}]
