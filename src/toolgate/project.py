@@ -56,13 +56,17 @@ class Project:
         self.records = Records(os.environ)
         self.is_named = is_named(self.folder, os.environ)
         """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
-        self._found_file, self._policy_file = settings.found_file, settings.policy.file
+        self._found_file = settings.found_file
         self._home = settings.home
         finds_home = "home" not in settings.named and self._is_mine(settings.home)
         self._judges_home = finds_home and not settings.in_memory
-        self._judges_policy = (
-            self._policy_file is not None and "policy.file" not in settings.named and self._is_mine(self._policy_file)
-        )
+        policies = {"policy.file": (settings.policy.file,), "policy.observe": settings.policy.observe}
+        self._policies = [
+            file
+            for setting, files in policies.items()
+            for file in files
+            if file is not None and setting not in settings.named and self._is_mine(file)
+        ]
         self._python: list[Path] = []
         self._custom: list[Path] = []
         if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
@@ -94,8 +98,8 @@ class Project:
         if self._found_file is not None:
             file, content = self._found_file
             yield Found(self._name(file), content, "settings", _caution(file))
-        if self._judges_policy and self._policy_file is not None:
-            yield self._read(self._policy_file, "policy: decides what is allowed")
+        for file in self._policies:
+            yield self._read(file, "policy: decides what is allowed, or is observed")
 
     def _tools(self) -> Iterator[Found]:
         for folder in self._python:
@@ -168,7 +172,7 @@ class Project:
 
     def refusal(self, file: Path, content: bytes) -> str | None:
         """Why a file whose content was just read is not obeyed; None if it may be."""
-        judged = self._judges_policy if file == self._policy_file else file.parent in (*self._python, *self._custom)
+        judged = file in self._policies or file.parent in (*self._python, *self._custom)
         if self.is_named or not judged:
             return None
         name, found = self._name(file), digest(content)

@@ -578,7 +578,8 @@ class Settings(Section):
     _read_digest: str | None = None
     """Of what was read from it, if nobody named it: it was found in the working directory."""
     _named: frozenset[str] | None = None
-    """Which of `home`, `python_tools` and `policy.file` a person named, and not a file that was found; None: what is set."""
+    """Which of the settings that lead to files (`_names_in`) a person named, and not a file that was found; None: what is
+    set."""
 
     @field_validator("servers")
     @classmethod
@@ -614,7 +615,7 @@ class Settings(Section):
 
     @property
     def named(self) -> frozenset[str]:
-        """Which of `home`, `python_tools` and `policy.file` a person named, in a file or variable of theirs or in code."""
+        """Which of the settings that lead to files (`_names_in`) a person named, in a file, a variable or in code."""
         return self._named if self._named is not None else _names_in(self.model_dump(exclude_unset=True))
 
     @property
@@ -695,12 +696,9 @@ def load_settings(
 def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
     """Which of the settings that lead to files which Toolgate obeys a layer says."""
     policy = layer.get("policy")
-    has_policy = (
-        getattr(policy, "file", None) if isinstance(policy, Policy) else isinstance(policy, dict) and policy.get("file")
-    )
-    return frozenset(
-        (*(name for name in ("home", "python_tools") if layer.get(name)), *(("policy.file",) if has_policy else ()))
-    )
+    says = {name: getattr(policy, name) for name in ("file", "observe")} if isinstance(policy, Policy) else policy or {}
+    policies = (f"policy.{name}" for name in ("file", "observe") if isinstance(says, Mapping) and says.get(name))
+    return frozenset((*(name for name in ("home", "python_tools") if layer.get(name)), *policies))
 
 
 def _found_content(file: Path, *, untrusted: bool) -> bytes | None:

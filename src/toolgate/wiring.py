@@ -144,7 +144,7 @@ class Wired:
             shared=None if self.redis is None else SharedDecisions(self.redis),
         )
         observed, seconds = settings.policy.observe, settings.policy.permission_seconds
-        self.observer = Observer(observed, self.guard, self._monotonic, seconds) if observed else None
+        self.observer = Observer(observed, self.guard, self._monotonic, seconds, self.project.refusal) if observed else None
         self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},

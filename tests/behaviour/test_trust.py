@@ -146,13 +146,14 @@ def test_settings_that_are_found_are_not_even_parsed(terminal: Terminal, setting
     assert "not trusted" in done.err
 
 
-def test_a_policy_in_the_project_is_trusted_with_the_settings(terminal: Terminal) -> None:
+@pytest.mark.parametrize("setting", ["file: mine.rego", "observe: [mine.rego]"])
+def test_a_policy_in_the_project_is_trusted_with_the_settings(terminal: Terminal, setting: str) -> None:
     policy = (
         "package soma.policy\nimport rego.v1\ndefault allow := false\nallow if true\n"
         'decision := {"allow": allow, "reason": "mine"}\n'
     )
     (terminal.folder / "mine.rego").write_text(policy)
-    terminal.settings("policy: {file: mine.rego}")
+    terminal.settings(f"policy: {{{setting}}}")
     done = terminal("trust", "--json").json
     assert {(file["name"], file["state"]) for file in done["files"]} == {("toolgate.yaml", "new"), ("mine.rego", "new")}
     assert terminal("call", "echo", "text=a").code == 0

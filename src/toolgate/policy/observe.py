@@ -13,7 +13,7 @@ from typing import Any
 from toolgate.model import Actor
 from toolgate.policy.documents import PolicyError
 from toolgate.policy.guard import Guard
-from toolgate.policy.open import open_file
+from toolgate.policy.open import Refusal, open_file
 
 logger = logging.getLogger("toolgate.policy")
 
@@ -21,11 +21,19 @@ logger = logging.getLogger("toolgate.policy")
 class Observer:
     """The candidates, each with a guard of its own, on the data of the policy in force."""
 
-    def __init__(self, files: tuple[Path, ...], in_force: Guard, monotonic: Callable[[], float], seconds: float) -> None:
+    def __init__(
+        self,
+        files: tuple[Path, ...],
+        in_force: Guard,
+        monotonic: Callable[[], float],
+        seconds: float,
+        refusal: Refusal | None = None,
+    ) -> None:
         self._in_force = in_force
         self._epoch = -1
         self._new_guard = partial(Guard, monotonic=monotonic, seconds=seconds)
-        self._guards = {file: self._new_guard(open_file(file, "policy.observe")) for file in files}
+        self._open = partial(open_file, setting="policy.observe", refusal=refusal)
+        self._guards = {file: self._new_guard(self._open(file)) for file in files}
         self._texts = {file: _bytes(file) for file in files}
 
     @property
@@ -40,7 +48,7 @@ class Observer:
                 continue
             self._texts[file] = found
             try:
-                self._guards[file] = self._new_guard(open_file(file, "policy.observe"))
+                self._guards[file] = self._new_guard(self._open(file))
             except PolicyError as error:
                 logger.error("the changed policy is not observed, the one before is: %s", error)
             self._epoch = -1
