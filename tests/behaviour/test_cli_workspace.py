@@ -56,8 +56,10 @@ def test_what_was_set_aside_is_shown_with_its_differences(
     assert str(one["id"]) in capsys.readouterr().out
     assert run(tmp_path, "show", str(one["id"])[:4]) == 0
     shown = capsys.readouterr().out
-    for line in ("-two", "+three", "deleted  old.py", "link     link", "folder   .conf"):
+    for line in ("-two", "+three", "deleted  old.py", "link     link -> app.py", "folder   .conf"):
         assert line in shown, shown
+    assert "file     run.sh (executable)" in shown
+    assert "file     app.py (executable)" not in shown
 
 
 def test_what_is_taken_is_made_and_forgotten(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

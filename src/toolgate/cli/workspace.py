@@ -62,7 +62,7 @@ def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = 
         return 0
     say((one.id, "bold"), f"  {one.by}  {one.workspace}")
     for change, diff in changes:
-        say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}", (f"  {change.why}", "dim"))
+        say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}{_also(change)}", (f"  {change.why}", "dim"))
         for line in diff:
             say("    ", (line, {"-": DELETED, "+": ADDED}.get(line[:1], "dim")))
     note((f"toolgate workspace take {one.id}", "dim"))
@@ -131,6 +131,13 @@ def difference(app: App, one: Listed, change: Change) -> list[str]:
         return []
     lines = list(unified_diff(before, after, "workspace", "set aside", lineterm=""))
     return lines if len(lines) <= MAX_DIFF_LINES else [*lines[:MAX_DIFF_LINES], f"and {len(lines) - MAX_DIFF_LINES} more"]
+
+
+def _also(change: Change) -> str:
+    """What is not seen in the content of a file: where a link leads, and that a program could be run."""
+    if change.target is not None:
+        return f" -> {change.target}"
+    return " (executable)" if change.kind == "file" and change.mode & 0o111 else ""
 
 
 def _row(one: Listed) -> list[str]:

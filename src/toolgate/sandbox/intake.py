@@ -2,7 +2,8 @@
 
 A file is brought in if a pattern, of `DATA` or of the setting `sandbox.bring_in`, matches its path, it is a regular file
 that can't be executed, and no folder above it is a virtual environment or a repository. Wildcards match neither hidden
-names nor the folders of packages. Everything else, deletions included, is set aside (`quarantine`).
+names nor the folders of packages, nor names that a shell or a program would obey. Everything else, deletions included, is
+set aside (`quarantine`).
 
 Nothing in the layer is trusted: it was written by the program, which in the case of a server still runs. Everything is
 opened from the folder it is in, without following links, and looked at once it is open.
@@ -12,14 +13,14 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
 from toolgate.hazards.opening import Escapes, folder_beneath, make_folder
 from toolgate.sandbox.heldback import is_environment, is_repository
-from toolgate.sandbox.quarantine import Change, Kept, Kind, delete, replace, stays_inside
+from toolgate.sandbox.quarantine import Change, Kept, Kind, delete, files_below, replace, stays_inside
 
 MAX_DEPTH, MAX_PATH = 100, 1_000
 """Folders within folders, and characters of a path; what is deeper is not looked at."""
@@ -31,16 +32,25 @@ PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__")
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+_TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
+_COMPRESSED = ("gz", "bz2", "xz", "zst")
+_OUTPUT = ("txt", "json", "xml", "html", "svg", "zip", *_COMPRESSED)
 DATA = (
     *(f"*.{suffix}" for suffix in (
-        "csv", "tsv", "jsonl", "ndjson", "geojson", "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
+        *_TABLES, "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
         "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
-        "wav", "mp3", "ogg", "flac", "mp4", "webm", "log", "gz", "bz2", "xz", "zst", "zip",
+        "wav", "mp3", "ogg", "flac", "mp4", "webm", "log",
     )),
-    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in ("txt", "json", "xml", "html", "svg")),
+    *(f"*.{suffix}.{how}" for suffix in (*_TABLES, "log") for how in _COMPRESSED),
+    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in _OUTPUT),
 )  # fmt: skip
-"""Formats of data that no program obeys for their being there. Text has to be in a folder for output: elsewhere,
-requirements.txt, package.json and AGENTS.md are text too."""
+"""Formats of data that no program obeys for their being there. Text and archives have to be in a folder for output:
+elsewhere, requirements.txt, package.json and AGENTS.md are text too, and package managers install from archives."""
+BUILT_BY = (
+    "cmake*.txt", "package*.json", "tsconfig*.json", "deno.json", "composer.json", "pom.xml", "build.xml",
+    "requirements*.txt", "constraints*.txt",
+)  # fmt: skip
+"""Text that is obeyed in folders for output as well: some tools keep there what they are set up by."""
 
 Parts = tuple[str, ...]
 Signature = tuple[int, ...] | None
@@ -50,45 +60,66 @@ class Rule:
     """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
     `*` and `?` stay within a name, `**` stands for any folders."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [_compiled(pattern) for pattern in patterns]
+    def __init__(self, patterns: Iterable[str], data: Iterable[str] = (), *, any_name: bool = False) -> None:
+        """`data`: patterns too, except for what is in `BUILT_BY`. `any_name`: names may be made of anything."""
+        names = _ANY if any_name else _PLAIN
+        self._patterns = [_compiled(pattern, names) for pattern in patterns]
+        self._data = [_compiled(pattern, names) for pattern in data]
 
     def admits(self, parts: Parts) -> bool:
         """Whether a file at this path is brought in, by its name."""
-        return all(part.isprintable() for part in parts) and self._matches("/".join(parts).lower())
-
-    def _matches(self, path: str) -> bool:
-        return any(pattern.fullmatch(path) for pattern in self._patterns)
+        if not all(part.isprintable() for part in parts):
+            return False
+        path = "/".join(parts).lower()
+        return _matches(self._patterns, path) or (_matches(self._data, path) and not _matches(_BUILT_BY, path))
 
 
 def is_plain(parts: Parts) -> bool:
-    """Whether a folder is neither hidden nor one for packages, nor in one."""
-    return not any(part.startswith(".") or part.lower() in PACKAGES or not part.isprintable() for part in parts)
+    """Whether a folder is neither hidden nor one for packages, nor in one, and its name is nothing that is obeyed."""
+    return all(_PLAIN_NAME.fullmatch(part.lower()) and part.isprintable() for part in parts)
+
+
+class _Names(NamedTuple):
+    """What wildcards stand for."""
+
+    first: str
+    """What a name may not begin with, or has to."""
+    letter: str
 
 
 _NO_PACKAGE = "(?!(?:" + "|".join(PACKAGES) + ")(?:/|$))"
-_ANY_FOLDERS = rf"(?:(?!\.){_NO_PACKAGE}[^/]+/)*"
+_ANY = _Names(r"(?!\.)", "[^/]")
+_PLAIN = _Names(r"(?=[a-z0-9_(\[@\x80-\U0010ffff])", r"[a-z0-9_ .,+=@%()\[\]\x80-\U0010ffff-]")
+"""In small letters. Of ASCII only what no shell obeys: people's Makefiles hand names to one (`$(wildcard *.csv)`). And no
+name is an option or a command to a program that is given `*`."""
+_PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN.first}{_PLAIN.letter}+")
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    segments = pattern.lower().strip("/").split("/") if "/" in pattern else ["**", pattern.lower()]
-    body = "".join(_ANY_FOLDERS if segment == "**" else _segment(segment) + "/" for segment in segments[:-1])
-    return re.compile(body + _segment("*" if segments[-1] == "**" else segments[-1], deep=segments[-1] == "**"))
+def _compiled(pattern: str, names: _Names) -> re.Pattern[str]:
+    folders = f"(?:{names.first}{_NO_PACKAGE}{names.letter}+/)*"
+    *above, last = pattern.lower().strip("/").split("/") if "/" in pattern else ("**", pattern.lower())
+    body = "".join(folders if segment == "**" else _segment(segment, names) + "/" for segment in above)
+    return re.compile(body + (folders + _segment("*", names) if last == "**" else _segment(last, names)))
 
 
-def _segment(segment: str, *, deep: bool = False) -> str:
+def _segment(segment: str, names: _Names) -> str:
     """One name. A wildcard that it begins with matches no hidden name, and one that is all of it no folder of packages."""
-    wild = {"*": "[^/]*", "?": "[^/]"}
+    wild = {"*": f"{names.letter}*", "?": names.letter}
     text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))
-    guard = r"(?!\.)" if segment[:1] in wild else ""
-    return (_ANY_FOLDERS if deep else "") + guard + (_NO_PACKAGE if segment in wild else "") + text
+    return (names.first if segment[:1] in wild else "") + (_NO_PACKAGE if segment in wild else "") + text
 
 
+def _matches(patterns: Iterable[re.Pattern[str]], path: str) -> bool:
+    return any(pattern.fullmatch(path) for pattern in patterns)
+
+
+_BUILT_BY = [_compiled(pattern, _PLAIN) for pattern in BUILT_BY]
 REPOSITORY = Rule(
     (
         "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",
         "/REVERT_HEAD", "/COMMIT_EDITMSG", "/index", "/packed-refs", "/objects/**", "/refs/**", "/logs/**",
-    )
+    ),
+    any_name=True,
 )  # fmt: skip
 """What git writes of a repository: nothing of it names a program."""
 
@@ -144,23 +175,25 @@ class Intake:
         """Folders that the program deleted and made anew."""
         self._taken = Taken(0, [])
         self._plain_folders: dict[Parts, bool] = {}
+        self._says_deleted = True
 
-    def look(self, upper: int, deleted: Iterable[Parts] = ()) -> Taken:
+    def look(self, upper: int, deleted: Iterable[Parts] | None = None) -> Taken:
         """Deal with what has changed in the layer since the last look. For a thread. `deleted`: what the program deleted,
-        where the layer itself does not say so."""
+        where the layer itself does not say so, and could be made to say anything."""
+        self._says_deleted = deleted is None
         self._left = self._max_bytes
         self._plain_folders = {}
         self._taken = Taken(0, [])
         self._met = set()
         self.kept.sync()
         self._folder(upper, ())
-        for parts in deleted:
+        for parts in deleted or ():
             self._deleted(parts, time_ns())
         self._seen = {parts: seen for parts, seen in self._seen.items() if parts in self._met}
         self.kept.save()
         return self._taken
 
-    def settle(self, upper: int, deleted: Iterable[Parts] = ()) -> list[str]:
+    def settle(self, upper: int, deleted: Iterable[Parts] | None = None) -> list[str]:
         """The same; gives what is to be said of it."""
         try:
             return self.look(upper, deleted).words(self.kept.listed.id)
@@ -186,19 +219,39 @@ class Intake:
         for name in names:
             with suppress(FileNotFoundError):
                 self._entry(folder, (*parts, name), os.stat(name, dir_fd=folder, follow_symlinks=False))
-        if parts and parts not in self._emptied and _is_opaque(folder):
+        if parts and parts not in self._emptied and self._says_deleted and _is_opaque(folder):
             self._emptied.add(parts)
             at = os.fstat(folder).st_ctime_ns
-            with suppress(OSError):
-                for name in set(os.listdir(self.top.joinpath(*parts))).difference(names):  # noqa: PTH208
-                    self._deleted((*parts, name), at)
+            for name in sorted(self._names_there(parts).difference(names)):
+                self._deleted((*parts, name), at)
+
+    def _names_there(self, parts: Parts) -> set[str]:
+        with suppress(OSError, Escapes), self._above(parts) as above:
+            return {name for name, _ in files_below(above, parts[-1])}
+        return set()
+
+    def _is_there(self, parts: Parts) -> bool:
+        with suppress(OSError, Escapes), self._above(parts) as above:
+            os.stat(parts[-1], dir_fd=above, follow_symlinks=False)
+            return True
+        return False
+
+    @contextmanager
+    def _above(self, parts: Parts) -> Iterator[int]:
+        """The folder of the workspace that something is in, open. What is behind a link is not there: the program did not
+        see it, and is not to learn of it from what is said of its changes."""
+        above, _ = folder_beneath(self.top, self.top, os.path.join(*parts))  # noqa: PTH118
+        try:
+            yield above
+        finally:
+            os.close(above)
 
     def _entry(self, folder: int, parts: Parts, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
             self._inner(folder, parts)
             return
         sign = (status.st_ino, status.st_ctime_ns, status.st_size)
-        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0 and self._says_deleted:
             self._once(parts, sign, lambda parts: self._deleted(parts, status.st_ctime_ns))
         elif stat.S_ISREG(status.st_mode):
             self._once(parts, sign, lambda parts: self._file(folder, parts))
@@ -224,7 +277,7 @@ class Intake:
             self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it can't be read"))
             return
         try:
-            if not os.path.lexists(self.top.joinpath(*parts)):
+            if not self._is_there(parts):
                 self._once(parts, (), lambda parts: self._new_folder(inner, parts))
             self._folder(inner, parts)
         finally:
@@ -351,8 +404,8 @@ class Intake:
 
     def _is_unchanged(self, parts: Parts, content: int, status: os.stat_result) -> bool:
         """Whether the workspace has the same there: a program may only have touched it."""
-        with suppress(OSError):
-            there = os.open(self.top.joinpath(*parts), FILE_FLAGS)
+        with suppress(OSError, Escapes), self._above(parts) as above:
+            there = os.open(parts[-1], FILE_FLAGS, dir_fd=above)
             try:
                 return _is_same(there, content, status.st_size)
             finally:

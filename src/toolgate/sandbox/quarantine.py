@@ -25,6 +25,7 @@ MAX_SETS = 200
 """Beyond it, the oldest are dropped."""
 MAX_CHANGES = 20_000
 """Of one set."""
+MAX_EARLIER = 100
 LIST = "list.json"
 CHUNK = 1 << 20
 
@@ -55,6 +56,8 @@ class Listed(msgspec.Struct):
     """The tool or server that made the changes."""
     workspace: str
     changes: list[Change] = []
+    earlier: list[str] = []
+    """Ids that it had before it changed: who looked at it under one of these has not seen what it is now."""
 
 
 class Quarantine:
@@ -74,8 +77,15 @@ class Quarantine:
 
     def get(self, number: str) -> Listed:
         """A set by its id, or the beginning of it."""
-        found = [one for one in self.sets() if one.id.startswith(number)] if number else []
+        sets = self.sets()
+        found = [one for one in sets if one.id.startswith(number)] if number else []
         if len(found) != 1:
+            changed = [one for one in sets if number in one.earlier]
+            if changed:
+                raise InvalidInput(
+                    f"Set {number} has changed since you looked at it: its program runs, and went on.",
+                    suggestion=f"Look at what it is now: `toolgate workspace show {changed[0].id}`.",
+                )
             raise InvalidInput(
                 f"{'No' if not found else 'More than one'} set of changes has the id {number!r}.",
                 suggestion="`toolgate workspace list` shows all of them.",
@@ -101,7 +111,8 @@ class Quarantine:
             else:
                 one.changes.remove(change)
         if one.changes:
-            write_list(self._folder / one.id, one)
+            with contextlib.suppress(FileNotFoundError):  # it has changed meanwhile, and has another id
+                write_list(self._folder / one.id, one)
         else:
             self.drop(one)
         return failed
@@ -135,6 +146,8 @@ class Kept:
         self._most = self._max_bytes = max_bytes
         self._changes: dict[str, Change] = {}
         self._stored = 0
+        self._is_listed = False
+        """Whether a person may have seen it as it is."""
         self.listed = listed
 
     def sync(self) -> None:
@@ -143,8 +156,7 @@ class Kept:
             return
         now = read_list(self._parent / self.listed.id)
         if now is None:
-            self.listed = msgspec.structs.replace(self.listed, id=secrets.token_hex(4), at=time(), changes=[])
-            self._changes, self._max_bytes = {}, self._most
+            self._begin_anew()
             return
         left = {change.path for change in now.changes}
         for path in self._changes.keys() - left:
@@ -153,6 +165,8 @@ class Kept:
     def add(self, change: Change, content: int | None = None) -> None:
         """Keep a change; `content` is the open file. What was kept for the same path is replaced. A program that goes on and
         on fills nothing: beyond some, only that there was a change is kept, and then not even that."""
+        if self._is_listed:
+            self._leave_id()
         before = self._changes.pop(change.path, None)
         if len(self._changes) >= MAX_CHANGES:
             return
@@ -179,6 +193,24 @@ class Kept:
         if self._changes and folder.is_dir():
             self.listed.changes = list(self._changes.values())
             write_list(folder, self.listed)
+            self._is_listed = True
+
+    def _leave_id(self) -> None:
+        """A set that changes gets another id, before it does: nobody takes what they have not seen. It is listed again once
+        all is added."""
+        number = secrets.token_hex(4)
+        try:
+            (self._parent / self.listed.id).rename(self._parent / number)
+        except FileNotFoundError:
+            self._begin_anew()
+        else:
+            earlier = [*self.listed.earlier, self.listed.id][-MAX_EARLIER:]
+            self.listed = msgspec.structs.replace(self.listed, id=number, earlier=earlier)
+        self._is_listed = False
+
+    def _begin_anew(self) -> None:
+        self.listed = msgspec.structs.replace(self.listed, id=secrets.token_hex(4), at=time(), changes=[], earlier=[])
+        self._changes, self._max_bytes, self._is_listed = {}, self._most, False
 
     def _drop_oldest(self) -> None:
         others = sorted(self._parent.iterdir(), key=lambda path: path.lstat().st_mtime)
@@ -187,9 +219,11 @@ class Kept:
 
 
 def read_list(folder: Path) -> Listed | None:
-    """The list of a set; None if there is none."""
+    """The list of a set; None if there is none, or one that names what is not in its folder."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / LIST).read_bytes(), type=Listed)
+        found = msgspec.json.decode((folder / LIST).read_bytes(), type=Listed)
+        if found.id == folder.name and all(change.stored is None or change.stored.isdecimal() for change in found.changes):
+            return found
     return None
 
 

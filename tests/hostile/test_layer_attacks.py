@@ -1,0 +1,179 @@
+"""Changes that pass for data and are obeyed, and changes that are not those that a person looked at."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import jailed
+from toolgate import App, Outcome
+from toolgate.errors import InvalidInput
+
+pytestmark = pytest.mark.requirement("SBX-5")
+MAKE = """
+for name in names:
+    os.makedirs(os.path.dirname("./" + name), exist_ok=True)
+    open("./" + name, "w").close()
+"""
+MAKEFILE = "all:\n\tcat $(wildcard *.csv data/*.csv)\n"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    for name in list(os.environ):
+        if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
+            monkeypatch.delenv(name)
+    async with App.open(os.devnull, home=tmp_path / "home", sandbox={"bring_in": ["docs/Q&A.md", "docs/*.md"]}) as app:
+        app.add_approver(lambda _request: True)
+        app.work_in("s", work)
+        yield app
+
+
+async def run(app: App, code: str) -> Outcome:
+    outcome = await app.invoke("code_execute", {"code": "import os\n" + code, "session_files": True}, session="s")
+    assert outcome.ok, outcome.error
+    return outcome
+
+
+def files(work: Path) -> list[str]:
+    return sorted(str(path.relative_to(work)) for path in work.rglob("*") if not path.is_dir() or not any(path.iterdir()))
+
+
+# -- names that are obeyed
+
+NAMES = (
+    "a;touch${IFS}PWNED;.csv", "`touch PWNED`.csv", "$(touch PWNED).csv", "a|touch${IFS}PWNED.csv",
+    "a&touch${IFS}PWNED&.csv",
+    "-Ish -c 'touch PWNED'.csv", "--use-compress-program=touch PWNED #.csv", "--to-command=x.csv", "+!touch PWNED.csv",
+    "~root.csv", "a>PWNED.csv", "a<b.csv", "#x.csv", "a\\b.csv", 'a"b.csv', "a'b.csv", "a*b.csv", "a?b.csv", "!x.csv",
+    "-d/x.csv", "docs/a;b.md", "docs/-x.md",
+)  # fmt: skip
+PLAIN = (
+    "Report (1).csv", "2026-01-02 figures, final.pdf", "a+b=c.csv", "[draft] x.csv", "50%.png", "me@work.csv",
+    "übersicht.csv", "हिन्दी.csv", "cafe\u0301.csv", "Ⅷ № 1.csv", "a - b.csv", "_x.csv", "docs/Q&A.md", "docs/read.md",
+    "data/x.csv",
+)  # fmt: skip
+
+
+async def test_names_that_a_shell_or_a_program_obeys_are_set_aside(app: App, work: Path) -> None:
+    (work / "Makefile").write_text(MAKEFILE)
+    await run(app, f"names = {[*NAMES, *PLAIN]!r}{MAKE}")
+    assert files(work) == sorted([*PLAIN, "Makefile"])
+    subprocess.run(["make", "-s"], cwd=work, capture_output=True, check=False)
+    assert not (work / "PWNED").exists()
+    (kept,) = app.set_aside()
+    assert {change.path for change in kept.changes} == set(NAMES)
+
+
+async def test_folders_with_such_names_are_not_made(app: App, work: Path) -> None:
+    await run(app, "for name in ('-rf', 'a;b', 'fine'): os.mkdir(name)")
+    assert files(work) == ["fine"]
+
+
+def test_the_control_such_names_are_obeyed(work: Path) -> None:
+    (work / "Makefile").write_text(MAKEFILE)
+    (work / NAMES[0]).touch()
+    subprocess.run(["make", "-s"], cwd=work, capture_output=True, check=False)
+    assert (work / "PWNED").exists()
+
+
+# -- archives and text that are obeyed where they are
+
+OBEYED = (
+    "terraform.d/plugins/x/y/z/terraform-provider-z_9.0.0_linux_amd64.zip", "dags/daily.zip", "vendor/requests-99.0.tar.gz",
+    "vendor/requests-99.0.zip", "vendor/requests-99.0.tar.bz2", "vendor/requests-99.0.tar.xz", "x.tar.zst", "x.gz",
+    "out/CMakeCache.txt", "out/build/x64-Debug/cmakecache.TXT", "output/package.json", "out/pom.xml", "out/build.xml",
+    "out/CMakeLists.txt", "out/requirements-dev.txt", "out/tsconfig.json",
+)  # fmt: skip
+DATA = ("x.csv.gz", "deep/x.jsonl.zst", "log.1.log.xz", "out/all.zip", "output/a/all.tar.gz", "out/a.json", "out/a.txt")
+
+
+async def test_archives_and_text_that_tools_find_by_themselves_are_set_aside(app: App, work: Path) -> None:
+    """Terraform installs providers, Airflow runs what is zipped, pip takes the newest archive of a folder."""
+    await run(app, f"names = {[*OBEYED, *DATA]!r}{MAKE}")
+    assert files(work) == sorted(DATA)
+    (kept,) = app.set_aside()
+    assert {change.path for change in kept.changes} == set(OBEYED)
+
+
+# -- what is outside
+
+
+async def test_a_folder_in_place_of_a_link_tells_nothing_of_where_the_link_led(app: App, work: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("private-name.txt", "guess.txt", "table.csv"):
+        (outside / name).write_text("secret")
+    (work / "link").symlink_to(outside)
+    code = "os.remove('link'); os.mkdir('link'); os.mkdir('link/right'); os.mkdir('link/wrong')\n"
+    code += "for name in ('guess.txt', 'wrong.txt'): open(f'link/{name}', 'w').write('secret')"
+    (outside / "right").mkdir()
+    outcome = await run(app, code)
+    said = outcome.output["stderr"]
+    assert "private-name" not in said
+    assert "table" not in said
+    assert ("guess.txt" in said) == ("wrong.txt" in said), "whether a guess at its content was right"
+    assert ("link/right" in said) == ("link/wrong," in said)
+    assert len(list(outside.iterdir())) == 4
+    assert (work / "link").is_symlink()
+
+
+# -- what a person looked at
+
+SERVER = "planted = ['']"
+
+
+async def test_what_changed_after_a_person_looked_is_not_taken(tmp_path: Path, work: Path) -> None:
+    from tests.hostile.story_main import SERVER as PROGRAM
+
+    script = tmp_path / "server.py"
+    script.write_text(PROGRAM.format(plant=SERVER, folder=str(work)))
+    given = {"command": [jailed.interpreter(), "-u", str(script)], "isolation": "required", "write": [str(work)]}
+    async with App.open(os.devnull, home=tmp_path / "home") as app:
+        app.add_approver(lambda _request: True)
+        await app.add_server("s", given)
+        await app.refresh_server("s")
+        await app.accept_tools(await app.quarantined())
+
+        async def ask(code: str) -> None:
+            assert (await app.invoke("mcp_s_work", {"code": code})).ok
+
+        await ask("open('app.py', 'w').write('harmless')")
+        (seen,) = app.set_aside()
+        await ask("open('app.py', 'w').write('hostile')")
+        with pytest.raises(InvalidInput, match="has changed since") as refused:
+            await app.take_changes(seen.id)
+        assert not (work / "app.py").exists()
+        (now,) = app.set_aside()
+        assert now.id in str(refused.value.suggestion)
+        await ask("")
+        assert [one.id for one in app.set_aside()] == [now.id], "nothing changed since"
+        assert await app.take_changes(now.id) == []
+        assert (work / "app.py").read_text() == "hostile"
+
+
+@pytest.mark.parametrize("id_", ["../../outside", "another"])
+async def test_a_list_that_names_another_folder_is_not_used(app: App, tmp_path: Path, id_: str) -> None:
+    """A pull may bring a list: to drop it would delete what it names."""
+    await run(app, "open('app.py', 'w').close()")
+    (kept,) = app.set_aside()
+    folder = tmp_path / "home" / "set-aside" / kept.id
+    (tmp_path / "outside").mkdir()
+    listed = (folder / "list.json").read_text()
+    (folder / "list.json").write_text(listed.replace(f'"{kept.id}"', f'"{id_}"'))
+    assert app.set_aside() == []
+    (folder / "list.json").write_text(listed.replace('"stored": "0"', '"stored": "../../../outside.txt"'))
+    (tmp_path / "outside.txt").write_text("elsewhere")
+    assert app.set_aside() == []
+    shutil.rmtree(folder)
+    assert (tmp_path / "outside").is_dir()
