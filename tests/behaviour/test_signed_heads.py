@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keyring
 import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
 
 from tests.terminal import Terminal
 from toolgate import App
@@ -426,20 +429,41 @@ def test_processes_that_sign_their_first_head_at_once_agree_on_a_key(tmp_path: P
     assert len({process.communicate(timeout=60)[0] for process in started}) == 1
 
 
-@pytest.mark.usefixtures("attacker")
 def test_a_log_that_was_exchanged_for_another_with_its_own_signed_heads_is_found(
-    terminal: Terminal, database: str, tmp_path: Path
+    attacker: Attacker, terminal: Terminal, database: str, tmp_path: Path
 ) -> None:
-    if not database.startswith("sqlite"):
-        return
-    other = tmp_path / "other.db"
-    terminal.set("TOOLGATE_DATABASE_URL", f"sqlite:///{other}")
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    terminal.set("TOOLGATE_DATABASE_URL", other)
     for _ in range(4):
         terminal("call", "echo", "text=innocent")
+    theirs = Attacker(terminal, other)
+    log, heads = theirs.sql("SELECT * FROM audit_log ORDER BY seq"), theirs.sql("SELECT * FROM audit_heads")
     terminal.set("TOOLGATE_DATABASE_URL", database)
-    Path(database.removeprefix("sqlite:///")).write_bytes(other.read_bytes())
+    rows = (", ".join(f"'{part}'" if isinstance(part, str) else str(part) for part in head) for head in heads)
+    attacker.sql("DELETE FROM audit_heads", *(f"INSERT INTO audit_heads VALUES ({row})" for row in rows), rows=log)
     assert "is that of another log" in faults(terminal)
     assert "rewritten" in faults(terminal)
+
+
+async def test_the_key_may_be_in_the_keyring_of_the_system(database: str, tmp_path: Path) -> None:
+    before = keyring.get_keyring()
+    backend = PlaintextKeyring()  # a real keyring, in a file
+    backend.file_path = str(tmp_path / "keyring.cfg")
+    keyring.set_keyring(backend)
+    audit: dict[str, Any] = {"folder": tmp_path / "apart", "key": "keyring"}
+    try:
+        for _ in range(2):
+            async with App.open(home=tmp_path / "home", database_url=database, audit=audit, entry_points=False) as app:
+                await app.invoke("echo", {"text": "hello"})
+                verdict = await app.verify_audit()
+                assert verdict.ok
+        assert verdict.signed is not None
+        assert "[toolgate_2Daudit]" in (tmp_path / "keyring.cfg").read_text()
+        keyring.set_keyring(NoKeyring())  # type: ignore[no-untyped-call]
+        async with App.open(home=tmp_path / "home", database_url=database, audit=audit, entry_points=False) as app:
+            assert not (await app.verify_audit()).ok  # nobody can tell who signed: silence is no proof
+    finally:
+        keyring.set_keyring(before)
 
 
 async def test_keys_may_be_anywhere_behind_the_port(database: str, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import orjson
@@ -17,6 +16,7 @@ import orjson
 from toolgate.errors import StoreError
 from toolgate.secrets import disk
 from toolgate.secrets.names import folded
+from toolgate.store.system_keyring import ask_keyring
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SERVICE = "toolgate"
 REMEMBER_SECONDS = 10.0
-ANSWER_SECONDS = 10.0
-"""A keyring that takes longer waits for a person, who may not be there."""
 EMPTY = ("keyring.backends.fail", "keyring.backends.null")
 """Backends that keep nothing: what the package offers where there is none."""
 
@@ -119,30 +117,11 @@ class Keyring:
     # -- the keyring
 
     def _ask(self, question: "Callable[[KeyringBackend], T]") -> T:
-        """Put a question to the keyring, in a thread of its own: it may wait for a person to unlock it."""
         why_not = self.why_not()
         if why_not is not None:
             raise StoreError(f"The keyring is not available: {why_not}.")
-        import keyring
-
-        backend = keyring.get_keyring()
-        answers: list[T] = []
-        troubles: list[str] = []
-
-        def ask() -> None:
-            try:
-                answers.append(question(backend))
-            except Exception as error:  # noqa: BLE001 - whatever a backend raises; its words might hold the value
-                troubles.append(type(error).__name__)
-
-        thread = Thread(target=ask, name="toolgate-keyring", daemon=True)
-        thread.start()
-        thread.join(ANSWER_SECONDS)
-        if answers:
-            return answers[0]
-        raise StoreError(
-            f"The keyring ({type(backend).__name__}) did not do it: {troubles[0] if troubles else 'it does not answer'}.",
-            suggestion="Unlock it, or keep the secret in the encrypted file (`toolgate secrets set NAME --in file`).",
+        return ask_keyring(
+            question, "Unlock it, or keep the secret in the encrypted file (`toolgate secrets set NAME --in file`)."
         )
 
 

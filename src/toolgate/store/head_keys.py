@@ -16,9 +16,11 @@ import orjson
 
 from toolgate.errors import StoreError
 from toolgate.store.chain import locked
+from toolgate.store.system_keyring import ask_keyring
 
 SERVICE = "toolgate-audit"
 """The name under which the system's keyring holds keys."""
+SUGGESTION = "Unlock it, or keep the key of the audit log in a file: audit.key: file."
 
 
 class HeadKeys(Protocol):
@@ -154,23 +156,10 @@ class KeyringKeys(_Ed25519):
         self._log = log
 
     def _load(self) -> str | None:
-        text: str | None = self._ask("get_password", self._log)
-        return text
+        return ask_keyring(lambda keyring: keyring.get_password(SERVICE, self._log), SUGGESTION)
 
     def _save(self, text: str) -> None:
-        self._ask("set_password", self._log, text)
-
-    @staticmethod
-    def _ask(method: str, *values: str) -> Any:
-        try:
-            import keyring
-
-            return getattr(keyring, method)(SERVICE, *values)
-        except Exception as error:
-            raise StoreError(
-                f"The system's keyring can't be used for the audit log's key: {type(error).__name__}.",
-                suggestion="Unlock it, or keep the key in a file: audit.key: file.",
-            ) from None
+        ask_keyring(lambda keyring: keyring.set_password(SERVICE, self._log, text), SUGGESTION)
 
 
 def is_signed(public_key: str, statement: bytes, signature: bytes) -> bool:
