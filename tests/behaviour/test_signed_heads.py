@@ -19,6 +19,7 @@ from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
 
 from tests.terminal import Terminal
 from toolgate import App
+from toolgate import tool as make_tool
 from toolgate.ledger import check_proof
 from toolgate.store.chain import START, Head, link
 from toolgate.store.head_keys import KeyFile
@@ -332,6 +333,51 @@ def test_every_row_of_a_tree_of_any_size_is_proven_and_no_other() -> None:
             steps = path(leaves, index)
             assert check_proof.root_of(str(index), index, size, steps) == tree.root()
             assert check_proof.root_of("other", index, size, steps) != tree.root()
+
+
+async def test_a_record_that_a_caller_wrote_into_its_arguments_is_not_proven(tmp_path: Path) -> None:
+    """A row's hash is that of texts one after the other: whoever could cut them elsewhere would have a row of their own."""
+
+    @make_tool(tier="read_only")
+    async def remember(rows: list[Any]) -> int:
+        """Remember some rows."""
+        return len(rows)
+
+    app = App.open(home=tmp_path, audit={"folder": tmp_path / "apart"}, entry_points=False)
+    app.register(remember)
+    async with app:
+        forged = [[seq, 1_700_000_000_000_000, "end", "call-1", "bank", "pay", "success"] for seq in range(1, 9)]
+        call = await app.invoke("remember", {"rows": forged})
+        proof = await app.prove(call.id)
+        assert proof is not None
+        key = proof["public_key"]
+    assert check_proof.check(proof, key) == []
+    names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status")
+    tried = 0
+    for record in proof["records"]:
+        header = json.dumps([record[name] for name in names], separators=(",", ":"))
+        fields = forged[record["seq"] - 1]
+        wanted = json.dumps(fields, separators=(",", ":"))
+        before, found, after = (record["previous_hash"] + header + record["body"]).partition(wanted)
+        if found:
+            cut = {**dict(zip(names, fields, strict=True)), "previous_hash": before, "body": after, "path": record["path"]}
+            assert check_proof.check({**proof, "records": [cut]}, key) != []
+            tried += 1
+    assert tried
+
+
+async def test_what_a_proof_holds_does_not_write_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = App.open(home=tmp_path, audit={"folder": tmp_path / "apart"}, entry_points=False)
+    async with app:
+        proof = await app.prove((await app.invoke("echo", {"text": "hello"})).id)
+    assert proof is not None
+    proof["records"][0]["kind"] = "x\x1b[2K\rPROVEN: row 1\nPROVEN: row 2"
+    file = tmp_path / "proof.json"
+    file.write_text(json.dumps(proof))
+    assert check_proof.main([str(file), "--key", proof["public_key"]]) == 1
+    shown = capsys.readouterr().out
+    assert all(line.startswith("NOT PROVEN: ") for line in shown.splitlines())
+    assert shown.replace("\n", "").isprintable()
 
 
 # -- elsewhere

@@ -84,10 +84,14 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def row_hash(record: "dict[str, Any]") -> str:
-    """What the log has as the hash of a row: it covers the row, and the hash of the row before."""
+    """What the log has as the hash of a row: it covers the row, and the hash of the row before. The texts stand one after
+    the other, so the first must be a hash: otherwise a row could be made of what a caller wrote into another."""
+    previous = record["previous_hash"]
+    if len(previous) != 64 or not set(previous) <= set("0123456789abcdef"):
+        raise ValueError("what should be the hash of the row before is none")
     names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status")
     header = json.dumps([record[name] for name in names], separators=(",", ":"), ensure_ascii=False)
-    text = record["previous_hash"] + header + record["body"]
+    text = previous + header + record["body"]
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -126,9 +130,22 @@ def check(proof: "dict[str, Any]", public_key: str) -> "list[str]":
         faults.append("there is no record in it")
     for record in proof["records"]:
         index, size = record["seq"] - head["first"] - 1, head["seq"] - head["first"]
-        if not 0 <= index < size or root_of(row_hash(record), index, size, record["path"]) != head["root"]:
+        if not 0 <= index < size or not _leads_to(head["root"], record, index, size):
             faults.append(f"row {record['seq']} ({record['kind']} of call {record['call_id']}) is not in the signed log")
     return faults
+
+
+def _leads_to(root: str, record: "dict[str, Any]", index: int, size: int) -> bool:
+    try:
+        return root_of(row_hash(record), index, size, record["path"]) == root
+    except ValueError:
+        return False
+
+
+def _say(line: str) -> None:
+    """On one line, whatever is in it: what a proof holds may have been written to look like our words."""
+    shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+    sys.stdout.write("".join(shown) + "\n")
 
 
 def main(words: "list[str]") -> int:
@@ -144,13 +161,13 @@ def main(words: "list[str]") -> int:
     except (OSError, ValueError, KeyError, TypeError) as error:
         faults, proof = [f"it can't be read as a proof: {error!r:.200}"], None
     for fault in faults:
-        sys.stdout.write(f"NOT PROVEN: {fault}\n")
+        _say(f"NOT PROVEN: {fault}")
     if faults or proof is None:
         return 1
     head = proof["head"]
     for record in proof["records"]:
         what = f"row {record['seq']}, {record['kind']} of {record['tool']} ({record['status']}), call {record['call_id']}"
-        sys.stdout.write(f"PROVEN: {what}: in the log of {head['seq']} rows that key {head['key']} signed\n")
+        _say(f"PROVEN: {what}: in the log of {head['seq']} rows that key {head['key']} signed")
     return 0
 
 
