@@ -18,6 +18,7 @@ from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsErr
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
+from toolgate.project import DATABASE
 from toolgate.registry.catalog import Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
@@ -51,8 +52,13 @@ class App(Governing):
         if self._head_file is not None:
             with contextlib.suppress(OSError):
                 self._head_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = not (self.settings.home / "toolgate.db").exists()
-        await self.store.start()
+        fresh = not (self.settings.home / DATABASE).exists()
+        self._in_use = None if self.settings.in_memory else self.project.use_database()
+        try:
+            await self.store.start()
+        except BaseException:
+            self._leave_database()
+            raise
         try:
             await self._bind_database(fresh=fresh)
             await self.notices.start()

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
+from toolgate.store.leftovers import InUse
 from toolgate.trust import ADVICE, Agreed, Records, Untrusted, digest, is_named, read_regular, working_directory
 
 MARK = "id"
@@ -25,6 +26,8 @@ MARK = "id"
 HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
 """What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
 DATA = "data folder: servers, grants, keys, secrets"
+DATABASE = "toolgate.db"
+LEFT = "changes to the database that SQLite would take over"
 UNREADABLE = "unreadable"
 MAX_NAMED = 5
 
@@ -124,6 +127,9 @@ class Project:
                 yield Found(name, digest(read_regular(self._home / MARK)), DATA, caution)
             except OSError:
                 yield Found(name, "", DATA, caution or "made elsewhere, or by an earlier version")
+        in_use = self._in_use()
+        for file in in_use.foreign() if in_use is not None else ():
+            yield Found(self._name(file), "", LEFT, "somebody brought it, or an earlier version was killed")
 
     def _read(self, file: Path, what: str) -> Found:
         try:
@@ -187,16 +193,22 @@ class Project:
         """Records, at the word of a person, what they were shown; not what may have taken its place meanwhile."""
         files: dict[str, str] = {}
         home: str | None = None
+        accepts = False
         with self.records.changing() as records:
             for state, found in changes:
                 if found.digest == UNREADABLE:
                     raise SettingsError(f"{found.name} can't be trusted: it {found.caution}.", suggestion="Remove it.")
-                if found.name == self._name(self._home):
+                if found.what == LEFT:
+                    accepts = True
+                elif found.name == self._name(self._home):
                     home = found.digest or self._marked()
                 elif state != "gone":
                     files[found.name] = found.digest
             # Whichever database is there when Toolgate next opens it is recorded then.
             records[str(self.folder)] = Agreed(files, home, None, f"{datetime.now(UTC):%FT%TZ}")
+        in_use = self._in_use() if accepts else None
+        if in_use is not None:
+            in_use.accept()
 
     def add(self, file: Path, content: bytes) -> None:
         """Records one file that a person's command has just written."""
@@ -230,6 +242,20 @@ class Project:
         if agreed.database is None or fresh:
             with self.records.changing() as records:
                 records.setdefault(str(self.folder), Agreed()).database = digest(mark.encode())
+
+    def use_database(self) -> InUse | None:
+        """Says that the database in the data folder is in use, until `end` is called; None if there is no way to say it."""
+        in_use = self._in_use()
+        with suppress(OSError):
+            if in_use is not None:
+                in_use.begin()
+            return in_use
+        return None
+
+    def _in_use(self) -> InUse | None:
+        with suppress(OSError):
+            return InUse(self.folder / self._home / DATABASE, read_regular(self._home / MARK))
+        return None
 
     def _marked(self) -> str:
         """The digest of the mark in the data folder, which is made if it is missing. To be called while the records are

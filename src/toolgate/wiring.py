@@ -22,6 +22,7 @@ from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Tier, new_id
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
+from toolgate.store.leftovers import InUse
 
 if TYPE_CHECKING:
     from toolgate.ledger import telemetry
@@ -112,6 +113,7 @@ class Wired:
 
         settings, limits = self.settings, self.settings.limits
         self.project = Project(settings)
+        self._in_use: InUse | None = None
         self.project.check()
         head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
         self._head_file = HeadFile(head) if head else None
@@ -301,9 +303,14 @@ class Wired:
         if self.settings.tracing:
             self.hooks.add(extra.Tracing())
 
+    def _leave_database(self) -> None:
+        if self._in_use is not None:
+            self._in_use.end()
+
     async def _close(self) -> None:
         """Let go of everything, last made first. One that fails keeps none of the others from it, and is raised at last."""
         async with contextlib.AsyncExitStack() as closing:
+            closing.callback(self._leave_database)
             closing.push_async_callback(self.store.close)
             if self.heads is not None:
                 closing.push_async_callback(self.heads.close)

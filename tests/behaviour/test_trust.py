@@ -3,7 +3,12 @@
 import json
 import os
 import shutil
+import sqlite3
 import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 
@@ -384,6 +389,50 @@ def test_what_a_pull_puts_in_place_of_toolgates_own_data_is_not_used(terminal: T
     shutil.copy(theirs / what, terminal.home / what)
     done = terminal("call", "echo", "text=a")
     assert (done.code, "toolgate trust" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("what", ["wal", "journal"])
+def test_changes_to_the_database_that_a_pull_brings_are_not_taken_over(
+    terminal: Terminal, tmp_path: Path, what: str
+) -> None:
+    """SQLite takes over a log that it finds beside a database, and whoever makes one leaves the mark in there as it is."""
+    assert terminal("call", "echo", "text=a").code == 0
+    ours = terminal.home / "toolgate.db"
+    assert [path.name for path in terminal.home.glob("toolgate.db-*")] == ["toolgate.db-epoch"], "nothing is left over"
+    theirs = shutil.copy(ours, tmp_path / "toolgate.db")
+    mode = "WAL" if what == "wal" else "DELETE"
+    with closing(sqlite3.connect(theirs, isolation_level=None)) as database:
+        for line in (f"PRAGMA journal_mode={mode}", "PRAGMA cache_size=1", "BEGIN", "CREATE TABLE planted AS SELECT 1"):
+            database.execute(line)
+        database.execute("COMMIT" if what == "wal" else "CREATE TABLE more AS SELECT zeroblob(100000)")
+        brought = shutil.copy(f"{theirs}-{what}", f"{ours}-{what}")
+    assert Path(brought).stat().st_size
+    for words in (("call", "echo", "text=a"), ("servers", "list")):
+        done = terminal(*words)
+        assert (done.code, f"toolgate.db-{what} is new" in done.err) == (2, True), done
+    assert f"toolgate.db-{what}" in terminal("trust").out, "a person is shown it"
+    assert terminal("call", "echo", "text=a").code == 0
+
+
+def test_what_a_process_that_was_killed_left_is_taken_over(terminal: Terminal) -> None:
+    code = """
+        import asyncio, os
+        from toolgate import App
+        async def main():
+            async with App.open() as app:
+                await app.invoke("echo", {"text": "a"})
+                await app.flush()
+                os._exit(9)
+        asyncio.run(main())
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], cwd=terminal.folder, check=False)
+    assert done.returncode == 9
+    assert (terminal.home / "toolgate.db-wal").stat().st_size
+    with ThreadPoolExecutor(4) as pool:
+        command = [str(Path(sys.executable).with_name("toolgate")), "call", "echo", "text=a"]
+        several = [pool.submit(subprocess.run, command, cwd=terminal.folder, capture_output=True) for _ in range(4)]
+    assert [one.result().returncode for one in several] == [0] * 4
+    assert not list(terminal.home.glob("toolgate.db-open-*"))
 
 
 def test_what_a_pull_brings_is_not_taken_for_an_installed_server(terminal: Terminal) -> None:
