@@ -66,6 +66,7 @@ class Wired:
 
     def _wire(self) -> None:
         """Make all parts. They are imported here: whoever only names an App in a program should not wait for them."""
+        from toolgate.approval.approvers import Approvers
         from toolgate.approval.consent import Consent
         from toolgate.approval.continuation import Continuations
         from toolgate.approval.tiers import TierRules, plan
@@ -218,11 +219,13 @@ class Wired:
             timezone=settings.budgets.timezone,
             announce=self._tell,
         )
+        approvers = Approvers(settings.approvals)
         self.continuations = Continuations(
             self.store,
             self.presence,
             policy_hash=lambda: self.guard.policy_hash,
             workspace=self._workspace,
+            approvers=approvers,
             announce=self._announce_change,
         )
         self.consent = Consent(
@@ -230,6 +233,7 @@ class Wired:
             self.continuations,
             policy_hash=lambda: self.guard.policy_hash,
             settings=settings.approvals,
+            approvers=approvers,
             note=self._note,
             workspace=self._workspace,
             validate=self._canonical,

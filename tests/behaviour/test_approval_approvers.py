@@ -193,6 +193,31 @@ def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
     asyncio.run(play())
 
 
+SPELLINGS = ("Boss", "\uff42oss", "boss\u2800", "bo\u017fs", " boss", "bos\u0455", "b\u043ess")
+
+
+@pytest.mark.parametrize("other", SPELLINGS)
+async def test_one_person_under_two_spellings_is_no_quorum(other: str) -> None:
+    work = Workshop()
+    async with work.move_into(memory_app(**ruled({"tool": "run", "quorum": 2}))) as app:
+        id = await ask(app)
+        await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+        for answer, by in ((Answer("approve"), other), (Answer("approve", by=other), "local")):
+            again = await app.consent.answer(id, answer, Actor("acme", user=by), "cli")
+            assert (again.state, again.agreed) == ("waiting", ("boss",))
+        assert (await app.consent.answer(id, Answer("approve"), EVE, "cli")).answered_by == "boss, eve"
+
+
+@pytest.mark.parametrize("other", ["Ada", "ada\u2800", "\uff41da", "\u0430da"])
+async def test_who_asks_does_not_approve_under_another_spelling(other: str) -> None:
+    async with Workshop().move_into(memory_app()) as app:
+        id = await ask(app)
+        with pytest.raises(ApprovalError, match="can't answer"):
+            await app.consent.answer(id, Answer("approve"), Actor("acme", user=other), "cli")
+        with pytest.raises(ApprovalError, match="can't answer"):
+            await app.consent.answer(id, Answer("approve", by=other), BOSS, "cli")
+
+
 # -- one's own
 
 
@@ -281,6 +306,32 @@ async def test_a_grant_stands_in_for_no_quorum_and_for_no_other_approver(databas
             if status == "pending":
                 with pytest.raises(ApprovalError):
                     await app.grant("run", GrantTerms("user", 60), actor=ADA, by=BOSS)
+
+
+@pytest.mark.parametrize("scope", ["tenant", "persona"])
+@pytest.mark.parametrize("how", ["answer", "grant"])
+async def test_a_grant_to_all_does_not_cover_who_gave_it(scope: Any, how: str) -> None:
+    """Whoever may not approve their own calls could else approve them all by agreeing to somebody else's."""
+    work, terms = Workshop(), GrantTerms(scope, 60)
+    boss, eve = Actor("acme", "analyst", "boss"), Actor("acme", "analyst", "eve")
+    async with work.move_into(memory_app()) as app:
+        if how == "grant":
+            await app.grant("run", terms, actor=ADA, by=boss)
+        else:
+            await app.consent.answer(await ask(app), Answer("approve", grant=terms), boss, "cli")
+        assert (await app.invoke("run", {"task": "theirs"}, actor=eve)).ok
+        assert (await app.invoke("run", {"task": "mine"}, actor=boss)).status == "pending"
+        assert (await app.explain("run", {"task": "mine"}, actor=boss)).verdict == "ask"
+        await app.grant("run", terms, actor=boss, by=ADA)
+        assert (await app.invoke("run", {"task": "mine"}, actor=boss)).ok, "somebody else's covers them"
+
+
+async def test_a_grant_of_the_person_at_this_machine_covers_their_own_calls_too() -> None:
+    work, me = Workshop(), Actor("acme", user=LOCAL.user)
+    async with work.move_into(memory_app()) as app:
+        await app.grant("run", GrantTerms("tenant", 60), actor=ADA)
+        assert (await run(app, me)).ok
+        assert (await run(app)).ok
 
 
 @pytest.mark.requirement("POL-5", "DOOR-1")

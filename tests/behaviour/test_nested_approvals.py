@@ -71,6 +71,19 @@ async def test_the_outer_call_is_not_asked_about_again(opened: Any, bench: Bench
         assert waits(await app.invoke("guarded", {"steps": STEPS}, actor=LIMITED)) not in (first, second), "a new call"
 
 
+async def test_a_grant_that_does_not_count_leaves_the_question_as_it_is(opened: Any) -> None:
+    """With its votes: it is not asked anew each time that the outer call is made again."""
+    boss, eve = Actor(LIMITED.tenant, user="boss"), Actor(LIMITED.tenant, user="eve")
+    async with opened() as app:
+        await app.grant("risky", GrantTerms("tenant", 60), actor=LIMITED, by=boss)
+    async with opened(approvals={"rules": [{"tool": "risky", "quorum": 2}]}) as app:
+        id = waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED))
+        await app.answer_approval(id, True, actor=boss)
+        assert waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED)) == id
+        await app.answer_approval(id, True, actor=eve)
+        assert (await app.invoke("follow", {"steps": STEPS}, actor=LIMITED)).output == ALL
+
+
 async def test_several_questions_come_one_after_the_other(opened: Any, bench: Bench) -> None:
     steps = [["risky", "a"], ["note", "b"], ["risky", "a"], ["risky", "c"]]
     ids: list[str] = []

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -135,12 +136,8 @@ class Answers:
 
     async def _vote(self, row: ApprovalRow, said: Answered, actor: Actor, quorum: int) -> Answered | None:
         """Count one of several who must agree."""
-        asker = asked_by(row)
-
-        def counts(by: str) -> bool:
-            return self._approvers.why_not(row.tool_name, asker, by, own=False) is None
-
-        voting = approvals.vote(row.id, row.tenant_id, said, self._clock(), quorum, counts)
+        counted = partial(self._approvers.counted, row.tool_name, asked_by(row))
+        voting = approvals.vote(row.id, row.tenant_id, said, self._clock(), quorum, counted)
         agreed = await self._store.transact(voting)
         if agreed is None:
             return None
@@ -229,7 +226,9 @@ class Answers:
         return self._approvers.terms(row.tool_name, row.tenant_id)
 
     async def _agreed(self, row: ApprovalRow) -> Sequence[str]:
-        return await self._store.read(approvals.votes(row.id)) if self.terms(row).quorum > 1 else ()
+        if self.terms(row).quorum == 1:
+            return ()
+        return self._approvers.counted(row.tool_name, asked_by(row), await self._store.read(approvals.votes(row.id)))
 
     async def find(self, id: str, tenant: str | None) -> ApprovalRow:
         row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None

@@ -4,9 +4,12 @@ Asked where an answer is recorded, so it holds for every door. Names are those o
 answer it brings, and the command line takes the word of whoever runs it.
 """
 
+import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from toolgate.approval.request import ApprovalError, words
+from toolgate.approval.request import ApprovalError
+from toolgate.hazards.lookalikes import fold
 from toolgate.model import LOCAL, Actor
 from toolgate.settings import Approvals
 
@@ -27,6 +30,8 @@ class Terms(NamedTuple):
 
 
 FREE = Terms(None, 1, ruled=False)
+_WRITTEN_OUT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+"""As `visible` writes what can't be seen."""
 
 
 class Approvers:
@@ -48,11 +53,24 @@ class Approvers:
         """Why somebody's yes to a call does not count; None if it does. `own`: the door lets its person answer for
         themselves."""
         terms = self.terms(tool, asker.tenant)
-        if words(by) == words(asker.user) and not self._asker_may(terms, own=own):
+        if person(by) == person(asker.user) and not self._asker_may(terms, own=own):
             return "whoever asks for a call does not approve it (setting approvals.asker_may_answer)"
         if terms.approvers is not None and by not in terms.approvers:
             return "a rule in approvals.rules names others"
         return None
+
+    def counted(self, tool: str, asker: Actor, agreed: Iterable[str]) -> list[str]:
+        """Of those who agreed, each person whose yes counts, once."""
+        found: dict[str, str] = {}
+        for by in agreed:
+            if self.why_not(tool, asker, by, own=False) is None:
+                found.setdefault(person(by), by)
+        return list(found.values())
+
+    def honours(self, tool: str, asker: Actor, by: str) -> bool:
+        """Whether a grant that somebody gave lets a call run: where one person is enough, and that one's yes would count.
+        Who grants a tool to a whole tenant is not thereby an approver of their own calls."""
+        return self.terms(tool, asker.tenant).quorum == 1 and self.why_not(tool, asker, by, own=by == LOCAL.user) is None
 
     def _asker_may(self, terms: Terms, *, own: bool) -> bool:
         """Where a rule says who or how many must agree, the asker is none of them, unless askers always are."""
@@ -66,6 +84,12 @@ class Approvers:
         why = self.why_not(tool, whom, by, own=own)
         if why is not None:
             raise ApprovalError(f"{by} can't grant {tool}: {why}.")
+
+
+def person(name: str) -> str:
+    """A name as it reads: nobody is two persons by capitals, letters that look like others, or letters that show nothing."""
+    whole = _WRITTEN_OUT.sub(lambda found: found[0].encode().decode("unicode_escape"), name)
+    return fold(fold(whole).casefold()).strip()
 
 
 def is_own(by: str, through: str) -> bool:

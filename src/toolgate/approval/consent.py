@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -21,7 +22,7 @@ from toolgate.approval.continuation import Continuations
 from toolgate.approval.disclosure import disclosed, unkept
 from toolgate.approval.edits import restore
 from toolgate.approval.grants import Grants, Note, Workspace
-from toolgate.approval.kept import ASK_ANEW, canonical, hash_of, pending, rejected, request_of, void
+from toolgate.approval.kept import ASK_ANEW, asked_by, canonical, hash_of, pending, rejected, request_of, void
 from toolgate.approval.request import (
     Answer,
     Approval,
@@ -75,12 +76,13 @@ class Consent:
         note: Note,
         workspace: Workspace,
         settings: Approvals,
+        approvers: Approvers,
         validate: Validate | None = None,
         mask: Mask | None = None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
-        self._who = Approvers(settings)
+        self._who = approvers
         self.grants = Grants(store, self._who, note, workspace, clock)
         self._answers = Answers(
             store, self.grants, self._who, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
@@ -317,13 +319,12 @@ class Consent:
         hides = shown != draft.arguments.encode()
         sealed = await self._seal.close(draft.id, shown) if hides else None
         may_ask = sealed is not None or not hides
-        terms = self._who.terms(draft.tool_name, draft.tenant_id)
-        may_cover, bounds = may_cover and terms.quorum == 1, self._bounds._replace(approvers=terms.approvers)
+        honours = partial(self._who.honours, draft.tool_name, asked_by(draft)) if may_cover else None
         while True:
             busy = frozenset(self._answers.awaited)
             work = self._store.transact(
                 approvals.covered_or_waiting(
-                    draft, busy, bounds, may_cover=may_cover, join=join, may_ask=may_ask, sealed=sealed
+                    draft, busy, self._bounds, honours=honours, join=join, may_ask=may_ask, sealed=sealed
                 )
             )
             try:

@@ -11,15 +11,17 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 import orjson
 
 from toolgate.approval.answers import is_id
+from toolgate.approval.approvers import Approvers
 from toolgate.approval.continuation_errors import can_t_go_on, diverged, goes_on_already, not_kept, taken_over
 from toolgate.approval.grants import Workspace
-from toolgate.approval.kept import ASK_ANEW, hash_of, pending, state_of, void
+from toolgate.approval.kept import ASK_ANEW, asked_by, hash_of, pending, state_of, void
 from toolgate.approval.step_record import StepRecord, give_up, row_of, step_of
 from toolgate.call_tree import Node, Step, Tree
 from toolgate.context import InvokeContext
@@ -52,6 +54,7 @@ class Continuations:
         *,
         policy_hash: Callable[[], str],
         workspace: Workspace,
+        approvers: Approvers,
         announce: Callable[[], Awaitable[None]],
         clock: Callable[[], datetime] = now,
     ) -> None:
@@ -60,6 +63,7 @@ class Continuations:
         self._presence = presence
         self._policy_hash = policy_hash
         self._workspace = workspace
+        self._approvers = approvers
         self._announce = announce
         self._clock = clock
         self._running: dict[str, ContinuationRow] = {}
@@ -215,7 +219,8 @@ class Continuations:
                 row.estimate, self._clock(),
             )  # fmt: skip
             grants = [] if row.destructive else await self._store.read(approvals.covering(wanted))
-            if any(grant.has_room(row.estimate) for grant in grants):
+            honours = partial(self._approvers.honours, row.tool_name, asked_by(row))
+            if any(grant.has_room(row.estimate) and honours(grant.granted_by) for grant in grants):
                 return True
         return False
 

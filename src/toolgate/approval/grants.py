@@ -74,11 +74,8 @@ class Grants:
             actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
             estimate, self._clock(),
         )  # fmt: skip
-        terms = self._approvers.terms(entry.name, actor.tenant)
-        if terms.quorum > 1:
-            return []
         rows = await self._store.read(approvals.covering(wanted))
-        return [shown(row) for row in rows if terms.approvers is None or row.granted_by in terms.approvers]
+        return [shown(row) for row in rows if self._approvers.honours(entry.name, actor, row.granted_by)]
 
     async def revoke(self, id: str, by: Actor) -> Grant:
         """Take a grant back. It holds for no call from now on, in any process."""

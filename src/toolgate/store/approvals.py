@@ -114,8 +114,6 @@ class Wanted(NamedTuple):
     fingerprint: str
     estimate: int
     at: datetime
-    approvers: frozenset[str] | None = None
-    """Whose grants count; None: anybody's."""
 
 
 class Bounds(NamedTuple):
@@ -123,8 +121,6 @@ class Bounds(NamedTuple):
 
     user_hourly: int
     tenant_hourly: int
-    approvers: frozenset[str] | None = None
-    """Whose grants count; None: anybody's."""
 
 
 class AskedTooOften(Exception):
@@ -176,25 +172,27 @@ def covered_or_waiting(
     busy: Collection[str],
     bounds: Bounds,
     *,
-    may_cover: bool,
+    honours: Callable[[str], bool] | None,
     join: bool,
     may_ask: bool = True,
     sealed: str | None = None,
 ) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
     """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
-    and may. Else its question: the one that waits already, if it may `join` that and nobody is being asked it right now
-    (`busy`), or the draft, put on record with what only an approver may see (`sealed`); and whether it is new. None of them:
-    too many questions wait already, or it may not be asked about. Raises AskedTooOften."""
+    and whoever gave it may (`honours`; None: no grant may). Else its question: the one that waits already, if it may
+    `join` that and nobody is being asked it right now (`busy`), or the draft, put on record with what only an approver may
+    see (`sealed`); and whether it is new. None of them: too many questions wait already, or it may not be asked about.
+    Raises AskedTooOften."""
     yield from forget_sealed(draft.created_at)
     given = yield from _same_question(draft, busy, "approved")
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
         return None, given._replace(state="used", used_by=draft.call_id), False
-    if may_cover:
+    if honours is not None:
         grant = yield from take_grant(
             Wanted(
                 draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
-                draft.fingerprint, draft.estimate, draft.created_at, bounds.approvers,
-            )
+                draft.fingerprint, draft.estimate, draft.created_at,
+            ),
+            honours,
         )  # fmt: skip
         if grant is not None:
             return grant, draft, False
@@ -263,7 +261,7 @@ def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Tra
 
 
 def vote(
-    id: str, tenant: str, said: Answered, at: datetime, quorum: int, counts: Callable[[str], bool]
+    id: str, tenant: str, said: Answered, at: datetime, quorum: int, counted: Callable[[list[str]], list[str]]
 ) -> Transaction[list[str] | None]:
     """Count one of several who must agree; gives who has, now. The last one answers the question. None: it no longer waits.
     The row is locked first: of two that agree at the same moment, the second sees the first."""
@@ -279,7 +277,7 @@ def vote(
         "VALUES (:id, :by, :through, :moment) ON CONFLICT (approval_id, answered_by) DO NOTHING",
         {"id": id, "by": said.answered_by, "through": said.answered_through, "moment": at},
     )
-    agreed = [by for by in (yield from votes(id)) if counts(by)]
+    agreed = counted((yield from votes(id)))
     if len(agreed) >= quorum:
         yield from answer(id, tenant, said._replace(answered_by=", ".join(agreed)), at)
     return agreed
@@ -408,11 +406,11 @@ def covering(wanted: Wanted) -> Transaction[list[GrantRow]]:
     return [GrantRow.of(row) for row in rows]
 
 
-def take_grant(wanted: Wanted) -> Transaction[GrantRow | None]:
-    """Charge a call to a grant that covers it. The sum is checked in the statement that raises it, so no number of callers
-    gets past the cap."""
+def take_grant(wanted: Wanted, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
+    """Charge a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
+    raises it, so no number of callers gets past the cap."""
     for grant in (yield from covering(wanted)):
-        if wanted.approvers is not None and grant.granted_by not in wanted.approvers:
+        if not honours(grant.granted_by):
             continue
         taken = yield (
             f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
