@@ -72,6 +72,7 @@ class Ending:
     async def _trace(self, ctx: InvokeContext, crash: BaseException) -> None:
         """Masked as a whole, then cut in the middle: both ends say most."""
         text = "".join(traceback.format_exception(crash, limit=MAX_FRAMES))
+        text = text.encode("utf-8", "backslashreplace").decode()  # a log can't be written with half a surrogate pair
         mask = partial(self._redactor.text, text, ctx.injected)
         if not self._redactor.ready:
             await self._redactor.prepare(text)

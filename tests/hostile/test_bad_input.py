@@ -172,8 +172,9 @@ async def test_other_mappings_are_taken_for_what_they_hold(app: Checked, kind: A
     assert outcome.output == "NoneType 3"
 
 
-async def test_what_a_tool_raises_may_be_no_valid_text(app: Checked) -> None:
+async def test_what_a_tool_raises_may_be_no_valid_text(app: Checked, caplog: pytest.LogCaptureFixture) -> None:
     outcome = await app.call("refuse", {"text": "x"})
+    assert caplog.text.encode()  # a log is a file, which takes text only
     assert outcome.error is not None
     assert outcome.error.code == "INVOCATION_ERROR"
     assert (await app.call("take")).ok
