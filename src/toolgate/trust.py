@@ -104,14 +104,15 @@ class Records:
         """`toolgate/trust.json` in XDG_CONFIG_HOME or ~/.config. Raises SettingsError where there is neither."""
         base = self._environment.get("XDG_CONFIG_HOME", "")
         if not Path(base).is_absolute():  # the XDG specification says to ignore a relative one
-            home = self._environment.get("HOME", "")
-            try:
-                base = str((Path(home) if Path(home).is_absolute() else Path.home()) / ".config")
-            except RuntimeError:
+            home = Path(self._environment.get("HOME", ""))
+            with suppress(RuntimeError):
+                home = home if home.is_absolute() else Path.home()
+            if not home.is_absolute():  # a relative one would be in the project, which could then vouch for itself
                 raise SettingsError(
                     "There is no home directory to keep a record of trust in.",
                     suggestion=f"Set HOME or XDG_CONFIG_HOME, or name the folders that you trust in {VARIABLE}.",
-                ) from None
+                )
+            base = str(home / ".config")
         return Path(base, "toolgate", "trust.json")
 
     def of(self, folder: Path) -> Agreed | None:

@@ -488,6 +488,17 @@ def test_a_damaged_record_is_a_line_with_advice(terminal: Terminal, config: Path
     assert (done.code, "is damaged" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize("home", [".", "relative"])
+def test_a_relative_home_does_not_have_the_project_vouch_for_itself(terminal: Terminal, home: str) -> None:
+    terminal.settings("budgets: {}")
+    terminal.set("XDG_CONFIG_HOME", "")
+    terminal.set("HOME", home)
+    done = terminal("trust")
+    assert (done.code, "Set HOME" in done.err) == (2, True), done
+    assert not list(terminal.folder.rglob("trust.json"))
+    assert terminal("call", "echo", "text=a").code == 2
+
+
 def test_home_is_where_it_is_recorded_without_the_variable(terminal: Terminal, tmp_path: Path) -> None:
     terminal.set("XDG_CONFIG_HOME", "relative")
     terminal.set("HOME", str(tmp_path / "person"))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -126,6 +127,17 @@ async def test_a_folder_in_place_of_a_link_tells_nothing_of_where_the_link_led(a
     assert ("link/right" in said) == ("link/wrong," in said)
     assert len(list(outside.iterdir())) == 4
     assert (work / "link").is_symlink()
+
+
+def test_another_user_who_was_there_first_keeps_no_layer_from_being_laid(tmp_path: Path) -> None:
+    from toolgate.sandbox.jails.layers import stage
+
+    taken = tmp_path / f"toolgate-layers-{os.geteuid()}"
+    taken.symlink_to("/")
+    found = stage(tmp_path)
+    assert found != taken
+    assert (found.is_symlink(), found.stat().st_uid, stat.S_IMODE(found.stat().st_mode)) == (False, os.geteuid(), 0o700)
+    assert stage(tmp_path) == found, "one for a process"
 
 
 # -- what a person looked at

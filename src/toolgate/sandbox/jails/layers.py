@@ -11,6 +11,7 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.own import INSIDE, STARTER
@@ -19,6 +20,8 @@ from toolgate.sandbox.port import Spec, Unavailable
 LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0
 """How long a refresh may take."""
+_others: dict[Path, Path] = {}
+"""Folders to mount on that this process made where another user took the usual one."""
 
 
 class Layers:
@@ -103,12 +106,18 @@ def _maps(folder: Path, who: Identity | None) -> tuple[str, str] | None:
     return mapping(owner.st_uid, who.uid), mapping(owner.st_gid, who.gid)
 
 
-def stage() -> Path:
-    """An empty folder to mount on, in a mount namespace that nobody else is in. It stays; nothing is ever in it."""
-    path = Path("/tmp") / f"toolgate-layers-{os.geteuid()}"
+def stage(inside: Path = Path("/tmp")) -> Path:
+    """An empty folder to mount on, in a mount namespace that nobody else is in. It stays; nothing is ever in it. If somebody
+    else was there first, it has a name that nobody can be first with."""
+    for path in (inside / f"toolgate-layers-{os.geteuid()}", _others.get(inside)):
+        if path is not None and _is_own(path):
+            return path
+    _others[inside] = Path(mkdtemp(prefix="toolgate-layers-", dir=inside))
+    return _others[inside]
+
+
+def _is_own(path: Path) -> bool:
     with suppress(FileExistsError):
         path.mkdir(mode=0o755)
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise Unavailable(f"{path} is not a folder of this user's own: remove it.")
-    return path
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
