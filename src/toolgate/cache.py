@@ -5,8 +5,9 @@ Redis for all processes, where anything that goes wrong is a miss.
 
 The scope `tenant` is for everybody in the tenant: of functions that see their arguments and nothing else, and of those
 whose code says so. Whether one may ask is decided before the cache is looked at. The scope `user` is for the actor as a
-whole, with persona and scopes, because a tool sees all of it; it is the scope of every other tool (`registry.compile`). What
-was fetched with a credential or a secret is the actor's own in any case: theirs may open other doors than the next caller's.
+whole, with persona and scopes, in one session, and at home or not, because a tool sees all of it and works in a folder
+that depends on it; it is the scope of every other tool (`registry.compile`). What was fetched with a credential or a secret
+is the actor's own in any case: theirs may open other doors than the next caller's.
 """
 
 import logging
@@ -18,7 +19,7 @@ from typing import Any
 import orjson
 
 from toolgate.bus.redis import PREFIX, BusError, Redis
-from toolgate.model import Actor, Entry
+from toolgate.model import LOCAL_DOORS, Call, Entry
 
 Key = tuple[str, str, str, tuple[str | None, ...] | None, bytes]
 
@@ -43,9 +44,13 @@ class ResultCache:
         self.shared = None if redis is None else SharedCache(redis, most_bytes // 10)
 
     @staticmethod
-    def key(entry: Entry, actor: Actor, canonical: bytes) -> Key:
+    def key(entry: Entry, call: Call, canonical: bytes) -> Key:
+        actor = call.actor
         own = (entry.cache is not None and entry.cache.scope == "user") or entry.auth is not None or b"secret:" in canonical
-        whose = (actor.persona, actor.user, *actor.scopes) if own else None
+        whose = None
+        if own:
+            here = "here" if call.door in LOCAL_DOORS else "elsewhere"
+            whose = (actor.persona, actor.user, call.session, here, *actor.scopes)
         return entry.fingerprint, entry.name, actor.tenant, whose, canonical
 
     def read(self, key: Key) -> tuple[Any] | None:

@@ -317,7 +317,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
         """Whether the cache has the answer, and no hook declines it."""
-        key, shared = self.cache.key(entry, ctx.call.actor, ctx.canonical), self.cache.shared
+        key, shared = self.cache.key(entry, ctx.call, ctx.canonical), self.cache.shared
         hit = self.cache.read(key) if shared is None else await shared.read(key)
         if hit is None:
             return False
@@ -332,7 +332,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if on.will_write_cache:
             await on.will_write_cache(ctx)
         if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact or ctx.call.whole):
-            key, shared = self.cache.key(entry, ctx.call.actor, ctx.canonical), self.cache.shared
+            key, shared = self.cache.key(entry, ctx.call, ctx.canonical), self.cache.shared
             if shared is None:
                 self.cache.write(key, ctx.result, entry.cache.ttl)
             else:

@@ -21,12 +21,25 @@ SHARED = {"sessions": {"shared": [{"tenant": "acme", "name": "report", "users": 
 SECRET = "of ann alone"
 
 
+@tool(tier="read_only", cache=60)
+async def recall_soon(ctx: InvokeContext) -> Any:
+    """What is kept for the session, and was a moment ago."""
+    return ctx.try_get("kept")
+
+
+@tool(tier="read_only", cache=60)
+async def count_here(ctx: InvokeContext) -> Any:
+    """How many files there are where the call works."""
+    found = await ctx.call_tool("list_directory", {"path": "."})
+    return str(found.output)
+
+
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     monkeypatch.chdir(tmp_path)
     async with App.open(os.devnull, home=tmp_path / "home", **SHARED) as app:
         app.add_approver(lambda _request: True)
-        app.register_many((remember, recall))
+        app.register_many((remember, recall, recall_soon, count_here))
         yield app
 
 
@@ -83,6 +96,22 @@ async def test_another_user_does_not_get_what_a_session_keeps(app: App) -> None:
     for other in (BOB, EVE):
         assert (await app.invoke("recall", actor=other, session="s")).output is None
         assert (await app.invoke("recall", actor=other, session="t")).output is None
+
+
+@pytest.mark.requirement("PIPE-4", "SBX-1")
+async def test_a_cached_answer_stays_in_its_session_and_behind_its_door(app: App, tmp_path: Path) -> None:
+    """A tool that sees who calls sees the session and its folder too."""
+    assert (await app.invoke("remember", {"value": SECRET}, actor=ANN, session="s")).ok
+    for _ in range(2):
+        assert (await app.invoke("recall_soon", actor=ANN, session="s")).output == SECRET
+        for session in ("t", None):
+            assert (await app.invoke("recall_soon", actor=ANN, session=session)).output is None
+    (tmp_path / "plans.txt").write_text("x")
+    here = await app.invoke("count_here", actor=LOCAL)
+    assert "plans.txt" in here.output
+    assert (await app.invoke("count_here", actor=LOCAL, door="cli")).metrics.cached, "the same person, here"
+    over_there = await app.invoke("count_here", actor=LOCAL, door="mcp")
+    assert over_there.ok and "plans.txt" not in over_there.output
 
 
 @pytest.mark.requirement("IO-3")
