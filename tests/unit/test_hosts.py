@@ -114,6 +114,10 @@ def test_names_of_settings_hold_with_their_port_or_with_any() -> None:
         ("10.0.0.1", {"forwarded": 'by=x;For="[2001:db8::1]:4711"'}, "2001:db8::1"),
         ("10.0.0.1", {"forwarded": "for=_hidden", "x-forwarded-for": "198.51.100.1"}, "10.0.0.1"),
         ("::ffff:10.0.0.1", {"x-forwarded-for": "198.51.100.1"}, "198.51.100.1"),
+        # A proxy writes one of the two and passes on whatever a client wrote into the other.
+        ("10.0.0.1", {"forwarded": "for=192.0.2.9", "x-forwarded-for": "198.51.100.1"}, "10.0.0.1"),
+        ("10.0.0.1", {"forwarded": "for=198.51.100.1", "x-forwarded-for": "192.0.2.9"}, "10.0.0.1"),
+        ("10.0.0.1", {"forwarded": "for=198.51.100.1", "x-forwarded-for": "1.1.1.1, 198.51.100.1"}, "198.51.100.1"),
     ],
 )
 def test_only_trusted_hops_are_passed_over(peer: str, headers: dict[str, str], client: str) -> None:

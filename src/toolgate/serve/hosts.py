@@ -82,28 +82,36 @@ class TrustedProxies:
         address = _address(peer)
         if address is None or not self._trusts(address):
             return peer if address is None else str(address)
-        for hop in reversed(_hops(headers)):
+        said = {self._nearest(address, hops) for hops in _hops(headers)}
+        return str(said.pop() if len(said) == 1 else address)
+
+    def _nearest(self, address: Address, hops: list[str]) -> Address:
+        for hop in reversed(hops):
             found = _address(hop)
             if found is None:
                 break  # what stands before something unreadable can't be vouched for
             address = found
             if not self._trusts(found):
                 break
-        return str(address)
+        return address
 
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
 
 
-def _hops(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """The addresses that proxies have written down, the client's first. `Forwarded`, where it is there, is the one read."""
+def _hops(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
+    """The addresses that proxies have written down, the client's first, once for each header that is there: a proxy writes
+    one of the two and passes on what a client wrote into the other, so where they differ neither can be believed."""
     said: dict[bytes, list[str]] = {}
     for name, value in headers:
         if name in (b"forwarded", b"x-forwarded-for"):
             said.setdefault(name, []).append(value.decode("latin-1")[-MAX_FORWARDED_CHARS:])
+    found = []
     if b"forwarded" in said:
-        return [_node(element) for element in ",".join(said[b"forwarded"]).split(",")]
-    return [hop.strip() for hop in ",".join(said.get(b"x-forwarded-for", ())).split(",") if hop.strip()]
+        found.append([_node(element) for element in ",".join(said[b"forwarded"]).split(",")])
+    if b"x-forwarded-for" in said:
+        found.append([hop.strip() for hop in ",".join(said[b"x-forwarded-for"]).split(",") if hop.strip()])
+    return found
 
 
 def _node(element: str) -> str:
