@@ -127,6 +127,10 @@ class Project:
                 yield Found(name, digest(read_regular(self._home / MARK)), DATA, caution)
             except OSError:
                 yield Found(name, "", DATA, caution or "made elsewhere, or by an earlier version")
+        for link in (self._home / inner for inner in _names(self._home)):
+            if link.is_symlink():  # Toolgate makes none, and would write through it
+                leads = os.fsencode(link.readlink())
+                yield Found(self._name(link), digest(leads), f"link in the data folder, to {os.fsdecode(leads)}")
         in_use = self._in_use()
         for file in in_use.foreign() if in_use is not None else ():
             yield Found(self._name(file), "", LEFT, "somebody brought it, or an earlier version was killed")

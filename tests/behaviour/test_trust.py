@@ -414,6 +414,33 @@ def test_changes_to_the_database_that_a_pull_brings_are_not_taken_over(
     assert terminal("call", "echo", "text=a").code == 0
 
 
+@pytest.mark.parametrize("name", ["toolgate.db", "toolgate.db-epoch", "audit.head", "sessions", "set-aside"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_link_in_the_data_folder_is_not_written_through(
+    terminal: Terminal, tmp_path: Path, name: str, before: bool
+) -> None:
+    """Whether it comes with a clone, or with a pull into a folder that is trusted."""
+    if before:
+        assert terminal("call", "echo", "text=a").code == 0
+        for file in terminal.home.glob(f"{name}*"):
+            file.unlink()
+    terminal.home.mkdir(exist_ok=True)
+    theirs = tmp_path / "theirs"
+    if name in ("sessions", "set-aside"):
+        theirs.mkdir()
+    elif name == "toolgate.db":
+        with closing(sqlite3.connect(theirs)) as database:
+            database.execute("CREATE TABLE theirs (x)")
+    else:
+        theirs.write_text("what somebody needs as it is")
+    content = theirs.read_bytes() if theirs.is_file() else b""
+    (terminal.home / name).symlink_to(theirs)
+    done = terminal("call", "echo", "text=a")
+    assert (done.code, f"{name} is new" in done.err) == (2, True), done
+    assert content == (theirs.read_bytes() if theirs.is_file() else b"")
+    assert f"to {theirs}" in terminal("trust").out
+
+
 def test_what_a_process_that_was_killed_left_is_taken_over(terminal: Terminal) -> None:
     code = """
         import asyncio, os

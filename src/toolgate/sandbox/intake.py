@@ -95,11 +95,20 @@ name is an option or a command to a program that is given `*`."""
 _PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN.first}{_PLAIN.letter}+")
 
 
-def _compiled(pattern: str, names: _Names) -> re.Pattern[str]:
+class _Pattern(NamedTuple):
+    """One of a rule's."""
+
+    end: str
+    """What every path that it matches ends with: most paths are told apart by that."""
+    whole: re.Pattern[str]
+
+
+def _compiled(pattern: str, names: _Names) -> _Pattern:
     folders = f"(?:{names.first}{_NO_PACKAGE}{names.letter}+/)*"
     *above, last = pattern.lower().strip("/").split("/") if "/" in pattern else ("**", pattern.lower())
     body = "".join(folders if segment == "**" else _segment(segment, names) + "/" for segment in above)
-    return re.compile(body + (folders + _segment("*", names) if last == "**" else _segment(last, names)))
+    whole = re.compile(body + (folders + _segment("*", names) if last == "**" else _segment(last, names)))
+    return _Pattern(re.split(r"[*?]", last)[-1], whole)
 
 
 def _segment(segment: str, names: _Names) -> str:
@@ -109,8 +118,8 @@ def _segment(segment: str, names: _Names) -> str:
     return (names.first if segment[:1] in wild else "") + (_NO_PACKAGE if segment in wild else "") + text
 
 
-def _matches(patterns: Iterable[re.Pattern[str]], path: str) -> bool:
-    return any(pattern.fullmatch(path) for pattern in patterns)
+def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
+    return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
 
 
 _BUILT_BY = [_compiled(pattern, _PLAIN) for pattern in BUILT_BY]
