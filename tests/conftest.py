@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["TOOLGATE_TRUST"] = os.pathsep.join((f"{tempfile.gettempdir()}/*", str(ROOT)))
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="toolgate-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
+
+# A shell that starts the tests in the background has them ignore SIGINT, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
