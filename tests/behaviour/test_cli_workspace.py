@@ -1,7 +1,9 @@
 """`toolgate workspace`: what was set aside is listed, shown, taken and dropped by a person."""
 
+import asyncio
 import json
 import os
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,9 @@ from toolgate.cli.main import main
 pytestmark = pytest.mark.requirement("SBX-5")
 CODE = """
 import os
-open("app.py", "w").write("one\\nthree\\n"); open("run.sh", "w").write("#!/bin/sh\\n"); os.chmod("run.sh", 0o755)
+open("app.py", "w").write("one\\nthree\\n"); open("run.sh", "w").write("#!/bin/sh\\n"); os.chmod("run.sh", 0o777)
 os.remove("old.py"); os.mkdir(".conf"); os.symlink("app.py", "link"); os.symlink("/etc/passwd", "out of here")
-open("data.csv", "w").write("1")
+open("data.csv", "w").write("1"); os.chmod("data.csv", 0o666)
 """
 
 
@@ -77,6 +79,7 @@ def test_what_is_taken_is_made_and_forgotten(work: Path, tmp_path: Path, capsys:
     assert "out of here" in capsys.readouterr().out
     assert not (work / "old.py").exists()
     assert os.access(work / "run.sh", os.X_OK)
+    assert not any((work / name).stat().st_mode & 0o002 for name in ("run.sh", "data.csv")), "others may not write them"
     assert (work / ".conf").is_dir()
     assert str((work / "link").readlink()) == "app.py"
     assert not (work / "out of here").is_symlink()
@@ -93,3 +96,32 @@ def test_what_is_dropped_is_gone(work: Path, tmp_path: Path, capsys: pytest.Capt
     assert run(tmp_path, "show", str(one["id"])) == 1
     assert "toolgate workspace list" in capsys.readouterr().err
     assert run(tmp_path, "list") == 0
+
+
+async def test_what_else_a_deletion_deletes_is_shown(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "src").mkdir()
+    (work / "src" / "a.py").touch()
+    async with App.open(os.devnull, home=tmp_path / "home") as app:
+        app.add_approver(lambda _request: True)
+        app.work_in("s", work)
+        code = "import shutil; shutil.rmtree('src')"
+        assert (await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")).ok
+        number = app.set_aside()[-1].id
+    (work / "src" / "made since.py").touch()
+    capsys.readouterr()
+    await asyncio.to_thread(run, tmp_path, "show", number)
+    assert "deleted  src with 2 files in it" in capsys.readouterr().out
+
+
+def test_the_question_has_nothing_that_a_terminal_obeys(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = listed(tmp_path, capsys)
+    file = tmp_path / "home" / "set-aside" / str(one["id"]) / "list.json"
+    file.write_text(file.read_text().replace(str(work), f"{work}\\u001b[2J"))
+    monkeypatch.setattr("toolgate.cli.workspace.at_a_terminal", lambda: True)
+    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
+    assert run(tmp_path, "take", str(one["id"])) == 1
+    asked = capsys.readouterr().err
+    assert "[2J" in asked
+    assert "\x1b" not in asked

@@ -1,6 +1,7 @@
 """`toolgate workspace`: what programs and servers changed in a workspace and was not brought in."""
 
 import asyncio
+import os
 import sys
 from datetime import UTC, datetime
 from difflib import unified_diff
@@ -14,7 +15,7 @@ from toolgate.app import App
 from toolgate.cli.columns import columns
 from toolgate.cli.opening import AsJson, Usage, opened
 from toolgate.cli.prompt import at_a_terminal
-from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.screen import clean, emit, note, plural, say
 from toolgate.cli.times import shown
 from toolgate.sandbox.quarantine import Change, Listed
 
@@ -62,7 +63,7 @@ def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = 
         return 0
     say((one.id, "bold"), f"  {one.by}  {one.workspace}")
     for change, diff in changes:
-        say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}{_also(change)}", (f"  {change.why}", "dim"))
+        say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}{_also(one, change)}", (f"  {change.why}", "dim"))
         for line in diff:
             say("    ", (line, {"-": DELETED, "+": ADDED}.get(line[:1], "dim")))
     note((f"toolgate workspace take {one.id}", "dim"))
@@ -133,10 +134,13 @@ def difference(app: App, one: Listed, change: Change) -> list[str]:
     return lines if len(lines) <= MAX_DIFF_LINES else [*lines[:MAX_DIFF_LINES], f"and {len(lines) - MAX_DIFF_LINES} more"]
 
 
-def _also(change: Change) -> str:
-    """What is not seen in the content of a file: where a link leads, and that a program could be run."""
+def _also(one: Listed, change: Change) -> str:
+    """What is not seen in the content of a file: where a link leads, that a program could be run, how much is deleted."""
     if change.target is not None:
         return f" -> {change.target}"
+    if change.kind == "deleted":
+        below = sum(len(files) for _, _, files in os.walk(Path(one.workspace, change.path)))
+        return f" with {plural(below, 'file')} in it" if below else ""
     return " (executable)" if change.kind == "file" and change.mode & 0o111 else ""
 
 
@@ -146,7 +150,7 @@ def _row(one: Listed) -> list[str]:
 
 def _agrees(one: Listed, paths: list[str]) -> bool:
     number = len(paths) or len(one.changes)
-    sys.stderr.write(f"Make {plural(number, 'change')} in {one.workspace}? [y] yes [n] no > ")
+    sys.stderr.write(f"Make {plural(number, 'change')} in {clean(one.workspace)}? [y] yes [n] no > ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -334,7 +334,7 @@ class Intake:
     def _bring_in(self, parts: Parts, content: int, status: os.stat_result) -> None:
         folder, name = folder_beneath(self.top, self.top, os.path.join(*parts), make=True)  # noqa: PTH118
         try:
-            mode = status.st_mode & 0o666 | 0o600
+            mode = status.st_mode & 0o664 | 0o600  # what everybody may write, everybody may put something into
             with suppress(FileNotFoundError):
                 mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
             replace(folder, name, content, mode, status.st_size)

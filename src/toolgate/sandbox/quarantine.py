@@ -131,7 +131,7 @@ class Quarantine:
                     os.symlink(change.target, name, dir_fd=folder)
                 case "file" if change.stored is not None:
                     with (self._folder / one.id / change.stored).open("rb") as content:
-                        replace(folder, name, content.fileno(), change.mode & 0o777, change.size)
+                        replace(folder, name, content.fileno(), change.mode & 0o775, change.size)
                 case _:
                     raise OSError(f"it can't be taken ({change.why})")
         finally:
