@@ -148,6 +148,27 @@ async def test_nobody_goes_on_with_what_is_not_theirs(database: str, tmp_path: P
         assert (await app.invoke("guarded", {"steps": STEPS}, actor=LIMITED, session="s", approval=id)).ok
 
 
+@pytest.mark.parametrize("died", [False, True])
+async def test_what_the_local_person_began_does_not_go_on_through_another_door(
+    tmp_path: Path, bench: Bench, died: bool
+) -> None:
+    """Not either where its process died in the middle of the inner call, so that no question waits any more."""
+
+    def die() -> Transaction[None]:
+        yield "UPDATE continuation_steps SET state = 'running' WHERE state = 'asked'", {}
+        yield "UPDATE continuations SET state = 'running', process_id = 'dead'", {}
+
+    async with bench.move_into(App.open(os.devnull, home=tmp_path, entry_points=False)) as app:
+        id = waits(await app.invoke("follow", {"steps": STEPS}))
+        await app.answer_approval(id, True)
+        if died:
+            await app.store.transact(die())
+        before = bench.did
+        outcome = await app.invoke("follow", {"steps": STEPS}, door="mcp")
+        assert outcome.status == "denied" and "another folder" in (outcome.error.message if outcome.error else ""), outcome
+        assert bench.did == before, "and its code was not run"
+
+
 @pytest.mark.parametrize("changed", ["outcome = 'nonsense'", "outcome = NULL", "state = 'running'", "tool_name = 'x'"])
 async def test_a_record_that_was_tampered_with_runs_nothing_twice(tmp_path: Path, bench: Bench, changed: str) -> None:
     def tamper() -> Transaction[None]:

@@ -202,9 +202,9 @@ class Continuations:
 
     async def _must_be_answered(self, found: ContinuationRow, row: ApprovalRow | None, call: Call) -> None:
         """Raise Pending while none of its questions is answered: nothing would come of running it again."""
-        asked = await self._store.read(continuations.questions(found.id))
-        if any(question.workspace != self._workspace(call) for question in asked):
+        if not await self._store.read(continuations.workspaces(found.id)) <= {self._workspace(call)}:
             raise can_t_go_on(found, "it would work in another folder than before")
+        asked = await self._store.read(continuations.questions(found.id))
         waiting = [question for question in asked if state_of(question, self._clock()) == "waiting"]
         answered = any(question.state in ("approved", "rejected") for question in asked)
         if found.state == "waiting" and waiting and not answered and not await self._is_granted(waiting):

@@ -121,6 +121,12 @@ def questions(id: str) -> Transaction[list[ApprovalRow]]:
     return [ApprovalRow.of(row) for row in rows]
 
 
+def workspaces(id: str) -> Transaction[frozenset[str]]:
+    """Where its inner calls worked that were asked about, whatever became of the questions."""
+    rows = yield "SELECT DISTINCT workspace FROM approvals WHERE outer_call = :id", {"id": id}
+    return frozenset(workspace for (workspace,) in rows)
+
+
 def tools(at: datetime) -> Transaction[frozenset[str]]:
     """The tools of which a call waits."""
     rows = yield "SELECT DISTINCT tool_name FROM continuations WHERE expires_at > :moment", {"moment": at}
