@@ -18,7 +18,6 @@ from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsErr
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
-from toolgate.project import DATABASE
 from toolgate.registry.catalog import Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
@@ -52,7 +51,7 @@ class App(Governing):
         if self._head_file is not None:
             with contextlib.suppress(OSError):
                 self._head_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = not (self.settings.home / DATABASE).exists()
+        fresh = self.project.database is None or not self.project.database.exists()
         self._in_use = None if self.settings.in_memory else self.project.use_database()
         try:
             await self.store.start()
@@ -108,7 +107,7 @@ class App(Governing):
 
     async def _bind_database(self, *, fresh: bool) -> None:
         """Make sure that the database in a data folder that was found is the one that Toolgate made there."""
-        if not self.project.judges_database or self.settings.database_url is not None:
+        if not self.project.judges_database:
             return
         mark = await self.store.read(sealing.known_key("project"))
         if mark is None:

@@ -26,7 +26,6 @@ MARK = "id"
 HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
 """What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
 DATA = "data folder: servers, grants, keys, secrets"
-DATABASE = "toolgate.db"
 LEFT = "changes to the database that SQLite would take over"
 UNREADABLE = "unreadable"
 MAX_NAMED = 5
@@ -79,12 +78,19 @@ class Project:
                 self._python = [folder for folder in settings.python_tools if self._is_mine(folder)]
             self._custom = [settings.home / "tools"] if finds_home else []
         self._agreed = Agreed()
+        file = settings.database.removeprefix("sqlite:///")
+        self.database = self.folder / file if file != settings.database else None
+        """Where SQLite keeps it; None: it is elsewhere, or in memory."""
+        self._elsewhere = (
+            self.database is not None and "database_url" not in settings.named and settings.database_url is not None
+        ) and self._is_mine(self.folder / file)
+        self._judges_database = self._elsewhere or (self._judges_home and settings.database_url is None)
 
     # -- what is there
 
     def found(self) -> list[Found]:
         """All that would be obeyed, as it is now."""
-        return [*self._settings_and_policy(), *self._tools(), *self._data()]
+        return [*self._settings_and_policy(), *self._tools(), *self._data(), *self._database_elsewhere()]
 
     def changes(self) -> list[Change]:
         """All of it, compared with what was agreed to, and what is gone of that."""
@@ -131,9 +137,17 @@ class Project:
             if link.is_symlink():  # Toolgate makes none, and would write through it
                 leads = os.fsencode(link.readlink())
                 yield Found(self._name(link), digest(leads), f"link in the data folder, to {os.fsdecode(leads)}")
-        in_use = self._in_use()
+        in_use = self._in_use() if self._judges_database else None
         for file in in_use.foreign() if in_use is not None else ():
             yield Found(self._name(file), "", LEFT, "somebody brought it, or an earlier version was killed")
+
+    def _database_elsewhere(self) -> Iterator[Found]:
+        """A database that the settings have in the project, until it is known by its mark."""
+        if self._elsewhere and self.database is not None and os.path.lexists(self.database):
+            agreed = self.records.of(self.folder)
+            if agreed is None or agreed.database is None:
+                name = self._name(self.database)
+                yield Found(name, digest(os.fsencode(name)), "database: servers, grants, keys", _caution(self.database))
 
     def _read(self, file: Path, what: str) -> Found:
         try:
@@ -231,8 +245,8 @@ class Project:
 
     @property
     def judges_database(self) -> bool:
-        """Whether the database in the data folder is compared with the record."""
-        return self._judges_home and not self.is_named
+        """Whether the database is compared with the record."""
+        return self._judges_database and not self.is_named
 
     def bind(self, mark: str, *, fresh: bool) -> None:
         """Compares the mark in the database with the record, and records that of a fresh one: a program such as git replaces
@@ -240,7 +254,7 @@ class Project:
         agreed = self.records.of(self.folder) or Agreed()
         if agreed.database is not None and agreed.database != digest(mark.encode()) and not fresh:
             raise Untrusted(
-                f"The database in {self.folder / self._home} is not the one that Toolgate made there, so it is not used.",
+                f"The database {self.database} is not the one that Toolgate made there, so it is not used.",
                 suggestion="Find out where it came from. If that is right, run `toolgate trust` in that folder.",
             )
         if agreed.database is None or fresh:
@@ -258,7 +272,8 @@ class Project:
 
     def _in_use(self) -> InUse | None:
         with suppress(OSError):
-            return InUse(self.folder / self._home / DATABASE, read_regular(self._home / MARK))
+            if self.database is not None:
+                return InUse(self.database, read_regular(self._home / MARK))
         return None
 
     def _marked(self) -> str:

@@ -698,7 +698,7 @@ def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
     policy = layer.get("policy")
     says = {name: getattr(policy, name) for name in ("file", "observe")} if isinstance(policy, Policy) else policy or {}
     policies = (f"policy.{name}" for name in ("file", "observe") if isinstance(says, Mapping) and says.get(name))
-    return frozenset((*(name for name in ("home", "python_tools") if layer.get(name)), *policies))
+    return frozenset((*(name for name in ("home", "python_tools", "database_url") if layer.get(name)), *policies))
 
 
 def _found_content(file: Path, *, untrusted: bool) -> bytes | None:

@@ -414,6 +414,25 @@ def test_changes_to_the_database_that_a_pull_brings_are_not_taken_over(
     assert terminal("call", "echo", "text=a").code == 0
 
 
+def test_a_database_that_found_settings_have_in_the_project_is_trusted_too(terminal: Terminal, tmp_path: Path) -> None:
+    """It comes with a clone as the data folder may, and names servers and grants."""
+    theirs = tmp_path / "theirs.db"
+    assert terminal("--home", str(tmp_path / "their home"), "call", "echo", "text=a").code == 0
+    shutil.copy(tmp_path / "their home" / "toolgate.db", theirs)
+    terminal.settings("database_url: sqlite:///data.db")
+    assert "data.db" not in terminal("trust").out, "there is none"
+    ours = terminal.folder / "data.db"
+    for _ in range(2):
+        assert terminal("call", "echo", "text=a").code == 0, "one that Toolgate makes is known"
+    shutil.copy(theirs, ours)
+    done = terminal("call", "echo", "text=a")
+    assert (done.code, "data.db is not the one" in done.err) == (2, True), done
+    assert terminal("trust", "--remove").code == 0
+    assert "data.db  database" in terminal("trust").out
+    for _ in range(2):
+        assert terminal("call", "echo", "text=a").code == 0
+
+
 @pytest.mark.parametrize("name", ["toolgate.db", "toolgate.db-epoch", "audit.head", "sessions", "set-aside"])
 @pytest.mark.parametrize("before", [True, False])
 def test_a_link_in_the_data_folder_is_not_written_through(
