@@ -24,7 +24,7 @@ import orjson
 
 from toolgate.errors import UNSURE, Failed, StoreError
 from toolgate.jsontext import find_not_json
-from toolgate.model import Call, Decision, Entry, Metrics, Outcome
+from toolgate.model import LOCAL_DOORS, Call, Decision, Entry, Metrics, Outcome
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import Holder, KeyRow, Scope, State
@@ -299,7 +299,8 @@ class Idempotency:
 
     def _holder(self, call: Call, tool: str, args_hash: str) -> Holder:
         actor = call.actor
-        role = repr((actor.persona, sorted(set(actor.scopes)))).encode("utf-8", "surrogatepass")
+        home = call.door in LOCAL_DOORS  # the name of the local person can be anybody's: the door says who is at home
+        role = repr((actor.persona, sorted(set(actor.scopes)), home)).encode("utf-8", "surrogatepass")
         return Holder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
 
     def _is_forgotten(self, found: KeyRow) -> bool:
@@ -372,8 +373,9 @@ def _conflict(first: Holder, this: Holder) -> Failed:
     if first.role_hash != this.role_hash:
         return Failed(
             "IDEMPOTENCY_CONFLICT",
-            "The idempotency key was used by this user in another persona or with other scopes; nothing was run.",
-            suggestion="Use a new key, or call with the persona and the scopes of the first call.",
+            "The idempotency key was used by this user in another persona, with other scopes or through another door; "
+            "nothing was run.",
+            suggestion="Use a new key, or call with the persona and the scopes of the first call, from where that was made.",
         )
     return Failed(
         "IDEMPOTENCY_CONFLICT",

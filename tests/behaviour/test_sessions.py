@@ -114,6 +114,17 @@ async def test_a_cached_answer_stays_in_its_session_and_behind_its_door(app: App
     assert over_there.ok and "plans.txt" not in over_there.output
 
 
+@pytest.mark.requirement("PIPE-4", "SBX-1")
+async def test_an_idempotency_key_gives_out_nothing_through_another_door(app: App, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SECRET)
+    for _ in range(2):
+        assert await read(app, LOCAL, None, idempotency_key="daily") == SECRET
+    assert await read(app, LOCAL, None, idempotency_key="daily", door="cli") == SECRET
+    again = await app.invoke("read_file", {"path": "a.txt"}, idempotency_key="daily", door="mcp")
+    assert again.error is not None and again.error.code == "IDEMPOTENCY_CONFLICT", again
+    assert SECRET not in str(again)
+
+
 @pytest.mark.requirement("IO-3")
 async def test_what_was_cut_from_an_output_is_fetched_by_its_own_user(app: App) -> None:
     outcome = await app.invoke("echo", {"text": "x" * 50_000}, actor=ANN, session="s")
