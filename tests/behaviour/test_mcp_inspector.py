@@ -89,8 +89,9 @@ def test_tools_of_servers_are_called_through_the_program(tmp_path: Path) -> None
     command = [sys.executable, "-m", "tests.conformance.upstream", "--stdio"]
     settings = {"command": command, "cwd": str(REPOSITORY), "isolation": "none", "tier": "read_only"}
     (tmp_path / "toolgate.yaml").write_text(yaml.safe_dump({"servers": {"fixture": settings}}))
-    for words in (("servers", "refresh", "fixture"), ("tools", "accept", "fixture", "--yes")):
-        subprocess.run([SCRIPT, *words], cwd=tmp_path, capture_output=True, check=True, timeout=SECONDS)
+    person = packages().environment(tmp_path)  # clients hand on the home of a person, and few other variables
+    for words in (("trust",), ("servers", "refresh", "fixture"), ("tools", "accept", "fixture", "--yes")):
+        subprocess.run([SCRIPT, *words], cwd=tmp_path, env=person, capture_output=True, check=True, timeout=SECONDS)
     called = Inspector(tmp_path, str(SCRIPT), "mcp").result("tools/call", "--tool-name", "mcp_fixture_test_image_content")
     assert [part["type"] for part in called["content"]] == ["image"]
 
