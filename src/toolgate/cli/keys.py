@@ -40,7 +40,8 @@ def create(
 ) -> int:
     """Make a key. It is shown once, now."""
     readable("NAME", name)
-    actor = actor_of(tenant, persona, user, scope or ())
+    # Without a user, one of its own: as `local` its holder would have the sessions of the person at this machine.
+    actor = actor_of(tenant, persona, user or f"key:{name}", scope or ())
     lasting = None if expires is None else _lasting(expires)
     by = actor_of(tenant, None, LOCAL.user)
 
