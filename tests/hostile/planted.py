@@ -140,7 +140,7 @@ TEXTS: dict[str, str] = {
     "x.desktop": "[Desktop Entry]\n",
     "run.sh": f"{TOUCH}\n",
 }
-DATA = {"report.csv": "a,b\n1,2\n", "out/summary.json": "{}\n", "deep/er/chart.png": "not really\n"}
+DATA = {"report.csv": "a,b\n1,2\n", "out/summary.jsonl": "{}\n", "deep/er/chart.png": "not really\n"}
 EXECUTABLE = ("/bin/", "hooks/", ".husky/", "configure", "run.sh", ".bin/")
 
 PLANT = f"""

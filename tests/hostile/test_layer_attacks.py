@@ -94,9 +94,10 @@ OBEYED = (
     "terraform.d/plugins/x/y/z/terraform-provider-z_9.0.0_linux_amd64.zip", "dags/daily.zip", "vendor/requests-99.0.tar.gz",
     "vendor/requests-99.0.zip", "vendor/requests-99.0.tar.bz2", "vendor/requests-99.0.tar.xz", "x.tar.zst", "x.gz",
     "out/CMakeCache.txt", "out/build/x64-Debug/cmakecache.TXT", "output/package.json", "out/pom.xml", "out/build.xml",
-    "out/CMakeLists.txt", "out/requirements-dev.txt", "out/tsconfig.json",
+    "out/CMakeLists.txt", "out/requirements-dev.txt", "out/tsconfig.json", "out/all.zip", "output/a/all.tar.gz",
+    "out/a.json", "out/a.txt", "a.svg", "a.html",
 )  # fmt: skip
-DATA = ("x.csv.gz", "deep/x.jsonl.zst", "log.1.log.xz", "out/all.zip", "output/a/all.tar.gz", "out/a.json", "out/a.txt")
+DATA = ("x.csv.gz", "deep/x.jsonl.zst", "log.1.log.xz")
 
 
 async def test_archives_and_text_that_tools_find_by_themselves_are_set_aside(app: App, work: Path) -> None:

@@ -34,7 +34,6 @@ FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
 _COMPRESSED = ("gz", "bz2", "xz", "zst")
-_OUTPUT = ("txt", "json", "xml", "html", "svg", "zip", *_COMPRESSED)
 DATA = (
     *(f"*.{suffix}" for suffix in (
         *_TABLES, "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
@@ -42,15 +41,9 @@ DATA = (
         "wav", "mp3", "ogg", "flac", "mp4", "webm", "log",
     )),
     *(f"*.{suffix}.{how}" for suffix in (*_TABLES, "log") for how in _COMPRESSED),
-    *(f"{folder}/**/*.{suffix}" for folder in ("out", "output") for suffix in _OUTPUT),
 )  # fmt: skip
-"""Formats of data that no program obeys for their being there. Text and archives have to be in a folder for output:
-elsewhere, requirements.txt, package.json and AGENTS.md are text too, and package managers install from archives."""
-BUILT_BY = (
-    "cmake*.txt", "package*.json", "tsconfig*.json", "deno.json", "composer.json", "pom.xml", "build.xml",
-    "requirements*.txt", "constraints*.txt",
-)  # fmt: skip
-"""Text that is obeyed in folders for output as well: some tools keep there what they are set up by."""
+"""Formats of data that no program obeys for their being there. Neither text nor archives: requirements.txt, package.json and
+AGENTS.md are text, and package managers install from archives."""
 
 Parts = tuple[str, ...]
 Signature = tuple[int, ...] | None
@@ -60,18 +53,16 @@ class Rule:
     """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
     `*` and `?` stay within a name, `**` stands for any folders."""
 
-    def __init__(self, patterns: Iterable[str], data: Iterable[str] = (), *, any_name: bool = False) -> None:
-        """`data`: patterns too, except for what is in `BUILT_BY`. `any_name`: names may be made of anything."""
+    def __init__(self, patterns: Iterable[str], *, any_name: bool = False) -> None:
+        """`any_name`: names may be made of anything."""
         names = _ANY if any_name else _PLAIN
         self._patterns = [_compiled(pattern, names) for pattern in patterns]
-        self._data = [_compiled(pattern, names) for pattern in data]
 
     def admits(self, parts: Parts) -> bool:
         """Whether a file at this path is brought in, by its name."""
         if not all(part.isprintable() for part in parts):
             return False
-        path = "/".join(parts).lower()
-        return _matches(self._patterns, path) or (_matches(self._data, path) and not _matches(_BUILT_BY, path))
+        return _matches(self._patterns, "/".join(parts).lower())
 
 
 def is_plain(parts: Parts) -> bool:
@@ -122,7 +113,6 @@ def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
     return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
 
 
-_BUILT_BY = [_compiled(pattern, _PLAIN) for pattern in BUILT_BY]
 REPOSITORY = Rule(
     (
         "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",

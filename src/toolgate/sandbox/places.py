@@ -206,7 +206,7 @@ class Places:
         from toolgate.hazards.looking import Looks, slashed
         from toolgate.sandbox.intake import DATA, Intake, Rule
 
-        rule = Rule((*self._bring_in, *bring_in), DATA)
+        rule = Rule((*self._bring_in, *bring_in, *DATA))
         kept = self.quarantine().begin(folder, by, max_bytes)
         inside = [path.relative_to(folder).parts for path in repositories]
         refuses = lambda path: self.rules.named(slashed(str(path)), Looks(), writing=True) is not None  # noqa: E731
