@@ -257,7 +257,8 @@ async def test_a_container_is_run(tmp_path: Path, work: Path, monkeypatch: pytes
         async with App.open(os.devnull, home=tmp_path / "home", sandbox={"docker_command": command}) as app:
             app.provide(Places, Places(tmp_path / "home", work, rules=lambda: app.tiers.paths))
             app.add_approver(lambda _request: True)
-            code = "import sys; print(open('a.txt').read()); print(open('.env').read()); sys.exit(3)"
+            seen = "if os.path.exists('.env'): print(open('.env').read())"
+            code = f"import os, sys\nprint(open('a.txt').read())\n{seen}\nsys.exit(3)"
             called = {"image": IMAGE, "command": ["python3", "-c", code], "session_files": True}
             outcome = await app.invoke("docker_run", called)
             missing = await app.invoke("docker_run", {"image": "toolgate-no-such-image"})
