@@ -106,15 +106,14 @@ async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Emb
     return tally.result()
 
 
-async def observed(pages: AsyncIterable[Sequence[tuple[Any, ...]]], policy: str | None = None) -> dict[str, Replay]:
+async def observed(pages: AsyncIterable[Sequence[tuple[Any, ...]]]) -> dict[str, Replay]:
     """What observed candidates said when the calls were made, beside what was done; by the name of the candidate's file."""
     tallies: dict[str, _Tally] = {}
     async for page in pages:
         for call in filter(None, map(_ended, page)):
             for said in call.body["observed"]:
-                if policy is None or said["policy"] == policy:
-                    tally = tallies.setdefault(said["policy"], _Tally())
-                    tally.add(call, _changed(call.let_through, said["allow"]), said["reason"])
+                tally = tallies.setdefault(said["policy"], _Tally())
+                tally.add(call, _changed(call.let_through, said["allow"]), said["reason"])
         await asyncio.sleep(0)
     return {name: tally.result() for name, tally in tallies.items()}
 
