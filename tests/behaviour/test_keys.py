@@ -1,6 +1,7 @@
 """API keys: who a caller over HTTP is."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.serving import ACCEPT, META, SECONDS, VERSION, Site, serving
-from tests.terminal import Terminal
+from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
 from toolgate.model import LOCAL, MASK
 from toolgate.serve.keys import Keys, parse
 from toolgate.serve.problems import KeyRefused
-from toolgate.store import log
+from toolgate.store import log, migrate
+from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3")
@@ -219,7 +221,75 @@ def test_keys_that_begin_alike_are_not_confused(terminal: Terminal) -> None:
     database.close()
     done = terminal("keys", "revoke", "same")
     assert done.code == 1
-    assert "2 keys begin like that" in done.err
+    assert "2 keys match same: same00000000 (" in done.err
+    assert "Give the whole id" in done.err
+
+
+def test_a_name_is_one_live_keys_and_says_which_to_revoke(terminal: Terminal) -> None:
+    first = terminal("keys", "create", "laptop", "--json").json
+    assert terminal("keys", "create", "laptop", "--tenant", "acme").code == 0, "another tenant's names are its own"
+    refused = terminal("keys", "create", "laptop", "--user", "ann", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (1, "KEY_ERROR")
+    assert f"The key {first['id']} of tenant default is named laptop already" in refused.json["error"]["message"]
+    assert f"toolgate keys revoke {first['id']}" in refused.json["error"]["suggestion"]
+    both = terminal("keys", "revoke", "laptop")
+    assert both.code == 1
+    assert first["id"] in both.err, "where the name is that of two tenants' keys, their ids are shown"
+    assert "tenant acme" in both.err
+    typo = terminal("keys", "revoke", "laptpo")
+    assert (typo.code, "Did you mean laptop (" in typo.err) == (1, True)
+    assert terminal("keys", "revoke", first["id"]).code == 0
+    assert terminal("keys", "revoke", "laptop").code == 0, "one of that name is left"
+    again = terminal("keys", "create", "laptop", "--expires", "1h", "--json").json
+    assert again["id"] != first["id"]
+    with sqlite3.connect(terminal.home / "toolgate.db") as database:
+        database.execute("UPDATE api_keys SET expires_at = '2020-01-01 00:00:00+00:00' WHERE id = ?", (again["id"],))
+    database.close()
+    expired = terminal("keys", "create", "laptop")
+    assert (expired.code, "already, which has expired." in expired.err) == (1, True)
+
+
+@pytest.mark.requirement("DOOR-3", "REG-2")
+async def test_of_two_processes_that_make_a_key_of_one_name_one_does(tmp_path: Path, database: str) -> None:
+    words = (SCRIPT, "--home", str(tmp_path), "keys", "create", "ci", "--json")
+    environment = {**os.environ, "TOOLGATE_DATABASE_URL": database}
+    async with App.open(home=tmp_path, database_url=database) as app:
+        started = [
+            await asyncio.create_subprocess_exec(
+                *words, cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            )
+            for _ in range(2)
+        ]
+        answers = await asyncio.wait_for(asyncio.gather(*(process.communicate() for process in started)), 60)
+        assert sorted(process.returncode or 0 for process in started) == [0, 1], answers
+        [key] = await Keys(app).list()
+        made = [orjson.loads(out) for out, _ in answers if "key" in orjson.loads(out)]
+        assert [one["id"] for one in made] == [key.id]
+
+
+@pytest.mark.requirement("DOOR-3", "REG-2")
+async def test_keys_that_had_one_name_before_both_stay_and_the_later_is_renamed(tmp_path: Path, database: str) -> None:
+    def as_before() -> Transaction[None]:
+        yield "DROP INDEX api_keys_live_name", {}
+        yield "UPDATE api_keys SET name = 'ci'", {}
+        [step] = [step for step in migrate.migrations() if step.number == 10]
+        dialect = migrate.POSTGRES if database.startswith("postgresql") else migrate.SQLITE
+        for statement in migrate.statements(step.text, dialect):
+            yield statement, {}
+
+    async with App.open(home=tmp_path, database_url=database) as app:
+        made = [await Keys(app).create(name, ANALYST) for name in ("revoked", "first", "second", "third")]
+        await Keys(app).revoke(made[0][0].id)
+        await Keys(app).create("elsewhere", Actor("other"))
+        await app.store.transact(as_before())
+        keys = Keys(app)
+        assert [key.name for key in await keys.list("acme")] == [
+            "ci", "ci", *(f"ci (renamed: {key.id})" for key, _ in made[2:])
+        ]  # fmt: skip
+        assert [key.name for key in await keys.list("other")] == ["ci"]
+        for _, text in made[1:]:
+            assert await keys.check(text.encode()) is not None, "a key that was handed out is still taken"
+        await keys.close()
 
 
 # -- what lasts

@@ -2,13 +2,14 @@
 
 import asyncio
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 
 from toolgate.cli.columns import pieces
 from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, User, actor_of, opened, readable
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.screen import clean, emit, note, say
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.model import LOCAL
 from toolgate.serve.keys import PREFIX, Keys
@@ -17,6 +18,7 @@ from toolgate.store.keys import ApiKey, KeyState
 
 group = typer.Typer(help="Who may call over HTTP, and as whom.", no_args_is_help=True)
 
+MOST_NAMED = 5
 STYLES: dict[KeyState, str] = {"valid": "green", "expired": "dim", "revoked": "dim"}
 
 
@@ -83,34 +85,45 @@ def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False
 @group.command()
 def revoke(
     ctx: typer.Context,
-    key_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a key, or how it alone begins.", show_default=False)
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Its name, its id, or enough of the id's beginning.", show_default=False)
     ],
     as_json: AsJson = False,
 ) -> int:
     """End a key, at once and everywhere."""
-    wanted = key_id.removeprefix(PREFIX).partition("_")[0]  # a whole key will do too: it may be all that one has of it
+    wanted = key.split("_")[1] if key.startswith(PREFIX) else key  # a whole key will do too: it may be all that one has
     if not wanted:
-        raise Usage("ID must be the id of a key; `toolgate keys list` shows them.")
+        raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
 
     async def end() -> ApiKey:
         async with opened(ctx) as app:
             keys = Keys(app)
-            found = [key for key in await keys.list() if key.id.startswith(wanted)]
-            exact = [key for key in found if key.id == wanted] or found
-            if len(exact) != 1:
-                raise NotFound(
-                    "There is no such key." if not exact else f"{len(exact)} keys begin like that.",
-                    suggestion="`toolgate keys list` shows them.",
-                )
-            return await keys.revoke(exact[0].id, by=actor_of(exact[0].actor.tenant, None, LOCAL.user))
+            found = _chosen(wanted, await keys.list())
+            return await keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
 
-    key = asyncio.run(end())
+    revoked = asyncio.run(end())
     if as_json:
-        emit(_to_dict(key))
+        emit(_to_dict(revoked))
     else:
-        say(("✗ Revoked", "red"), f" key {key.id} ({key.name}) of {_whom(key)}")
+        say(("✓ Revoked", "green"), f" key {revoked.id} ({revoked.name}) of {_whom(revoked)}")
     return 0
+
+
+def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:
+    """The one key that is meant: by its id or name, else by how its id begins. A revoked key gives its name up."""
+    found = [key for key in keys if key.id == wanted or (key.name == wanted and key.revoked_at is None)]
+    found = found or [key for key in keys if key.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        named = ", ".join(f"{key.id} ({key.name}, tenant {key.actor.tenant})" for key in found[:MOST_NAMED])
+        raise NotFound(f"{len(found)} keys match {clean(wanted[:64])}: {named}.", suggestion="Give the whole id of one.")
+    known = {spelling: key for key in keys if key.revoked_at is None for spelling in (key.id, key.name)}
+    near = get_close_matches(wanted[:64], known, 1)
+    raise NotFound(
+        f"There is no key {clean(wanted[:64])}.",
+        suggestion=f"Did you mean {near[0]} ({known[near[0]].id})?" if near else "`toolgate keys list` shows the keys.",
+    )
 
 
 def _lasting(text: str) -> timedelta:

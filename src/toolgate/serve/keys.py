@@ -102,7 +102,13 @@ class Keys:
 
     @to_the_end
     async def _add(self, key: ApiKey, secret_hash: str, by: Actor) -> None:
-        await self._app.store.transact(table.add(key, secret_hash))
+        holder = await self._app.store.transact(table.add(key, secret_hash))
+        if holder is not None:
+            expired = ", which has expired" if holder.state(key.created_at) == "expired" else ""
+            raise KeyRefused(
+                f"The key {holder.id} of tenant {key.actor.tenant} is named {key.name} already{expired}.",
+                suggestion=f"Give another name, or revoke that key first: toolgate keys revoke {holder.id}",
+            )
         await self._note("key.created", key, by)
 
     @to_the_end
