@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test slow conformance check fmt bench lock clean
+.PHONY: help run test slow conformance frameworks check fmt bench lock clean
 .DELETE_ON_ERROR:
 
 ifeq ($(origin PYTHON),undefined)
@@ -27,6 +27,10 @@ slow: $(READY) ## Run the slow tests
 conformance: $(READY) ## Run the official MCP conformance suite (needs npm)
 	$(BIN)/python -m tests.conformance.run
 
+frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages on FastAPI, LangChain, openai-agents, Pydantic AI
+	$(PIP) --python .venv/frameworks install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pytest tests/docs/framework_pages.py
+
 check: $(READY) ## Lint, format, types, layers, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,11 +45,13 @@ fmt: $(READY) ## Format and apply the safe fixes
 bench: $(READY) ## Measure against peers
 	$(BIN)/python benchmarks/run.py
 
-lock: $(BIN)/python ## Write requirements/lock.txt anew; UPGRADE=--upgrade takes the newest of everything
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock' --quiet $(UPGRADE)
+lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upgrade takes the newest of everything
 	$(PIP) install --quiet 'uv>=0.13.7'
-	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
-		--quiet --output-file requirements/lock.txt $(UPGRADE)
+	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements/lock.txt
+	$(COMPILE) pyproject.toml --extra mcp --extra serve requirements/frameworks.in --output-file requirements/frameworks.txt
+	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
 
 clean: ## Remove what make and the tools wrote
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -55,6 +61,12 @@ $(READY): requirements/lock.txt requirements/oracle.txt pyproject.toml | $(BIN)/
 	$(PIP) install --quiet --require-hashes -r requirements/lock.txt
 	$(PIP) install --quiet --ignore-requires-python --no-deps --require-hashes -r requirements/oracle.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Environments of their own for agent frameworks: they are large, and one needs another version of a library than Toolgate.
+.venv/%/.ready: requirements/%.txt | $(READY)
+	$(BIN)/python -m venv --clear .venv/$*
+	$(PIP) --python .venv/$* install --quiet --require-hashes -r requirements/$*.txt
 	@touch $@
 
 # Debian and Ubuntu keep the half of venv that brings pip in a package of its own.

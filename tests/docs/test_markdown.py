@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import anchors, blocks, links
-from tests.docs.test_snippets import _commands, _expected, _run_python
+from tests.docs.test_snippets import _commands, _expected, run_python
 
 PAGE = """\
 # A page: with `code`
@@ -84,4 +84,4 @@ def test_python_may_await_at_top_level_and_fails_as_itself(tmp_path: Path, code:
     page = tmp_path / "page.md"
     page.write_text(f"```python\n{code}\n```\n")
     [block] = blocks(page)
-    assert _run_python(block, tmp_path).returncode == status
+    assert run_python(block, tmp_path).returncode == status

@@ -1,7 +1,7 @@
 """What the documentation shows works: Python blocks run, `$ toolgate` lines run, links lead somewhere.
 
 A block is left out by `<!-- not run -->` on the line before it. A console block whose commands end otherwise than with
-success says so by `<!-- exit N -->`.
+success says so by `<!-- exit N -->`. Blocks that need a framework name its environment: `framework_pages` runs them.
 """
 
 import os
@@ -24,9 +24,11 @@ if inspect.iscoroutine(result):
     asyncio.run(result)
 """
 SECONDS = 60
+FRAMEWORKS = ("frameworks", "langchain-mcp")
+"""The environments with agent frameworks in them, by their lock files in requirements/."""
 
 
-def _run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
     """As a reader would: in an empty folder that they trust, with `toolgate` on the path and no settings of ours."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
@@ -42,9 +44,9 @@ def _run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _run_python(block: Block, at: Path) -> subprocess.CompletedProcess[str]:
+def run_python(block: Block, at: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     (at / "snippet.py").write_text(block.text)
-    return _run([sys.executable, "-c", RUN, "snippet.py"], at)
+    return run([python, "-c", RUN, "snippet.py"], at)
 
 
 def _commands(block: Block) -> Iterator[str]:
@@ -59,19 +61,22 @@ def _expected(block: Block) -> int:
 
 
 def _shown(language: str) -> list[Block]:
-    return [block for page in pages() for block in blocks(page) if block.language == language and block.note != "not run"]
+    elsewhere = ("not run", *FRAMEWORKS)
+    return [
+        block for page in pages() for block in blocks(page) if block.language == language and block.note not in elsewhere
+    ]
 
 
 @pytest.mark.parametrize("block", _shown("python"), ids=str)
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
-    done = _run_python(block, tmp_path)
+    done = run_python(block, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("block", [block for block in _shown("console") if any(_commands(block))], ids=str)
 def test_a_console_block_runs(block: Block, tmp_path: Path) -> None:
     for command in _commands(block):
-        done = _run(["sh", "-c", command], tmp_path)
+        done = run(["sh", "-c", command], tmp_path)
         assert done.returncode == _expected(block), f"$ {command}\n{done.stdout}{done.stderr}"
 
 
