@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,6 +20,7 @@ from toolgate.governing import Governing
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
 from toolgate.registry.catalog import Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
+from toolgate.registry.declare import ClassTool
 from toolgate.registry.export import Shape, export
 from toolgate.registry.sources import ToolSource
 from toolgate.registry.sources.python import EntryPointSource, FolderSource, PackageSource
@@ -133,7 +134,7 @@ class App(Governing):
 
     def invoke(
         self,
-        name: str,
+        name: str | Callable[..., Any] | ClassTool,
         arguments: Mapping[str, Any] | str | bytes | None = None,
         *,
         actor: Actor | None = None,
@@ -144,9 +145,12 @@ class App(Governing):
         door: str = "python",
         caller: Caller | None = None,
     ) -> Awaitable[Outcome]:
-        """Call a tool: await this. Whatever the tool, a hook, a gate or the arguments do, it gives an outcome."""
+        """Call a tool by its name, or by the function, class or object that was registered: await this. Whatever the tool, a
+        hook, a gate or the arguments do, it gives an outcome."""
         if not self._opened:
             raise NotOpen
+        if type(name) is not str:
+            name = self.catalog.name_of(name)
         if actor is None:
             actor = LOCAL
         elif type(actor) is not Actor:

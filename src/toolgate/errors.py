@@ -18,6 +18,7 @@
     ├── ApprovalError              an approval or grant can't be given, answered or found (approval.request)
     ├── NotUndone                  a call can't be undone (journal)
     ├── BusError                   Redis, or the file beside the database, can't be used (bus.redis)
+    ├── NotRegistered              misuse: a function is called that is not registered
     └── NotOpen                    misuse: the App is not open
 
 Each call error has one code; `CODES` says what a code means for status and retry. Doors translate codes with one
@@ -238,6 +239,10 @@ class SettingsError(ToolgateError):
 
 class StoreError(ToolgateError):
     """The database can't be used."""
+
+
+class NotRegistered(ToolgateError):
+    """The tool is not registered."""
 
 
 class NotOpen(ToolgateError):

@@ -5,7 +5,7 @@ process.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from toolgate.journal import Undone
     from toolgate.policy.replay import Replay
     from toolgate.quota.standing import BudgetStatus
+    from toolgate.registry.declare import ClassTool
     from toolgate.sandbox.quarantine import Listed
     from toolgate.store.idempotency import KeyRow
 
@@ -120,7 +121,7 @@ class Governing(Connecting):
 
     async def explain(
         self,
-        name: str,
+        name: "str | Callable[..., Any] | ClassTool",
         arguments: Mapping[str, Any] | str | bytes | None = None,
         *,
         actor: Actor | None = None,
@@ -131,6 +132,8 @@ class Governing(Connecting):
         """What every gate would say to a call, without making it."""
         from toolgate.explain import explain
 
+        if not isinstance(name, str):
+            name = self.catalog.name_of(name)
         if self.notices.changed():
             await self.notices.catch_up(self._keeper.refresh)
         return await explain(

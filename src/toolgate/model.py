@@ -8,14 +8,15 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, get_type_hints
 
 import msgspec
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator
+from pydantic_core import core_schema
 from uuid_utils import uuid7
 
-from toolgate.errors import CODES, Pending, Status, call_error
+from toolgate.errors import CODES, Pending, Status, call_error, shortened
 from toolgate.hazards.mask import MASK as MASK
 
 Tier = Literal["read_only", "write", "execute", "external_api"]
@@ -320,6 +321,10 @@ class Caller(Protocol):
         """The tool takes long: whoever called need not wait for it."""
 
 
+RARE = frozenset({"artifact", "resources_used"})
+"""What an outcome as JSON leaves out where there is none."""
+SHOWN = 100
+"""Characters of an output or a message in the repr of an outcome: pytest shows 240 in all."""
 LOCAL_DOORS = frozenset({"python", "cli"})
 """The doors that only whoever runs Toolgate's own process comes through. Over any other, known or not, a call comes from
 somebody whose tenant and user are names in a credential: what belongs to the person at this machine is not theirs."""
@@ -357,7 +362,19 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Where it stands among the calls inside its outer call (`call_tree.Node`). Said by no door."""
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """Part of an outcome. Pydantic knows its JSON, so that a FastAPI route can return an outcome and describe it."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: GetCoreSchemaHandler) -> Any:
+        fields = {
+            name: core_schema.typed_dict_field(handler.generate_schema(hint), required=name not in RARE)
+            for name, hint in get_type_hints(cls).items()
+        }
+        return core_schema.typed_dict_schema(fields, ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}")
+
+
+class ErrorInfo(Told, frozen=True, gc=False):
     """Why a call did not succeed, for programs (code, retryable) and for people (message, suggestion)."""
 
     code: str
@@ -367,14 +384,14 @@ class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
     details: dict[str, Any] | None = None
 
 
-class PendingInfo(msgspec.Struct, frozen=True, gc=False):
+class PendingInfo(Told, frozen=True, gc=False):
     """What a pending call waits for."""
 
     kind: str
     id: str
 
 
-class Metrics(msgspec.Struct, frozen=True, gc=False):
+class Metrics(Told, frozen=True, gc=False):
     """What a call took."""
 
     duration_ms: float = 0.0
@@ -385,7 +402,7 @@ class Metrics(msgspec.Struct, frozen=True, gc=False):
     resources_used: tuple[str, ...] | None = None
 
 
-class Artifact(msgspec.Struct, frozen=True, gc=False):
+class Artifact(Told, frozen=True, gc=False):
     """What was too long to give out whole: kept under an id, with a list of what was cut."""
 
     id: str
@@ -393,7 +410,7 @@ class Artifact(msgspec.Struct, frozen=True, gc=False):
     cut: tuple[str, ...]
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class Outcome(Told, frozen=True, gc=False):
     """How a call ended. Every door gives this, as an object or as the same JSON."""
 
     id: str
@@ -426,6 +443,27 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     def to_json(self) -> bytes:
         return orjson.dumps(self.to_dict())
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        told = super().__get_pydantic_core_schema__(source, handler)
+        as_json = core_schema.plain_serializer_function_ser_schema(lambda outcome: outcome.to_dict(), return_schema=told)
+        return core_schema.is_instance_schema(cls, serialization=as_json)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Has `dict(outcome)` give what `to_dict` does, as with a pydantic model."""
+        return iter(self.to_dict().items())
+
+    def __repr__(self) -> str:
+        """What a failed assertion shows: how the call ended, in one line. The rest is in `to_dict`."""
+        if self.status == "success":
+            ended = f"success, output={shortened(repr(self.output), SHOWN)}"
+        elif self.pending is not None:
+            ended = f"pending, {self.pending.kind} {self.pending.id}"
+        else:
+            ended = self.status
+        why = f", {self.error.code}: {shortened(self.error.message, SHOWN)}" if self.error is not None else ""
+        return f"Outcome({self.tool}: {ended}{why}, id={self.id})"
+
     def raise_for_status(self) -> "Outcome":
         """Raise the error that matches a call which did not succeed; give the outcome itself if it did."""
         if self.status == "success":
@@ -456,10 +494,6 @@ class CrashedOutcome(Outcome, frozen=True, gc=True):
 
     def to_dict(self) -> dict[str, Any]:
         return self._told().to_dict()
-
-    def __repr__(self) -> str:
-        """Without the exception: its words are not masked."""
-        return repr(self._told())
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

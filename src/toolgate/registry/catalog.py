@@ -7,10 +7,11 @@ but enabled or not; whether a persona may is `policy`'s.
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
-from toolgate.errors import DefinitionError, Failed, Fault
-from toolgate.model import NO_SUCH_TOOL, SOURCES, Actor, Entry, Tool
+from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered
+from toolgate.model import NO_SUCH_TOOL, SOURCES, Actor, Entry, Implementation, Tool
+from toolgate.registry.declare import declared
 
 MOST_LISTED = 5_000_000
 """Tools in all the lists that are kept for actors; past that, they are made anew."""
@@ -137,6 +138,17 @@ class Catalog:
             raise self.missing(name)
         return entry
 
+    def name_of(self, code: Any) -> str:
+        """The name under which a function, a class or an object is registered. Raises NotRegistered: another tool that has
+        the name is not called in its place. What is no code is given back, for there is no tool of that name."""
+        found = declared(code)
+        if found is None and not callable(code):
+            return cast(str, code)
+        entry = self._entries.get(str(found.fields["name"])) if found is not None else None
+        if entry is not None and _is_code_of(entry, code):
+            return entry.name
+        raise _not_registered(code, is_tool=found is not None)
+
     def missing(self, name: Any) -> Failed:
         """That there is no tool of a name, with the reason that the record holds."""
         return not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
@@ -231,6 +243,22 @@ def origin(entry: Entry) -> str:
     function = getattr(entry.implementation, "function", None)
     code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
     return f"{entry.name} ({code.co_filename})" if code is not None else entry.name
+
+
+def _is_code_of(entry: Entry, code: Any) -> bool:
+    held = entry.implementation
+    return isinstance(held, Implementation) and any(
+        code is part for part in (held.function, held.instance, type(held.instance))
+    )
+
+
+def _not_registered(code: Any, *, is_tool: bool) -> NotRegistered:
+    name = getattr(code, "__name__", type(code).__name__)
+    register = f"app.register({name})"
+    return NotRegistered(
+        f"{name} is not registered in this App.",
+        suggestion=f"Register it first: {register}" if is_tool else f"Put @tool(tier=...) above it, then call {register}.",
+    )
 
 
 def _taken(by: Entry, name: str) -> DefinitionError:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, overload
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, overload
 
 import msgspec
 from pydantic import Field, TypeAdapter, create_model
@@ -28,6 +28,12 @@ NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefined
 """What pydantic raises for a hint that it can't describe."""
 
 Code = TypeVar("Code", bound=Callable[..., Any])
+
+
+class ClassTool(Protocol):
+    """An object of a class that `@tool` declared."""
+
+    execute: Any
 
 
 class Declared(msgspec.Struct, frozen=True):
