@@ -33,7 +33,8 @@ Code = TypeVar("Code", bound=Callable[..., Any])
 class ClassTool(Protocol):
     """An object of a class that `@tool` declared."""
 
-    execute: Any
+    @property
+    def execute(self) -> Any: ...
 
 
 class Declared(msgspec.Struct, frozen=True):
