@@ -53,7 +53,7 @@ def test_a_budget_is_set_holds_and_is_removed(terminal: Terminal) -> None:
     assert terminal("budgets", "set", "--tenant", "acme", "--daily", "1").code == 0
     assert terminal("call", "buy", "--tenant", "acme").code == 0
     assert terminal("budgets", "set", "--tenant", "acme", "--daily", "none").out == (
-        "✗ Removed the daily budget of tenant acme\n"
+        "✓ Removed the daily budget of tenant acme\n"
     )
     assert terminal("budgets", "set", "--tenant", "acme", "--daily", "none").out.startswith("There was none")
     assert budgets(terminal) == [("acme", None, None, None, "month", 5.0)]

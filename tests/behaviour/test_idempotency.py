@@ -545,7 +545,7 @@ def test_commands_with_one_key_have_one_effect(terminal: Terminal) -> None:
     (listed,) = terminal("idempotency", "list", "--state", "done", "--json").json["keys"]
     assert (listed["key"], listed["tool"], listed["state"], listed["settled_by"]) == ("order 5", "pay", "done", None)
     assert terminal("idempotency", "list", "--json").json == {"keys": []}
-    assert "No keys are unknown." in terminal("idempotency", "list").err
+    assert "No idempotency key has an unknown outcome." in terminal("idempotency", "list").err
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -570,7 +570,10 @@ def test_a_person_settles_a_key(terminal: Terminal, happened: bool) -> None:
 
 
 def test_settling_is_said_in_words_too(terminal: Terminal) -> None:
-    for key, word, said in (("a", "--happened", "✓ It happened"), ("b", "--did-not-happen", "✗ It did not happen")):
+    for key, word, said in (
+        ("a", "--happened", "✓ Settled: it happened"),
+        ("b", "--did-not-happen", "✓ Settled: it did not happen"),
+    ):
         terminal("call", "pay", "amount=2", "--idempotency-key", key)
         done = terminal("idempotency", "settle", key, word)
         assert (done.code, done.out.startswith(said)) == (0, True)

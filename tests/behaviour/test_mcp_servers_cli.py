@@ -88,7 +88,7 @@ def test_what_a_program_is_for_people(terminal: Terminal, upstream: Upstream) ->
     assert "new" in shown.out
     assert "Nothing has changed: 0 tools in use" in terminal("servers", "refresh", "plain").out
     assert "where it was running" in terminal("servers", "restart", "plain").out
-    assert "✗ Removed plain" in terminal("servers", "remove", "plain").out
+    assert "✓ Removed plain" in terminal("servers", "remove", "plain").out
 
 
 def test_a_server_that_does_not_start_is_added_and_says_why(terminal: Terminal) -> None:

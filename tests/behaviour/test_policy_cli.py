@@ -178,7 +178,7 @@ def test_data_gives_the_documents_in_force(terminal: Terminal) -> None:
 
 @pytest.mark.requirement("POL-1")
 def test_a_tool_is_denied_to_everybody_and_given_back(terminal: Terminal) -> None:
-    assert terminal("policy", "deny", "echo", "--reason", "it repeats itself").lines == ["✗ Denied to everybody: echo"]
+    assert terminal("policy", "deny", "echo", "--reason", "it repeats itself").lines == ["✓ Denied to everybody: echo"]
     assert _data(terminal)["global_tool_deny"] == ["echo"]
     assert terminal("policy", "eval", "echo").lines == ["deny  echo is denied to everybody: it repeats itself"]
     assert terminal("call", "echo", "text=x", "--json").json["error"]["code"] == "TOOL_NOT_FOUND"
@@ -207,7 +207,7 @@ def test_what_was_so_already_is_said_and_leaves_no_record(terminal: Terminal) ->
 
 def test_denying_a_tool_that_is_not_there_is_pointed_out(terminal: Terminal) -> None:
     done = terminal("policy", "deny", "ecoh")
-    assert (done.code, done.lines) == (0, ["✗ Denied to everybody: ecoh"])
+    assert (done.code, done.lines) == (0, ["✓ Denied to everybody: ecoh"])
     assert "There is no tool ecoh now; it is denied for when there is." in done.err
     assert terminal("policy", "deny", "echo").err == ""
 

@@ -87,14 +87,24 @@ def list_approvals(
     for approval in found:
         _say_line(approval)
     if not found:
-        of = "" if whose is None else f" of tenant {whose}"
-        note((f"Nothing{of} is {state}." if state != "all" else "There are no approvals.", "dim"))
+        note((_none(state, whose), "dim"))
     elif state == "waiting":
         note(("toolgate approvals show|approve|reject ID", "dim"))
     if last is not None:
         note((f"There are more: add --after {last}", "yellow"))
     _note_others(waiting)
     return 0
+
+
+def _none(state: str, whose: str | None) -> str:
+    """An empty list, as a sentence that says what would fill it."""
+    of = "" if whose is None else f" of tenant {whose}"
+    if state == "waiting":
+        example = "`toolgate call NAME KEY=VALUE … < /dev/null`"
+        return f"No call{of} waits for approval. One that needs it waits here if nobody is at its terminal: {example}."
+    if state == "all":
+        return f"No approval{of} was ever asked for. `toolgate explain NAME KEY=VALUE …` says which calls need one."
+    return f"No approval{of} is {state}. `toolgate approvals list --state all` shows all."
 
 
 def _note_others(waiting: dict[str, int]) -> None:
@@ -217,7 +227,7 @@ def reject(
     if as_json:
         emit(to_dict(approval))
     else:
-        say(("✗ Rejected", "red"), f" {approval.request.tool} ({approval.request.id})")
+        say(("✓ Rejected", "green"), f" {approval.request.tool} ({approval.request.id})")
     return 0
 
 

@@ -54,12 +54,19 @@ def tail(
             rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
             _print([Shown.of(row) for row in rows], as_json)
             if not rows and not as_json and not follow:
-                note(("No records.", "dim"))
+                note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
             if follow:
                 await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status), as_json)
 
     asyncio.run(run())
     return 0
+
+
+def _none(*, filtered: bool, count: int) -> str:
+    """An empty log, or a filter that nothing passes, as a sentence that says what to do."""
+    if filtered or not count:
+        return "No record matches. `toolgate audit tail` shows the last records of all tenants, tools and statuses."
+    return "Nothing has been recorded yet. Every call is: `toolgate call calculator expression=1+1` makes the first record."
 
 
 async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:

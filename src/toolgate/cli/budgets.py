@@ -46,7 +46,7 @@ def list_budgets(
         emit({"budgets": [one.to_dict() for one in found]})
         return 0
     if not found:
-        note(("No budgets: nothing limits what calls may cost.", "dim"))
+        note(("No budgets: nothing limits what calls may cost. `toolgate budgets set --daily USD` sets one.", "dim"))
         return 0
     columns(
         ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"],
@@ -168,7 +168,7 @@ class Done(NamedTuple):
             days = f"days of {self.budget.timezone}{_end(self.budget)}"
             say(("✓ Set ", "green"), f"{words}: {dollars(self.budget.cap)}, {days}")
         elif self.changed:
-            say(("✗ Removed ", "red"), words)
+            say(("✓ Removed ", "green"), words)
         else:
             say(f"There was none: {words}")
 

@@ -44,7 +44,8 @@ def costs(
         )  # fmt: skip
         return 0
     if not lines:
-        note((f"Nothing has run since {shown(begin)}.", "dim"))
+        more = "`toolgate costs --since 52w` looks further back; every call counts: `toolgate call NAME KEY=VALUE …`."
+        note((f"Nothing has run since {shown(begin)}. {more}", "dim"))
         return 0
     columns(
         [by, ">calls", ">cost", ">share", ""],
@@ -67,10 +68,8 @@ def _share(line: CostLine, total: int) -> float:
 
 
 def _bar(line: CostLine, lines: list[CostLine]) -> str:
-    """How a line compares with the largest, by cost; by calls where nothing cost anything."""
-    costly = any(one.nano for one in lines)
-    values = [one.nano if costly else one.calls for one in lines]
-    filled = round((line.nano if costly else line.calls) / max(*values, 1) * BAR_WIDTH)
+    """How the cost of a line compares with the largest; empty where nothing cost anything."""
+    filled = round(line.nano / max(*(one.nano for one in lines), 1) * BAR_WIDTH)
     return "█" * filled + "░" * (BAR_WIDTH - filled)
 
 

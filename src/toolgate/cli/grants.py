@@ -10,7 +10,7 @@ from toolgate.app import App
 from toolgate.approval.request import Grant, GrantScope, GrantTerms
 from toolgate.cli.approvals import Cap, cap_of, whole_id
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, opened, readable
+from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.cli.times import seconds_of, shown
 from toolgate.model import LOCAL, NANO, Actor
@@ -42,7 +42,9 @@ def list_grants(
     for grant, exhausted in found:
         _say_line(grant, exhausted=exhausted)
     if not found:
-        note((f"Tenant {whose.tenant} has no grants.", "dim"))
+        holding = "" if everything else " that hold"
+        command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
+        note((f"Tenant {whose.tenant} has no grants{holding}. `{command}` makes one.", "dim"))
     return 0
 
 
@@ -107,7 +109,7 @@ def revoke(
     if as_json:
         emit(_to_dict(grant))
     else:
-        say(("✗ Revoked", "red"), f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}")
+        say(("✓ Revoked", "green"), f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}")
     return 0
 
 

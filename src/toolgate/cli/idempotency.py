@@ -14,6 +14,11 @@ from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import KeyRow
 
 STYLES = {"unknown": "yellow", "running": "", "done": "green"}
+NONE = {
+    "unknown": "No idempotency key has an unknown outcome.",
+    "running": "No call with an idempotency key is running.",
+    "done": "No idempotency key has an outcome on record.",
+}
 
 group = typer.Typer(help="Keys that stand for one effect each.", no_args_is_help=True)
 
@@ -42,7 +47,7 @@ def list_keys(
         emit({"keys": [_to_dict(row) for row in found]})
         return 0
     if not found:
-        note((f"No keys are {state}.", "dim"))
+        note((f"{NONE[state]} `toolgate call NAME KEY=VALUE … --idempotency-key KEY` uses a key.", "dim"))
         return 0
     columns(
         ["since", "state", "tool", "tenant", "user", "call", "key"],
@@ -95,9 +100,10 @@ def settle(
     if as_json:
         emit({**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value})
     elif happened:
-        say(("✓ It happened", "green"), f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})")
+        told = f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})"
+        say(("✓ Settled: it happened", "green"), told)
     else:
-        say(("✗ It did not happen", "red"), f": the next call with this key runs {row.holder.tool}")
+        say(("✓ Settled: it did not happen", "green"), f": the next call with this key runs {row.holder.tool}")
     return 0
 
 

@@ -48,7 +48,7 @@ def deny(
             lambda app: tool in app.policy_data.global_deny and reason in (None, app.policy_data.global_deny[tool]),
             lambda app: app.set_global_deny(tool, True, reason=reason),
             {"tool": tool, "denied": True, "reason": reason},
-            ("✗ Denied to everybody", "red"), "Already denied to everybody", tool, tool,
+            ("✓ Denied to everybody", "green"), "Already denied to everybody", tool, tool,
         ),
         as_json,
     )  # fmt: skip
@@ -73,7 +73,7 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
 @lists.command("restrict-code")
 def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
     """Keep a tenant from calling any tool that runs code or commands: tier execute, and custom tools."""
-    return _restrict(ctx, tenant, True, ("✗ May not run code", "red"), "It already may not run code", as_json)
+    return _restrict(ctx, tenant, True, ("✓ May not run code", "green"), "It already may not run code", as_json)
 
 
 @lists.command("unrestrict-code")
@@ -105,7 +105,7 @@ def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) ->
 @lists.command()
 def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
     """Keep a persona from adding tools."""
-    return _allow_adding(ctx, persona, False, ("✗ May not add tools", "red"), "It already may not add tools", as_json)
+    return _allow_adding(ctx, persona, False, ("✓ May not add tools", "green"), "It already may not add tools", as_json)
 
 
 def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, already: str, as_json: bool) -> int:

@@ -104,7 +104,7 @@ def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
     for one in found:
         when = f", set {shown(one.set_at)}" if one.set_at is not None else ""
         say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner}", (f"  {one.source}{when}", "dim"))
-    if not found and not any(why for _, why in states):
+    if not found:
         note("There are no secrets. `toolgate secrets set NAME` sets one.")
     for name, why in states:
         if why is not None:
@@ -142,7 +142,7 @@ def remove_secret(
     if as_json:
         emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "removed_from": removed})
     else:
-        say(("✗ Removed", "red"), f" {name.upper()} for {owner} from: {', '.join(removed)}")
+        say(("✓ Removed", "green"), f" {name.upper()} for {owner} from: {', '.join(removed)}")
     return 0
 
 

@@ -123,7 +123,7 @@ def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     if as_json:
         emit({"name": name, "removed": True})
     else:
-        say(("✗ Removed ", "red"), name)
+        say(("✓ Removed ", "green"), name)
     return 0
 
 

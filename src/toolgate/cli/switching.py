@@ -57,7 +57,7 @@ def _say_switched(tool: Listed, on: bool, *, changed: bool, moved: bool, tenant:
     if not changed:
         say(f"Tool already {'enabled' if on else 'disabled'}{whose}: {tool.name}")
     else:
-        mark = ("✓ Enabled", "green") if on else ("✗ Disabled", "red")
+        mark = ("✓ Enabled", "green") if on else ("✓ Disabled", "green")
         tokens = f" ({'+' if on else '-'}{tool.tokens} tokens)" if moved else ""
         say(mark, f" tool{whose}: {tool.name}{tokens}")
     if on and not tool.on:

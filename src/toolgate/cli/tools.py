@@ -78,7 +78,7 @@ def list_tools(
             }
         )
         return 0
-    say("Available Tools:\n" if found else "No tools.", lines=True)
+    say("Available Tools:\n" if found else _none(source, somebody), lines=True)
     for tool in found:
         _say_tool(tool, width(found), with_tokens=with_tokens, why=everything)
     if found and with_tokens:
@@ -92,6 +92,23 @@ def list_tools(
             lines=True,
         )
     return 0
+
+
+FIRST: dict[Source, str] = {
+    "mcp": "`toolgate servers add NAME -- COMMAND …` plugs in an MCP server",
+    "custom": "`toolgate tools new NAME` writes one",
+    "python": "put a Python file with @tool functions into .toolgate/tools/",
+}
+"""How a source gets its first tool, where that is up to whoever runs Toolgate."""
+
+
+def _none(source: Source | None, somebody: bool) -> str:
+    """An empty list, as a sentence that says what would fill it."""
+    if somebody:
+        return "No tools that this actor has. Add --all to see the others, and why."
+    if source is None:
+        return "No tools are enabled in the settings. `toolgate doctor` shows which settings are read."
+    return f"No tools of source {source}{f': {FIRST[source]}' if source in FIRST else ''}."
 
 
 def _say_tool(tool: Listed, name_width: int, *, with_tokens: bool, why: bool) -> None:
@@ -165,6 +182,9 @@ def tokens(
         ]
         cost = total(found) * per_million / 1_000_000
         emit({"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)})
+        return 0
+    if not found:
+        note(("No tools are enabled for this actor. `toolgate tools list --all` shows the others, and why.", "dim"))
         return 0
     say("Token Cost Breakdown:\n", lines=True)
     largest = max((tool.tokens for tool in found), default=0)

@@ -95,7 +95,7 @@ def _list(as_json: bool) -> int:
         gone = "" if Path(folder).is_dir() else ", which is gone"
         say(folder, (f"  {plural(len(agreed.files), 'file')}{gone}", "dim"))
     if not records:
-        note("No folder is trusted.")
+        note(("No folder is trusted. `toolgate trust` trusts the files of the folder you are in.", "dim"))
     if os.environ.get(VARIABLE):
         note((f"{VARIABLE} trusts, besides: {os.environ[VARIABLE]}", "dim"))
     return 0
@@ -107,7 +107,7 @@ def _remove(folder: Path, as_json: bool) -> int:
     if as_json:
         emit({"folder": str(folder), "removed": True})
     else:
-        say(f"{folder} is trusted no longer.")
+        say(("✓ Removed", "green"), f": {folder} is trusted no longer")
     return 0
 
 

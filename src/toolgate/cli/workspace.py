@@ -43,7 +43,8 @@ def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     if found:
         columns(["ID", "AT", "BY", ">CHANGES", "WORKSPACE"], [_row(one) for one in found])
     else:
-        note(("Nothing is set aside.", "dim"))
+        filled = "Changes that programs (code_execute …) and servers make wait here if no rule takes them in."
+        note((f"Nothing is set aside. {filled}", "dim"))
     return 0
 
 
@@ -115,7 +116,7 @@ def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     if as_json:
         emit({"id": dropped, "dropped": True})
     else:
-        say(("✗ Dropped ", "red"), dropped)
+        say(("✓ Dropped ", "green"), dropped)
     return 0
 
 
