@@ -81,6 +81,7 @@ class ServerStatus(NamedTuple):
             "env": sorted(settings.env),
             "headers": sorted(settings.headers),
             "issuer": self.issuer,
+            "cwd": None if settings.cwd is None else str(settings.cwd),
             "read": [str(path) for path in settings.read],
             "write": [str(path) for path in settings.write],
             "blocked": list(settings.blocked),

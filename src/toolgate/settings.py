@@ -362,7 +362,7 @@ class ServerSettings(Section):
     """All that the program finds in its environment, besides PATH, HOME, TMPDIR and the locale; `{{secret:NAME}}` is filled
     in."""
     cwd: Path | None = None
-    """Where the program begins; None: in a folder of its own."""
+    """Where the program begins, and what it may read: all but sensitive files and repositories. None: an empty folder."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Sent with each request to an address; `{{secret:NAME}}` is filled in."""
     oauth: OAuth | None = None

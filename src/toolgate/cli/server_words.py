@@ -13,6 +13,8 @@ from toolgate.app import App
 from toolgate.cli.opening import NotFound, Usage
 from toolgate.cli.screen import note, plural, say
 from toolgate.connecting import ServerStatus
+from toolgate.mcpclient.finding import script_in
+from toolgate.mcpclient.lending import is_shared
 from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
 from toolgate.registry.sources.mcp_items import label
 from toolgate.store.servers import ITEMS, Compared
@@ -61,12 +63,32 @@ def settings_of(
     if command:
         starts, words = values.keys() & {"npm", "pypi", "preset"}, without_secrets(name, command, secrets)
         values |= {"command": words} if starts else packaged(words)
+        if values.keys().isdisjoint({"npm", "pypi", "preset", "cwd"}):
+            values |= _begun(words, Path.cwd())
     named_env, named_headers = pairs("--env", env), pairs("--header", headers, ":")
     if named_env:
         values["env"] = kept(name, named_env, secrets)
     if named_headers:
         values["headers"] = kept(name, named_headers, secrets, header=True)
     return values, secrets
+
+
+def _begun(command: list[str], here: Path) -> dict[str, Any]:
+    """Where a command that is typed in a folder, and runs a script of it, begins: in that folder, which it may then read.
+    From a folder that no server is given whole, a home for one, it begins in the script's own."""
+    script = script_in(command, here)
+    if script is None:
+        return {}
+    if not is_shared(here):
+        return {"cwd": str(here.resolve())}
+    folder = script.parent
+    if is_shared(folder):
+        raise Usage(
+            f"{script.name} lies in {folder}, which no server is given as a whole.",
+            suggestion=f"Give it a folder of its own: mkdir my-server && mv {script.name} my-server/ and name it there.",
+        )
+    whole = [str(script) if Path(here, word).expanduser().resolve() == script else word for word in command]
+    return {"command": whole, "cwd": str(folder)}
 
 
 def compared_words(compared: Compared | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ SHOWN = (
     "origin",
     "transport",
     "isolation",
+    "cwd",
     "read",
     "write",
     "blocked",

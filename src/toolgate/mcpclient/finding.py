@@ -1,12 +1,16 @@
 """Which program a server's command means, and what of the machine that program can't do without.
 
 A jail shows a program nothing of a person's files. So a script brings its interpreter along, a virtual environment its
-base, an installed package its neighbours; and nothing is shown whose name was not on the way there.
+base, an installed package its neighbours; and nothing is shown whose name was not on the way there. What is a person's own
+among it (a script, its project) is told apart, so that the secret files in it stay hidden.
 """
 
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +21,9 @@ RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fr
 """Programs that fetch what they run, and the setting that does it once instead."""
 INTERPRETERS = ("node", "nodejs", "python", "python2", "python3", "deno", "bun", "ruby", "sh", "bash")
 PROJECT = ("package.json", "pyproject.toml", "node_modules")
+SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
+CODE = ("-c", "-e", "--eval", "-p", "--print", "eval")
+"""Options after which comes code, not the name of a file."""
 MOST_STEPS = 4
 """From a script to what runs it, and to what runs that."""
 
@@ -28,6 +35,8 @@ class Command(NamedTuple):
     readable: tuple[Path, ...]
     """What it needs besides the system's own programs and libraries."""
     path: tuple[str, ...] = SYSTEM
+    own: tuple[Path, ...] = ()
+    """The script that it runs, or the project of that: a person's files, to be shown without what no tool may open."""
 
 
 def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
@@ -40,9 +49,9 @@ def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
             message=f"The program {words[0]!r} of the server {name!r} is not installed here.",
             suggestion="Install it, or give its whole path in the setting `command`.",
         )
-    readable = [*needs(program), *(_script(program, words[1:], cwd))]
     path = dict.fromkeys((str(program.parent), *SYSTEM))
-    return Command((str(program), *words[1:]), tuple(dict.fromkeys(readable)), tuple(path))
+    own = tuple(_own_files(name, program, words[1:], cwd))
+    return Command((str(program), *words[1:]), tuple(dict.fromkeys(needs(program))), tuple(path), own)
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:
@@ -110,18 +119,83 @@ def _interpreter(script: Path) -> Path | None:
     return find_program(words[0]) if words else None
 
 
-def _script(program: Path, words: Sequence[str], cwd: Path | None) -> Iterator[Path]:
-    """If it is an interpreter: the script that it is to run, and the project that this belongs to."""
+def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None) -> Iterator[Path]:
+    """If it is an interpreter: the script that it is to run, and the project that this belongs to. Raises Unreachable if
+    there is no such script."""
+    script = _script(words) if _interprets(program) else None
+    if script is None:
+        return
+    path = Path(script).expanduser()
+    if not path.is_absolute() and cwd is None:
+        if path.suffix in SCRIPTS:
+            raise Unreachable(
+                message=f"The server {name!r} runs {script}, which is a relative path, and no folder is set for it.",
+                suggestion="Say where it is: `--cwd DIR` (setting `cwd`), or give its whole path.",
+            )
+        return
+    real = Path(os.path.realpath(Path(cwd or "/", path)))
+    if real.is_file():
+        yield _project(real) or real
+    elif path.suffix in SCRIPTS and not real.exists():
+        raise Unreachable(
+            message=f"The server {name!r} can't be started: there is no file {real}.",
+            suggestion=_near(real) or "Check its name, and the folder that it is started in (`--cwd DIR`, setting `cwd`).",
+        )
+
+
+def script_in(words: Sequence[str], here: Path) -> Path | None:
+    """The script or module below a folder that a command runs, be it there or not; None: it names none. For whoever types a
+    command there."""
+    program, *arguments = words
+    if "/" in program and (found := _below(program, here)) is not None:
+        return found
+    known = find_program(program, here)
+    if known is not None and _interprets(known):
+        script = _script(arguments)
+        return _module(arguments, here) if script is None else _below(script, here)
+    # A runner of scripts, as in `fastmcp run server.py:mcp`.
+    named = (_below(word.partition(":")[0], here) for word in arguments if Path(word.partition(":")[0]).suffix in SCRIPTS)
+    return next((path for path in named if path is not None), None)
+
+
+def _below(word: str, here: Path) -> Path | None:
+    path = Path(os.path.realpath(Path(here, word).expanduser()))
+    is_script = path.is_file() or (path.suffix in SCRIPTS and not path.exists())
+    return path if is_script and path.is_relative_to(os.path.realpath(here)) else None
+
+
+def _module(words: Sequence[str], here: Path) -> Path | None:
+    """The module or package of `python -m NAME`."""
+    for option, module in pairwise(words):
+        if option == "-m":
+            top = here / module.partition(".")[0]
+            return next((path for path in (top.with_suffix(".py"), top / "__init__.py", top) if path.exists()), None)
+        if not option.startswith("-"):
+            break
+    return None
+
+
+def _interprets(program: Path) -> bool:
     kind = Path(os.path.realpath(program)).name.rstrip("0123456789.")
-    if kind not in INTERPRETERS and program.name not in INTERPRETERS:
-        return
-    for word in words:
-        if word.startswith("-"):
-            continue
-        path = Path(os.path.realpath(Path(cwd or Path.cwd(), word).expanduser()))
-        if path.is_file():
-            yield _project(path) or path
-        return
+    return kind in INTERPRETERS or program.name in INTERPRETERS
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """The word of an interpreter's arguments that names its script; None: it runs a module, or code."""
+    for place, word in enumerate(words):
+        if word in CODE or word == "-m":
+            return None
+        if not word.startswith("-") and (place, word) != (0, "run"):  # as in `deno run`
+            return word
+    return None
+
+
+def _near(missing: Path) -> str | None:
+    """A file beside one that is missing, of a similar name."""
+    with suppress(OSError):
+        near = get_close_matches(missing.name, (path.name for path in missing.parent.iterdir() if path.is_file()), 1)
+        return f"Did you mean {near[0]}?" if near else None
+    return None
 
 
 def _project(script: Path) -> Path | None:

@@ -111,7 +111,7 @@ async def open_program(
     try:
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
-        lent = await asyncio.to_thread(lend, name, settings, home, rules)
+        lent = await asyncio.to_thread(lend, name, settings, home, rules, command.own)
         spec = _spec(name, settings, command, given, home, layout, lent)
         box = await jail.start(spec)
     except Unavailable as error:

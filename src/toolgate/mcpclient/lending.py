@@ -1,11 +1,12 @@
 """Which files of the host a server is given, and what of them is held back all the same.
 
-What the settings name is shown at its own path. Files that no tool may open, and those that `blocked` names, are hidden in
-it; and what would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
+What the settings name is shown at its own path, and so is the script that it runs. Files that no tool may open, and those
+that `blocked` names, are hidden in it; so are repositories, where neither `read` nor `write` asked for the folder.
+What would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,10 +32,12 @@ class Lent(NamedTuple):
     """Where the server may write what a repository consists of."""
 
 
-def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None) -> Lent:
+def lend(
+    name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None, own: Iterable[Path] = ()
+) -> Lent:
     """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
 
-    `rules`: what no tool may open; None: the usual."""
+    `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or the project of that."""
     from toolgate.hazards.paths import Sensitive
     from toolgate.sandbox.heldback import GIT
 
@@ -42,8 +45,10 @@ def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensiti
     blocked = Sensitive(patterns=map(whole_folder, settings.blocked), data=home)
     judges = [blocked] if rules is None else [rules, blocked] if settings.blocked else [rules]
     writable = tuple(_real(name, path) for path in settings.write)
-    wanted = (*settings.read, *((settings.cwd,) if settings.cwd is not None else ()))
-    readable = tuple(path for path in (_real(name, path) for path in wanted) if path not in writable)
+    asked = {*writable, *(_real(name, path) for path in settings.read)}
+    implied = (*((settings.cwd,) if settings.cwd is not None else ()), *own)
+    wanted = dict.fromkeys((*(_real(name, path) for path in settings.read), *(_real(name, path) for path in implied)))
+    readable = tuple(path for path in wanted if path not in writable)
     fixed: dict[Path, None] = {}
     hidden: dict[Path, None] = {}
     for path in (*writable, *readable):
@@ -53,6 +58,8 @@ def lend(name: str, settings: ServerSettings, home: Path | None, rules: "Sensiti
             found = _held_back(name, path, home, judge, writes_git=writes_git)
             fixed |= dict.fromkeys(found.fixed if path in writable else ())
             hidden |= dict.fromkeys(found.hidden)
+            if not any(path.is_relative_to(folder) for folder in asked):
+                hidden |= dict.fromkeys(found.repositories)
             if path in writable and (writes_git or path.name == GIT):
                 repositories |= dict.fromkeys(found.repositories)
     kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
@@ -84,6 +91,14 @@ def _check(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writ
             f"The server {name!r} is not given {path}: {why}.",
             suggestion="Name a folder with nothing in it but what the server needs, or add it to the setting paths.allowed.",
         )
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a folder holds far more than one server's files: a person's home, one above it, or the system's."""
+    from toolgate.sandbox.places import NEVER
+
+    real = Path(os.path.realpath(folder))
+    return str(real) in NEVER or Path(os.path.realpath(Path.home())).is_relative_to(real)
 
 
 def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> Iterator[str]:

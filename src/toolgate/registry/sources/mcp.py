@@ -70,7 +70,9 @@ class Upstream(NamedTuple):
     def identity(self) -> str:
         """Which program or address it is, whatever its version and its options."""
         settings = self.settings
-        kind: tuple[str, object] = ("command", settings.command)
+        kind: tuple[object, ...] = ("command", settings.command)
+        if settings.cwd is not None:  # `python server.py` is another program in another folder
+            kind = (*kind, str(settings.cwd))
         if settings.url is not None:
             kind = ("url", settings.url)
         elif settings.npm is not None:
