@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from toolgate.errors import Denied, SettingsError, StoreError
+from toolgate.extras import require
 from toolgate.mcpclient.port import Standing
 from toolgate.model import LOCAL, NAME, Actor
 from toolgate.registry.catalog import Problem
@@ -168,6 +169,7 @@ class Connecting(Wired):
         started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
         (`accept_tools`)."""
         await self._may_connect(name, actor)
+        require("mcp")
         if not NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
         if name in self.settings.servers:
@@ -284,6 +286,7 @@ class Connecting(Wired):
         from toolgate.mcpclient.login import login
 
         await self._may_connect(name, actor)
+        require("mcp")
         settings = (await self.server(name)).settings
         keep = None if self.settings.in_memory else self._keep_for_servers
         tokens = self._token_of_servers

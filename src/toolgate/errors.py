@@ -17,6 +17,7 @@
     ├── PolicyError                the policy or its data can't be used (policy.documents)
     ├── ApprovalError              an approval or grant can't be given, answered or found (approval.request)
     ├── NotUndone                  a call can't be undone (journal)
+    ├── MissingExtra               an optional part is not installed, with the command that installs it (extras)
     ├── BusError                   Redis, or the file beside the database, can't be used (bus.redis)
     ├── NotRegistered              misuse: a function is called that is not registered
     └── NotOpen                    misuse: the App is not open

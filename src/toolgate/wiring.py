@@ -18,6 +18,7 @@ import orjson
 from toolgate.bus.notices import DATA
 from toolgate.context import InvokeContext, Providers
 from toolgate.errors import CallError, StoreError
+from toolgate.extras import require
 from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Tier, new_id
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
@@ -299,6 +300,7 @@ class Wired:
         self.metrics: telemetry.CallMetrics | None = None
         if not (self.settings.metrics or self.settings.tracing):
             return
+        require("telemetry")
         import toolgate.ledger.telemetry as extra
 
         if self.settings.metrics:

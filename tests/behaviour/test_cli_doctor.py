@@ -36,8 +36,8 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     assert done.lines[-1] == "All is well."
     names = list(dict.fromkeys(one["name"] for one in terminal("doctor", "--json").json["checks"]))
     assert names == [
-        "python", "settings", "home", "database", "audit log", "tools", "policy", "redis", "credentials", "waiting",
-        "sandbox", "servers", "tokenizer", "secrets", "dates", "telemetry", "running",
+        "python", "extras", "settings", "home", "database", "audit log", "tools", "policy", "redis", "credentials",
+        "waiting", "sandbox", "servers", "tokenizer", "secrets", "dates", "telemetry", "running",
     ]  # fmt: skip
 
 

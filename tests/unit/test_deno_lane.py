@@ -529,7 +529,7 @@ def test_the_named_program_is_taken(tmp_path: Path) -> None:
 def test_no_deno_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "deno", None)
-    with pytest.raises(Unavailable, match=r"pip install 'toolgate\[sandbox\]'"):
+    with pytest.raises(Unavailable, match=r"install the extra toolgate\[sandbox\]"):
         deno.find_deno(None)
 
 

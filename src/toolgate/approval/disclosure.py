@@ -52,7 +52,7 @@ def unkept(tool: str) -> Denied:
         "PERMISSION_DENIED",
         f"{tool} needs a person's approval, but its arguments hold what looks like a secret, and can't be kept for that "
         "person: the package cryptography is not installed.",
-        suggestion="Name the secret in its place ({{secret:NAME}}), or install toolgate[secrets].",
+        suggestion="Name the secret in its place ({{secret:NAME}}), or install the package cryptography.",
     )
 
 

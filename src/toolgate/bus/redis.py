@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from toolgate.errors import ToolgateError
+from toolgate.extras import require
 
 if TYPE_CHECKING:
     import redis.asyncio as client_library
@@ -39,6 +40,7 @@ class Redis:
     """A Redis server, by URL (redis://, rediss:// or unix://)."""
 
     def __init__(self, url: str, seconds: float = 2.0) -> None:
+        require("redis")
         self._url = url
         self._seconds = seconds
         self._client: client_library.Redis | None = None
@@ -111,13 +113,11 @@ class Redis:
 
 
 def _connect(url: str, seconds: float) -> "client_library.Redis":
-    try:
-        import redis.asyncio as client_library  # 180 ms to import
-        from redis.asyncio.retry import Retry
-        from redis.backoff import NoBackoff
-        from redis.exceptions import ConnectionError as Lost
-    except ImportError as missing:  # an extra
-        raise BusError("Redis needs the package redis.", suggestion="pip install 'toolgate[redis]'") from missing
+    import redis.asyncio as client_library  # 180 ms to import
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as Lost
+
     try:
         pool = client_library.BlockingConnectionPool.from_url(
             url,

@@ -19,6 +19,7 @@ from toolgate.bus.redis import BusError
 from toolgate.cli.opening import NotFound, Place, Usage
 from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
 from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
+from toolgate.extras import MissingExtra, extra_of
 from toolgate.journal import NoBackup, NotUndone
 from toolgate.policy.documents import PolicyError
 from toolgate.serve.problems import KeyRefused, NotServing
@@ -37,6 +38,7 @@ CODES: dict[type[ToolgateError], tuple[str, int]] = {
     BusError: ("REDIS_ERROR", 1),
     KeyRefused: ("KEY_ERROR", 1),
     NotServing: ("SERVE_ERROR", 1),
+    MissingExtra: ("EXTRA_MISSING", 1),
 }
 """Code and exit code of what is no call error; those have codes of their own, and exit 1."""
 
@@ -126,6 +128,9 @@ def _run(words: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 1  # `_flush` sees to the rest
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name)
+        return _report_unexpected(error, as_json) if extra is None else _report(MissingExtra(extra), as_json)
     except Exception as error:  # noqa: BLE001 - a person is shown a line, not a traceback
         return _report_unexpected(error, as_json)
 

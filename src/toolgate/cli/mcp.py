@@ -7,6 +7,7 @@ import signal
 import typer
 
 from toolgate.cli.opening import Persona, Scopes, Tenant, User, actor_of, place_of
+from toolgate.extras import require
 from toolgate.model import Actor
 
 
@@ -15,6 +16,7 @@ def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user
 
     The client's person is the one at this machine: where a call needs an approval, the client is asked to ask them.
     """
+    require("mcp")
     actor = actor_of(tenant, persona, user, scope or ())
     return asyncio.run(_serve(ctx, actor))
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +26,7 @@ from toolgate.cli.opening import Place, diverted
 from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
 from toolgate.errors import SettingsError, StoreError, ToolgateError
+from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
 from toolgate.registry.tokens import is_exact
@@ -39,11 +39,16 @@ from toolgate.trust import Untrusted
 SECONDS = 5.0
 """What a tool's own health check may take."""
 LITTLE_ROOM = 200_000_000
+_NAMES: dict[type[ToolgateError], str] = {
+    Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", BusError: "redis",
+}  # fmt: skip
+"""The check that an error at the opening belongs to."""
 
 
 async def probe(place: Place) -> AsyncIterator[Check]:
     """All probes, as far as what they need is there."""
     yield Check("python", "ok", f"{platform.python_version()}, toolgate {__version__}, SQLite {sqlite3.sqlite_version}")
+    yield _extras()
     try:
         settings = load_settings(place.settings, place.overrides)
     except SettingsError as error:
@@ -58,10 +63,7 @@ async def probe(place: Place) -> AsyncIterator[Check]:
         with diverted():
             await app.__aenter__()
     except ToolgateError as error:
-        name = {Untrusted: "trust", SettingsError: "telemetry", PolicyError: "policy", BusError: "redis"}.get(
-            type(error), "database"
-        )
-        yield Check(name, "fault", error.message, error.suggestion)
+        yield Check(_NAMES.get(type(error), "database"), "fault", error.message, error.suggestion)
         return
     try:
         async for check in _opened(app):
@@ -93,6 +95,17 @@ async def _opened(app: App) -> AsyncIterator[Check]:
 
 
 # -- where it works
+
+
+def _extras() -> Check:
+    """The optional parts that are installed and those that are not. One that the settings ask for and that is missing is
+    a fault of its own, when the App is opened."""
+    there = [name for name in EXTRAS if is_installed(name)]
+    absent = [f"{name} ({extra.part})" for name, extra in EXTRAS.items() if name not in there]
+    if not absent:
+        return Check("extras", "ok", "all are installed")
+    words = f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(absent)}"
+    return Check("extras", "ok", words, f"To add one: {install_command('NAME')}")
 
 
 def _settings(place: Place) -> Check:
@@ -285,7 +298,7 @@ def _tokenizer() -> Check:
     if is_exact():
         return Check("tokenizer", "ok", "tokens are counted (o200k)")
     return Check(
-        "tokenizer", "warning", "not installed: tokens are estimated, four characters each", "pip install 'toolgate[tokens]'"
+        "tokenizer", "warning", "not installed: tokens are estimated, four characters each", install_command("tokens")
     )
 
 
@@ -300,7 +313,7 @@ def _scanner(app: App) -> Check:
         return Check("secrets", "fault", "a test secret was not masked")
     if app.redactor.scanner_name is None:
         words = "masked by key and by well-known forms; no scanner is installed"
-        return Check("secrets", "warning", words, "pip install 'toolgate[scan]'")
+        return Check("secrets", "warning", words, install_command("scan"))
     return Check("secrets", "ok", f"masked by key, by well-known forms, and by {app.redactor.scanner_name}")
 
 
@@ -308,7 +321,7 @@ def _dates() -> Check:
     try:
         import_module("dateparser")
     except ImportError:
-        advice = "pip install 'toolgate[dates]'"
+        advice = install_command("dates")
         return Check("dates", "warning", "dateparser is not installed: datetime reads ISO 8601 and timestamps only", advice)
     return Check("dates", "ok", "dateparser reads dates in English")
 
@@ -317,5 +330,4 @@ def _telemetry(app: App) -> Check:
     wanted = [name for name in ("metrics", "tracing") if getattr(app.settings, name)]
     if wanted:
         return Check("telemetry", "ok", f"on: {', '.join(wanted)}")
-    installed = all(find_spec(module) for module in ("prometheus_client", "opentelemetry"))
-    return Check("telemetry", "ok", "off, and installed" if installed else "off; toolgate[telemetry] is not installed")
+    return Check("telemetry", "ok", "off")

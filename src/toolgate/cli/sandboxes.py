@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from toolgate.app import App
 from toolgate.cli.checks import Check
 from toolgate.errors import NotReached, ToolgateError
+from toolgate.extras import install_command, is_installed
 from toolgate.sandbox.engine import Language, Sandbox
 
 LANES: tuple[tuple[str, Language, str], ...] = (
@@ -39,10 +40,11 @@ async def _lane(sandbox: Sandbox, name: str, language: Language, code: str) -> C
     try:
         ran = await sandbox.run_code(language, code)
     except ToolgateError as error:
-        return Check("sandbox", "warning", f"{name}: {error.message}", error.suggestion)
+        advice = install_command("sandbox") if not is_installed("sandbox") else error.suggestion
+        return Check("sandbox", "warning", f"{name}: {error.message}", advice)
     if ran.failure is not None:
         return Check("sandbox", "fault", f"{name}: {ran.failure}")
     if name == "monty" and ran.lane != name and sandbox.settings.monty:
-        advice = "Install toolgate[sandbox]; the log says why it does not start."
+        advice = "The log says why it does not start." if is_installed("sandbox") else install_command("sandbox")
         return Check("sandbox", "warning", f"Monty can't be used, so small Python runs in {ran.lane}", advice)
     return Check("sandbox", "ok", f"{name}: runs in {ran.lane}, {ran.seconds * 1000:.0f} ms from cold")

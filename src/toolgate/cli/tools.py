@@ -13,6 +13,7 @@ from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of,
 from toolgate.cli.ranking import rank
 from toolgate.cli.screen import emit, note, plural, say, show
 from toolgate.cli.switching import switch
+from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import Problem
 from toolgate.registry.tokens import is_exact
@@ -198,7 +199,7 @@ def tokens(
         )
     say(f"\nTotal: {total(found)} tokens ({price(total(found), per_million)})", lines=True)
     if not is_exact():
-        note(("Estimated from length: pip install 'toolgate[tokens]' to count them.", "dim"))
+        note((f"Estimated from length. To count them: {install_command('tokens')}", "dim"))
     return 0
 
 

@@ -2,20 +2,13 @@
 
 from typing import Any
 
-from toolgate.context import InvokeContext
-from toolgate.errors import SettingsError
-from toolgate.hooks import Hook, Next
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Span, StatusCode
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-try:
-    from opentelemetry import context as otel_context
-    from opentelemetry import trace
-    from opentelemetry.trace import Span, StatusCode
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-except ImportError as missing:  # an extra
-    raise SettingsError(
-        f"Metrics and tracing need a package that is not installed: {missing.name}.",
-        suggestion="pip install 'toolgate[telemetry]', or switch the settings metrics and tracing off.",
-    ) from missing
+from toolgate.context import InvokeContext
+from toolgate.hooks import Hook, Next
 
 FIRST = 1_000_000
 SPANS = "toolgate.spans"

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import CallError
+from toolgate.extras import is_installed, not_installed
 from toolgate.mcpclient import sdk
 from toolgate.mcpclient.concealing import Concealer
 from toolgate.mcpclient.layers import FolderLayers, noted
@@ -151,6 +152,8 @@ class Supervised:
             if self._tries.failed_starts > failed or (self._waits and self._tries.left > NEAR):
                 raise self._tries.unreachable()
             if self._owner is None:
+                if not is_installed("mcp"):
+                    raise Unreachable(message=not_installed("mcp"))
                 self._begin()
             await self._changed.wait()
 

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 import orjson
 
+from toolgate.extras import require
 from toolgate.model import Decision
 from toolgate.policy.documents import Documents, PolicyError
 from toolgate.policy.question import EVERYTHING, NOT_JSON, Question, Reads, Verdict, plain, understood
@@ -52,10 +52,7 @@ class OpaServer:
         self._pushes = 0
         self._unpushed: str | None = None
         """Why what the server has is not what it should have."""
-        if find_spec("aiohttp") is None:
-            raise PolicyError(
-                "An OPA server needs the package aiohttp.", suggestion="Install it: pip install 'toolgate[opa]'."
-            )
+        require("opa")
 
     async def ask(self, question: Question) -> Verdict:
         """The server's decision. One that was made while the server was given something new is not to be relied on."""

@@ -506,12 +506,12 @@ def _look(layer: Layer, upper: int) -> tuple[str, ...]:
         os.close(upper)
 
 
-def unavailable(why: str) -> NotReached:
+def unavailable(why: str, suggestion: str | None = None) -> NotReached:
     """What is said where nothing can hold code: it is not run."""
     return NotReached(
         "SANDBOX_UNAVAILABLE",
         f"No sandbox can be had: {why}",
-        suggestion="`toolgate doctor` shows what was tried. On Debian: apt-get install bubblewrap.",
+        suggestion=suggestion or "`toolgate doctor` shows what was tried. On Debian: apt-get install bubblewrap.",
     )
 
 
@@ -536,4 +536,4 @@ class _as_unavailable:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, Unavailable):
-            raise unavailable(error.message) from error
+            raise unavailable(error.message, error.suggestion) from error

@@ -64,7 +64,7 @@ class EncryptedFile:
         try:
             import cryptography  # noqa: F401 - whether it is there
         except ImportError:
-            return "the package cryptography is not installed: pip install 'toolgate[secrets]'"
+            return "the package cryptography is not installed: pip install cryptography"
         try:
             self._content()
         except StoreError as error:
@@ -176,9 +176,7 @@ def _cipher() -> tuple["type[AESGCM]", type[Exception]]:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise StoreError(
-            "Secrets in a file need the package cryptography.", suggestion="pip install 'toolgate[secrets]'"
-        ) from None
+        raise StoreError("Secrets in a file need the package cryptography.", suggestion="pip install cryptography") from None
     return AESGCM, InvalidTag
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.extras import install_command, is_installed
 from toolgate.secrets import disk
 from toolgate.secrets.names import folded
 from toolgate.store.system_keyring import ask_keyring
@@ -56,10 +57,10 @@ class Keyring:
 
     def why_not(self) -> str | None:
         """Why nothing can be kept here; None if it can."""
-        try:
-            import keyring
-        except ImportError:
-            return "the package keyring is not installed: pip install 'toolgate[keyring]'"
+        if not is_installed("keyring"):
+            return f"the package keyring is not installed: {install_command('keyring')}"
+        import keyring
+
         try:
             found = keyring.get_keyring()
         except Exception as error:  # noqa: BLE001 - it loads what its own settings name

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolgate.app import App
+from toolgate.extras import require
 from toolgate.serve.asgi import Front
 from toolgate.serve.problems import NotServing
 
@@ -56,16 +57,12 @@ def url_of(listening: socket.socket) -> str:
 
 async def serve(app: App, ready: Callable[[str, Front], Coroutine[Any, Any, None]]) -> None:
     """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
-    listening = bind(app)
-    try:
-        import uvicorn
+    require("serve")
+    import uvicorn
 
-        from toolgate.serve.protocol import BoundedProtocol
-    except ImportError as missing:  # an extra
-        listening.close()
-        raise NotServing(
-            f"Serving needs the package {missing.name}.", suggestion="pip install 'toolgate[serve]'"
-        ) from missing
+    from toolgate.serve.protocol import BoundedProtocol
+
+    listening = bind(app)
     url = url_of(listening)
     async with Front(app) as front:
         config = uvicorn.Config(

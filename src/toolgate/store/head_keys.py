@@ -189,7 +189,7 @@ def _cryptography() -> _Cryptography:
     except ImportError:
         raise StoreError(
             "Heads of the audit log can't be signed: the package cryptography is not installed.",
-            suggestion="pip install 'toolgate[secrets]'",
+            suggestion="pip install cryptography",
         ) from None
 
 

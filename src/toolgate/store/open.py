@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from toolgate.extras import require
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import Store
 from toolgate.store.sqlite import SqliteStore
@@ -14,6 +15,7 @@ def open_store(url: str, head_file: Path | None) -> Store:
         return SqliteStore(None)
     if url.startswith("sqlite:///"):
         return SqliteStore(Path(url.removeprefix("sqlite:///")), heads)
+    require("postgres")
     from toolgate.store.postgres import PostgresStore  # asyncpg takes 100 ms to import
 
     return PostgresStore(url, heads)

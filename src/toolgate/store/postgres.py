@@ -10,16 +10,13 @@ import re
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import asyncpg
+
 from toolgate.errors import StoreError
 from toolgate.store import migrate
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Record, Transaction
 from toolgate.store.writer import CLOSE_SECONDS, Answers, Item, LogWriting, Waiting, row_of
-
-try:
-    import asyncpg
-except ImportError as missing:  # an extra
-    raise StoreError("PostgreSQL needs the package asyncpg.", suggestion="pip install 'toolgate[postgres]'") from missing
 
 T = TypeVar("T")
 LOG_LOCK = 0x746F6F6C  # "tool"

@@ -5,6 +5,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from toolgate.errors import StoreError
+from toolgate.extras import install_command
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -19,9 +20,8 @@ def ask_keyring(question: "Callable[[KeyringBackend], T]", suggestion: str) -> T
     try:
         import keyring
     except ImportError:
-        raise StoreError(
-            "The keyring is not available: the package keyring is not installed.", suggestion=suggestion
-        ) from None
+        message = f"The keyring is not available: the package keyring is not installed ({install_command('keyring')})."
+        raise StoreError(message, suggestion=suggestion) from None
     backend = keyring.get_keyring()
     answers: list[T] = []
     troubles: list[str] = []

@@ -199,7 +199,7 @@ def _read_english(text: str, now: "ZonedDateTime") -> "ZonedDateTime | None":
     except ImportError as error:
         raise InvalidInput(
             f"{text!r} is not ISO 8601, and reading English dates is not installed.",
-            suggestion="Write it as ISO 8601, such as 2026-01-31T14:30:00Z, or install toolgate[dates].",
+            suggestion="Write it as ISO 8601, such as 2026-01-31T14:30:00Z, or install the extra toolgate[dates].",
         ) from error
     for kind in ("relative-time", "absolute-time"):
         settings = {"RELATIVE_BASE": now.to_stdlib(), "TIMEZONE": "UTC", "PARSERS": [kind]}

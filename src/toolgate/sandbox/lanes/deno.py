@@ -50,7 +50,10 @@ def find_deno(configured: Path | None) -> Path:
         return configured.resolve()
     found = _packaged() or shutil.which("deno")
     if found is None:
-        raise Unavailable("Deno, which runs TypeScript and JavaScript, is not installed: pip install 'toolgate[sandbox]'.")
+        raise Unavailable(
+            "Deno, which runs TypeScript and JavaScript, is not installed: install the extra toolgate[sandbox].",
+            suggestion="`toolgate doctor` shows the command that installs it.",
+        )
     return Path(found).resolve()
 
 

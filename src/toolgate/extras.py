@@ -1,0 +1,75 @@
+"""The optional parts of Toolgate, the extras of its package: what each is for, which modules it brings, how it is installed.
+
+Whatever needs an extra asks for it here before it imports one of its modules, so that a missing one is named everywhere in
+the same words. `pip install 'toolgate[NAME]'` adds an extra to the Toolgate that is installed, and fetches no Toolgate.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from toolgate.errors import ToolgateError
+
+
+class Extra(NamedTuple):
+    """One extra: the part of Toolgate that it is for, and the modules that this part imports."""
+
+    part: str
+    modules: tuple[str, ...]
+
+
+_MCP = ("mcp", "mcp_types", "anyio", "httpx2", "starlette", "aiohttp")
+
+EXTRAS: Mapping[str, Extra] = {
+    "mcp": Extra("MCP support", _MCP),
+    "serve": Extra("the HTTP server", ("uvicorn", "httptools", *_MCP)),
+    "sandbox": Extra("the sandbox for TypeScript, JavaScript and small Python", ("deno", "pydantic_monty")),
+    "postgres": Extra("PostgreSQL support", ("asyncpg",)),
+    "redis": Extra("Redis support", ("redis",)),
+    "opa": Extra("support for OPA servers", ("aiohttp",)),
+    "keyring": Extra("support for the system's keyring", ("keyring",)),
+    "telemetry": Extra("telemetry", ("opentelemetry", "prometheus_client")),
+    "tokens": Extra("the tokenizer", ("splintr",)),
+    "scan": Extra("the secret scanner", ("kingfisher_sdk",)),
+    "dates": Extra("reading dates in English", ("dateparser",)),
+}
+
+
+class MissingExtra(ToolgateError):
+    """A part of Toolgate is not installed."""
+
+    def __init__(self, extra: str) -> None:
+        super().__init__(not_installed(extra), suggestion=install_command(extra))
+
+
+def is_installed(extra: str) -> bool:
+    """True if all modules of an extra can be found; none is imported for that."""
+    return all(find_spec(module) is not None for module in EXTRAS[extra].modules)
+
+
+def require(extra: str) -> None:
+    """Raises MissingExtra if an extra is not installed."""
+    if not is_installed(extra):
+        raise MissingExtra(extra)
+
+
+def not_installed(extra: str) -> str:
+    """The sentence that names a missing extra. It names no place on this machine, so that callers may see it."""
+    part = EXTRAS[extra].part
+    return f"{part[0].upper()}{part[1:]} is not installed: install the extra toolgate[{extra}]."
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation. It names the interpreter: another environment's pip would look
+    for a package of our name elsewhere."""
+    python = shlex.quote(sys.executable or "python")
+    pip = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
+    return f"{pip} 'toolgate[{extra}]'"
+
+
+def extra_of(module: str | None) -> str | None:
+    """The first extra that brings a module; None if none does."""
+    top = (module or "").partition(".")[0]
+    return next((name for name, extra in EXTRAS.items() if top in extra.modules), None)
