@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test slow conformance frameworks check fmt bench lock clean
+.PHONY: help run test slow conformance frameworks check fmt bench lock clean engines
 .DELETE_ON_ERROR:
 
 ifeq ($(origin PYTHON),undefined)
@@ -18,13 +18,13 @@ help: ## Say what can be made
 run: $(READY) ## Set up and run the quickstart
 	$(BIN)/python examples/quickstart/quickstart.py
 
-test: $(READY) ## Set up and run the tests, without the slow ones
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: engines ## Set up and run the tests, without the slow ones; TESTS= names some of them
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
 
-slow: $(READY) ## Run the slow tests
-	$(BIN)/python -m pytest -m slow
+slow: engines ## Run the slow tests
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
-conformance: $(READY) ## Run the official MCP conformance suite (needs npm)
+conformance: engines ## Run the official MCP conformance suite (needs npm)
 	$(BIN)/python -m tests.conformance.run
 
 frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages on FastAPI, LangChain, openai-agents, Pydantic AI
@@ -68,6 +68,16 @@ $(READY): requirements/lock.txt requirements/oracle.txt pyproject.toml | $(BIN)/
 	$(BIN)/python -m venv --clear .venv/$*
 	$(PIP) --python .venv/$* install --quiet --require-hashes -r requirements/$*.txt
 	@touch $@
+
+# What the tests need besides Python (tests/needs.py). Where it can't be installed, those that need it wait and are counted.
+engines: $(READY)
+	@packages=$$($(BIN)/python -m tests.needs packages); \
+	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "apt-get install $$packages"; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages; } >/dev/null || \
+			echo "Not installed: $$packages; the tests that need them wait" >&2; \
+	fi
 
 # Debian and Ubuntu keep the half of venv that brings pip in a package of its own.
 $(BIN)/python:

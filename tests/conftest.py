@@ -14,6 +14,8 @@ from hypothesis import settings
 
 from tests.servers import Postgres, Redis, postgres, redis
 
+pytest_plugins = ["tests.needs"]
+
 # A shared machine's clock proves nothing about an example. CI takes the same examples each time, so that what it says is
 # about the change; whoever works on it takes new ones.
 settings.register_profile("toolgate", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.needs import wait_for
 from tests.servers import STOP_SECONDS, WATCHED
 
 IMAGE = "toolgate-test:latest"
@@ -37,19 +38,18 @@ class Answering(NamedTuple):
 
 
 @contextmanager
-def engine() -> Iterator[Answering | None]:
-    """An engine, or None where there is none."""
-    command = shutil.which("docker")
-    if command is None:
-        yield None
-    elif _answers(command, {}):
+def engine() -> Iterator[Answering]:
+    """An engine, on a machine that has one; the test waits if a daemon can't be started all the same."""
+    command = shutil.which("docker") or "docker"
+    if _answers(command, {}):
         yield _with_image(command, {})
-    elif shutil.which("dockerd") is None or os.geteuid() != 0:
-        yield None
-    else:
-        with tempfile.TemporaryDirectory(prefix="toolgate-docker-") as folder, _daemon(Path(folder)) as address:
-            environment = {"DOCKER_HOST": address}
-            yield _with_image(command, environment) if _wait(command, environment) else None
+        return
+    with tempfile.TemporaryDirectory(prefix="toolgate-docker-") as name, _daemon(folder := Path(name)) as address:
+        environment = {"DOCKER_HOST": address}
+        if not _wait(command, environment):
+            said = (folder / "log").read_text(errors="replace")[-300:].strip()
+            wait_for("docker", because=f"dockerd was not ready within {START_SECONDS} s. It said last: {said}")
+        yield _with_image(command, environment)
 
 
 @contextmanager

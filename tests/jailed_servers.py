@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.needs import need
 from toolgate.mcpclient.jailing import Program, open_program
 from toolgate.mcpclient.proxy import Resolve
 from toolgate.sandbox.engine import Sandbox
@@ -112,6 +113,7 @@ def server(folder: Path, code: str, **more: Any) -> ServerSettings:
 
 def node_server(folder: Path, code: str, **more: Any) -> ServerSettings:
     """The same for Node."""
+    need("npm")
     file = folder / "server.js"
     file.write_text(code)
     file.chmod(0o644)

@@ -1,6 +1,6 @@
 """Docker as a backend, on a real engine: the one that answers, or a daemon of the tests' own if `dockerd` is installed.
 
-Where there is none, the same tests say so: that the probe gives a reason, and that nothing is run.
+Where there is none, these tests wait for it; that the reason is given and nothing runs is tested everywhere.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from textwrap import dedent
 import pytest
 
 from tests.docker_engine import IMAGE, Answering, engine
+from tests.needs import need
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails import containers
@@ -32,18 +33,14 @@ LOOP = "import sys; print('begun', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture(scope="module")
-def answering() -> Iterator[Answering | None]:
+def answering() -> Iterator[Answering]:
+    need("docker")
     with engine() as found:
         yield found
 
 
 @pytest.fixture
-async def docker(answering: Answering | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Docker | None]:
-    """The jail; None where no engine answers, which has been shown then to be said."""
-    if answering is None:
-        await _refused_with_a_reason()
-        yield None
-        return
+async def docker(answering: Answering, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Docker]:
     for name, value in answering.environment.items():
         monkeypatch.setenv(name, value)
     jail = Docker(command=answering.command, image=IMAGE)
@@ -90,9 +87,7 @@ async def _shell(
 
 
 @pytest.mark.requirement("SBX-2", "SBX-3")
-async def test_a_container_passes_the_check_of_every_jail(docker: Docker | None) -> None:
-    if docker is None:
-        return
+async def test_a_container_passes_the_check_of_every_jail(docker: Docker) -> None:
     worked: set[str] = set()
     for _ in range(3):  # on a busy machine a control may take too long; an attempt may not succeed once
         found = await check(docker)
@@ -105,11 +100,8 @@ async def test_a_container_passes_the_check_of_every_jail(docker: Docker | None)
     assert set(docker.enforces()) == set(FEATURES)
 
 
-async def test_the_engine_runs_python_typescript_and_commands_in_it(
-    docker: Docker | None, answering: Answering | None
-) -> None:
-    if docker is None or answering is None:
-        return
+@pytest.mark.usefixtures("docker")
+async def test_the_engine_runs_python_typescript_and_commands_in_it(answering: Answering) -> None:
     settings = SandboxSettings(backend="docker", docker_command=answering.command, docker_image=IMAGE, monty=False, warm=1)
     sandbox = Sandbox(settings)
     try:
@@ -122,9 +114,7 @@ async def test_the_engine_runs_python_typescript_and_commands_in_it(
     assert (command.exit_code, command.stdout, command.jail) == (0, "heard", "docker")
 
 
-async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker | None, answering: Answering | None) -> None:
-    if docker is None or answering is None:
-        return
+async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker, answering: Answering) -> None:
     box = await docker.start(shell.spec(["python3", "-c", LOOP], LIMITS, workspace=None))
     assert await asyncio.wait_for(box.read(100), 20) == b"begun\n"
     box.kill("time")
@@ -135,19 +125,16 @@ async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker | 
     assert _containers(answering.command) == []
 
 
-async def test_a_container_that_is_only_being_made_can_be_killed(docker: Docker | None, answering: Answering | None) -> None:
-    if docker is None or answering is None:
-        return
+async def test_a_container_that_is_only_being_made_can_be_killed(docker: Docker, answering: Answering) -> None:
     box = await docker.start(shell.spec(["sleep", "60"], LIMITS, workspace=None))
     await asyncio.wait_for(box.close(), 15)
     assert _containers(answering.command) == []
 
 
 @pytest.mark.requirement("SBX-2")
-async def test_nothing_outlives_a_host_that_is_killed(docker: Docker | None, answering: Answering | None) -> None:
+@pytest.mark.usefixtures("docker")
+async def test_nothing_outlives_a_host_that_is_killed(answering: Answering) -> None:
     """By the watchdog: the code in the container reads no input, whose end would tell it."""
-    if docker is None or answering is None:
-        return
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, answering.command, IMAGE, LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -178,11 +165,7 @@ asyncio.run(main())
 """
 
 
-async def test_containers_of_the_dead_are_removed_at_the_next_start(
-    docker: Docker | None, answering: Answering | None
-) -> None:
-    if docker is None or answering is None:
-        return
+async def test_containers_of_the_dead_are_removed_at_the_next_start(docker: Docker, answering: Answering) -> None:
     labels = {"dead": f"{os.getpid()}-1", "living": containers.host(os.getppid()), "elsewhere": f"{os.getpid()}-1"}
     for name, host in labels.items():
         machine = "another" if name == "elsewhere" else containers.machine()
@@ -200,9 +183,7 @@ async def test_containers_of_the_dead_are_removed_at_the_next_start(
 
 
 @pytest.mark.requirement("SBX-2")
-async def test_a_workspace_is_seen_but_for_what_is_fixed_or_hidden(docker: Docker | None, tmp_path: Path) -> None:
-    if docker is None:
-        return
+async def test_a_workspace_is_seen_but_for_what_is_fixed_or_hidden(docker: Docker, tmp_path: Path) -> None:
     workspace = tmp_path / 'odd, "name":x'
     (workspace / ".git" / "hooks").mkdir(parents=True)
     (workspace / "keys").mkdir()
@@ -233,9 +214,7 @@ async def test_a_workspace_is_seen_but_for_what_is_fixed_or_hidden(docker: Docke
 
 
 @pytest.mark.requirement("SBX-2")
-async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if docker is None:
-        return
+async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SECRET", "marker-4711")
     code, out, _ = await _shell(
         docker, "id -u; cat /proc/1/environ /proc/self/environ /etc/resolv.conf; ls /sys; cat /proc/self/status"
@@ -250,9 +229,7 @@ async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker | None,
 
 
 @pytest.mark.requirement("SBX-2")
-async def test_memory_of_all_its_processes_together_is_held(docker: Docker | None) -> None:
-    if docker is None:
-        return
+async def test_memory_of_all_its_processes_together_is_held(docker: Docker) -> None:
     eat = "x = bytearray({} << 20); print('had', flush=True); import time; time.sleep(1.5)"
     limits = Limits(seconds=20, memory=128 * MB)
     few = await run_container(docker, IMAGE, ["python3", "-c", eat.format(60)], limits)
@@ -263,9 +240,7 @@ async def test_memory_of_all_its_processes_together_is_held(docker: Docker | Non
     assert many.stopped == "memory"
 
 
-async def test_a_container_of_any_image_is_held_alike(docker: Docker | None, tmp_path: Path) -> None:
-    if docker is None:
-        return
+async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "here").write_text("seen")
     inside = await run_container(docker, IMAGE, ["cat", "here", "-"], LIMITS, workspace=tmp_path, stdin=b" heard")
@@ -282,9 +257,7 @@ async def test_a_container_of_any_image_is_held_alike(docker: Docker | None, tmp
     assert (given.exit_code, given.stdout, given.stopped) == (7, "a b\n", None)
 
 
-async def test_an_image_that_is_not_here_is_not_fetched(docker: Docker | None) -> None:
-    if docker is None:
-        return
+async def test_an_image_that_is_not_here_is_not_fetched(docker: Docker) -> None:
     with pytest.raises(Unavailable, match="the image no-such-image can't be used"):
         await run_container(docker, "no-such-image", ["true"], LIMITS)
     with pytest.raises(Unavailable, match="is no name of an image"):
@@ -294,9 +267,7 @@ async def test_an_image_that_is_not_here_is_not_fetched(docker: Docker | None) -
 
 
 @pytest.mark.requirement("SBX-2")
-async def test_a_volume_of_an_image_is_no_way_to_the_hosts_disk(docker: Docker | None, answering: Answering | None) -> None:
-    if docker is None or answering is None:
-        return
+async def test_a_volume_of_an_image_is_no_way_to_the_hosts_disk(docker: Docker, answering: Answering) -> None:
     made = subprocess.run(
         [answering.command, "create", "--network", "none", IMAGE, "true"], capture_output=True, check=True, text=True
     )

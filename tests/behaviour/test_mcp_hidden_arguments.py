@@ -68,6 +68,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.needs("npm")
 @pytest.mark.parametrize("isolation", ["none", "required"])
 async def test_no_command_line_holds_what_a_server_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str

@@ -86,7 +86,7 @@ async def test_what_an_earlier_version_left_open_is_closed(tmp_path: Path) -> No
     left.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.needs("root")  # to give a folder away
 @pytest.mark.parametrize("name", ["", "toolgate.db"])
 async def test_data_of_another_user_is_refused(tmp_path: Path, name: str) -> None:
     home = tmp_path / "data"

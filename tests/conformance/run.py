@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.conformance.gateway import REPOSITORY, fixture_server, fixture_settings, gateway
 from tests.conformance.keyed import keyed
 from tests.conformance.suite import Scenario, Side, Suite
+from tests.needs import THINGS, is_there
 from tests.npm import packages
 
 REVISIONS = ("2025-11-25", "2026-07-28")
@@ -112,6 +113,8 @@ def main() -> int:
     parser.add_argument("--revision", choices=REVISIONS, help="only this revision")
     parser.add_argument("--old", action="store_true", help="server: behind the gateway, a server that knows only handshakes")
     chosen = parser.parse_args()
+    if not is_there("npm"):
+        sys.exit(f"The conformance suite is from npm, which is missing: {THINGS['npm'].how}")
     revisions = [chosen.revision] if chosen.revision else list(REVISIONS)
     sides: list[Side] = [chosen.side] if chosen.side else ["server", "client"]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

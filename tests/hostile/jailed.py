@@ -15,11 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.needs import need, needed_by_jail
+
 ROOT = Path(__file__).resolve().parents[2]
 ORDINARY = 54_321 + os.getpid() % 10_000
 """A user that nobody is, and one of its own for each process that runs tests: with Landlock alone, a user's jails share one
 count of processes."""
-USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+USERS = ("root", "ordinary")
+"""A test for the first waits where we are not root (tests/needs.py)."""
 MB = 1024 * 1024
 
 
@@ -287,7 +290,8 @@ def folder_of(user: str) -> Iterator[Path]:
 
 @contextmanager
 def started(plan: dict[str, Any], user: str) -> "Iterator[subprocess.Popen[str]]":
-    """The host as a process of a user."""
+    """The host as a process of a user; the test waits if this machine has not what the jail is made of."""
+    need(*needed_by_jail(plan["jail"], user))
     file = Path(plan["folder"]) / "plan.json"
     file.write_text(json.dumps(plan))
     file.chmod(0o644)

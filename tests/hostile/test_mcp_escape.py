@@ -21,6 +21,7 @@ from tests.hostile.jailed import BEGIN, END, ORDINARY, USERS
 pytestmark = pytest.mark.requirement("MCP-3", "SBX-2")
 
 JAILS = ("bubblewrap", "namespaces")
+NODE = pytest.mark.needs("npm")
 """Those that give a server a world of its own."""
 BY_LANDLOCK = ("files", "environment", "no_network", "host_network", "memory", "scratch")
 """What Landlock alone can hold too, where the folders are not root's."""
@@ -324,7 +325,7 @@ def results(jail: str, user: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", JAILS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=NODE if case.node else ()) for case in CASES])
 def test_a_server_does_not_get_out(case: Case, jail: str, user: str) -> None:
     check(case, jail, results(jail, user))
 

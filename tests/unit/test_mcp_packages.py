@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mcp_servers import descriptors
+from tests.needs import need
 from toolgate.mcpclient import packages
 from toolgate.mcpclient.finding import Command, fetches, find, find_program, needs
 from toolgate.mcpclient.packages import Installed, Wanted
@@ -107,6 +108,7 @@ class Registry:
         (folder / "simple").mkdir()
 
     def npm(self, name: str, versions: dict[str, dict[str, Any]], files: dict[str, str]) -> None:
+        need("npm")
         found = {}
         for version, more in versions.items():
             about = {"name": name, "version": version, **more}
