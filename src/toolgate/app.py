@@ -40,7 +40,7 @@ class App(Governing):
 
     @classmethod
     def open(cls, settings_or_path: Settings | str | os.PathLike[str] | None = None, /, **overrides: Any) -> "App":
-        """Settings from a file (./toolgate.yaml if there is one), the environment and the arguments."""
+        """Settings from a file (toolgate.yaml, here or in the nearest folder above), the environment and the arguments."""
         if isinstance(settings_or_path, Settings):
             return cls(settings_or_path.with_overrides(overrides) if overrides else settings_or_path)
         return cls(load_settings(settings_or_path, overrides))

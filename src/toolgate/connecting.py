@@ -176,7 +176,8 @@ class Connecting(Wired):
             raise SettingsError(f"Server {name} is in the settings file.", suggestion="Change it there.")
         if not replace and name in self.mcp_tools.upstreams:
             raise SettingsError(f"There is a server named {name} already.", suggestion="Give this one another name.")
-        given = self._reaching(settings if isinstance(settings, ServerSettings) else validated(name, settings))
+        given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
+        given = self._reaching(given.with_whole_paths())
         upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
         whole = upstream.settings
         self._check_names(upstream)

@@ -1,4 +1,4 @@
-"""The working directory as Toolgate finds it: which of its files would be obeyed, and whether a person agreed to them.
+"""The project folder as Toolgate finds it: which of its files would be obeyed, and whether a person agreed to them.
 
 Obeyed are the settings file, the policy and the folders of Python tools that it names within the project, the custom tools
 in the data folder, and the data folder itself with its database: it may have come with a clone or an archive. What a person
@@ -16,15 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from toolgate.discovery import HARMLESS
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
 from toolgate.store.leftovers import InUse
-from toolgate.trust import ADVICE, Agreed, Records, Untrusted, digest, is_named, read_regular, working_directory
+from toolgate.trust import ADVICE, Agreed, Records, Untrusted, digest, is_named, read_regular
 
 MARK = "id"
 """The file in the data folder that shows that Toolgate made the folder here: its digest is in the record."""
-HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
-"""What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
 DATA = "data folder: servers, grants, keys, secrets"
 LEFT = "changes to the database that SQLite would take over"
 UNREADABLE = "unreadable"
@@ -51,10 +50,10 @@ class Change(NamedTuple):
 
 
 class Project:
-    """The working directory, for one App."""
+    """The project folder, for one App."""
 
     def __init__(self, settings: Settings) -> None:
-        self.folder = working_directory()
+        self.folder = settings.project
         self.records = Records(os.environ)
         self.is_named = is_named(self.folder, os.environ)
         """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
@@ -79,11 +78,11 @@ class Project:
             self._custom = [settings.home / "tools"] if finds_home else []
         self._agreed = Agreed()
         file = settings.database.removeprefix("sqlite:///")
-        self.database = self.folder / file if file != settings.database else None
+        self.database = Path(os.path.abspath(file)) if file != settings.database else None  # noqa: PTH100
         """Where SQLite keeps it; None: it is elsewhere, or in memory."""
         self._elsewhere = (
             self.database is not None and "database_url" not in settings.named and settings.database_url is not None
-        ) and self._is_mine(self.folder / file)
+        ) and self._is_mine(Path(file))
         self._judges_database = self._elsewhere or (self._judges_home and settings.database_url is None)
 
     # -- what is there

@@ -1,34 +1,48 @@
 """One Settings for all of Toolgate: defaults, then `toolgate.yaml`, then TOOLGATE_* in the environment, then arguments.
 
-Read here and nowhere else. Names are snake_case; the camelCase spelling of document E is read as well. A key that does not
-exist is refused with the nearest one that does.
+Read here and nowhere else. Names are snake_case; camelCase is read as well. A key that does not exist is refused with the
+nearest one that does. Relative paths are taken from the folder of the file that names them, and in variables and arguments
+from the working directory.
 """
 
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from toolgate.discovery import DATA, FILE, discover
 from toolgate.errors import SettingsError
 from toolgate.model import NAME, Tier
+from toolgate.settings_file import (
+    Name,
+    anchored,
+    anchored_path,
+    base_of,
+    group_at,
+    line_of,
+    parse,
+    snake,
+    without_empty_groups,
+)
 from toolgate.trust import ADVICE, Records, Untrusted, digest, is_named, read_regular, working_directory
 from toolgate.trust import VARIABLE as TRUST
 
-FILE = "toolgate.yaml"
 PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
 BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use"}
 """Groups whose names somebody else gave: of tools, servers, variables, headers, secrets."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
+SQLITE = "sqlite:///"
+HTTP = re.compile(r"(put\+)?https?://")
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
@@ -417,6 +431,25 @@ class ServerSettings(Section):
     idle_seconds: float | None = Field(default=None, gt=0)
     """A program that nobody called for this long is stopped, until the next call. None: it keeps running."""
 
+    def with_whole_paths(self) -> "ServerSettings":
+        """These settings with relative paths taken from the working directory, to be kept: whoever reads them later may work
+        in another folder."""
+        values = anchored(self.model_dump(exclude_unset=True), ServerSettings, working_directory())
+        return ServerSettings.model_validate(values)
+
+    @classmethod
+    def anchor_texts(cls, values: dict[str, Any], base: Path | None) -> None:
+        """A program that is named by a path, and not by its name alone. One with a `cwd` is found from there."""
+        command = values.get("command")
+        if (
+            isinstance(command, list | tuple)
+            and command
+            and not any(values.get(name) for name in ("npm", "pypi", "preset", "cwd"))
+        ):
+            program = command[0]
+            if isinstance(program, str) and "/" in program:
+                values["command"] = [anchored_path(program, base), *command[1:]]
+
     @field_validator("isolation", mode="before")
     @classmethod
     def _one_word_for_a_jail(cls, isolation: Any) -> Any:
@@ -479,6 +512,15 @@ class AuditSettings(Section):
     """How often the head is signed while records are written. It is also signed when the App closes."""
     trusted_keys: tuple[str, ...] = ()
     """Public keys, in hex, of other machines that sign the heads of the same log: `toolgate audit key` shows them."""
+
+    @classmethod
+    def anchor_texts(cls, values: dict[str, Any], base: Path | None) -> None:
+        """Sinks that are files."""
+        if isinstance(values.get("sinks"), list):
+            values["sinks"] = [
+                anchored_path(sink.removeprefix("file://"), base) if isinstance(sink, str) and not HTTP.match(sink) else sink
+                for sink in values["sinks"]
+            ]
 
     @field_validator("trusted_keys")
     @classmethod
@@ -576,7 +618,9 @@ class Settings(Section):
     _read_from: Path | None = None
     """The file that was read."""
     _read_digest: str | None = None
-    """Of what was read from it, if nobody named it: it was found in the working directory."""
+    """Of what was read from it, if nobody named it: it was found in the project folder."""
+    _project: Path | None = None
+    """The folder in which settings and data were looked for; None: the working directory."""
     _named: frozenset[str] | None = None
     """Which of the settings that lead to files (`_names_in`) a person named, and not a file that was found; None: what is
     set."""
@@ -597,6 +641,13 @@ class Settings(Section):
             raise ValueError(f"must begin with {' or '.join(schemes)}")
         return url
 
+    @classmethod
+    def anchor_texts(cls, values: dict[str, Any], base: Path | None) -> None:
+        """The file of an SQLite database."""
+        url = values.get("database_url")
+        if isinstance(url, str) and url.startswith(SQLITE):
+            values["database_url"] = SQLITE + anchored_path(url.removeprefix(SQLITE), base)
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str | None) -> str | None:
@@ -606,10 +657,8 @@ class Settings(Section):
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Settings":
         """These settings, with some of them changed; of a group, only what is named."""
-        values = self.model_dump(exclude_unset=True)
-        _merge(values, overrides)
-        changed = load_settings(os.devnull, values, {})
-        changed._read_from, changed._read_digest = self._read_from, self._read_digest
+        changed = _validated([Layer("the settings", self.model_dump(exclude_unset=True)), Layer(ARGUMENTS, overrides)])
+        changed._read_from, changed._read_digest, changed._project = self._read_from, self._read_digest, self._project
         changed._named = self.named | _names_in(overrides)
         return changed
 
@@ -620,12 +669,22 @@ class Settings(Section):
 
     @property
     def found_file(self) -> tuple[Path, str] | None:
-        """The settings file and the digest of what was read from it, if it was found in the working directory."""
+        """The settings file and the digest of what was read from it, if it was found in the project folder."""
         return None if self._read_from is None or self._read_digest is None else (self._read_from, self._read_digest)
 
     @property
+    def read_from(self) -> Path | None:
+        """The settings file; None if there is none."""
+        return self._read_from
+
+    @property
+    def project(self) -> Path:
+        """The folder in which settings and data were looked for, without links."""
+        return self._project or working_directory()
+
+    @property
     def database(self) -> str:
-        return self.database_url or f"sqlite:///{self.home / 'toolgate.db'}"
+        return self.database_url or f"{SQLITE}{self.home / 'toolgate.db'}"
 
     @property
     def in_memory(self) -> bool:
@@ -634,7 +693,7 @@ class Settings(Section):
     @property
     def own_files(self) -> list[Path]:
         """Toolgate's own files, wherever they are: no tool may open them."""
-        database = Path(self.database.removeprefix("sqlite:///")) if self.database.startswith("sqlite:///") else None
+        database = Path(self.database.removeprefix(SQLITE)) if self.database.startswith(SQLITE) else None
         return [file for file in (self.secrets.file, self.audit_head_file, self.audit.place, database) if file is not None]
 
     @property
@@ -648,12 +707,16 @@ class Settings(Section):
         return self.python_tools if self.python_tools is not None else (self.home / "tools",)
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "tools": ToolSettings, "enforcement": Enforcement, "limits": Limits, "breaker": Breaker, "rate_limits": RateRule,
-    "policy": Policy, "approvals": Approvals, "budgets": Budgets, "paths": Paths, "commands": Commands,
-    "secrets": SecretSettings, "sandbox": SandboxSettings, "servers": ServerSettings, "mcp": McpSettings,
-    "serve": ServeSettings, "sessions": SessionSettings, "audit": AuditSettings,
-}  # fmt: skip
+class Layer(NamedTuple):
+    """Values that were read in one place."""
+
+    origin: str
+    values: Mapping[str, Any]
+    content: bytes | None = None
+    """Of the file, if it is one."""
+
+
+ARGUMENTS = "the arguments"
 
 
 def load_settings(
@@ -663,34 +726,38 @@ def load_settings(
     *,
     untrusted: bool = False,
 ) -> Settings:
-    """Read the settings: file (given, or ./toolgate.yaml if it is there), environment, overrides. A file that is found is
-    read only if a person trusted it; `untrusted`: also if not, to show what it would do. Raises SettingsError."""
+    """Reads the settings: file (given, or toolgate.yaml of the project folder), environment, overrides. A file that is found
+    is read only if a person trusted it; `untrusted`: also if not, to show what it would do. Raises SettingsError."""
     environment = os.environ if environment is None else environment
     given = path or environment.get("TOOLGATE_SETTINGS")
-    file = Path(given) if given else Path(FILE)
+    project = discover().folder
+    file = Path(given) if given else project / FILE
     content = _content(file) if given else _found_content(file, untrusted=untrusted)
     if given and content is None:
         raise SettingsError(f"The settings file {file} does not exist.")
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    named: frozenset[str] = frozenset()
-    for origin, layer in (
-        (str(file), {} if content is None else _parse_file(file, content)),
-        ("the environment", _read_environment(environment)),
-        ("the arguments", dict(overrides or {})),
-    ):
-        _merge(values, layer)
-        origins.update(dict.fromkeys(layer, origin))
-        if given or origin != str(file):
-            named |= _names_in(layer)
-    try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        raise _explain(error, origins) from None  # its own words quote the value, which may be a password
+    from_file = Layer(str(file), {} if content is None else _read_file(file, content), content)
+    from_variables = Layer("the environment", anchored(_read_environment(environment), Settings, None))
+    from_code = Layer(ARGUMENTS, dict(overrides or {}))
+    layers = [from_file, from_variables, from_code]
+    if project != working_directory() and not any("home" in layer.values for layer in layers):
+        layers.append(Layer(str(project), {"home": project / DATA}))
+    settings = _validated(layers)
     settings._read_from = file if file.is_file() else None
     settings._read_digest = None if given or content is None else digest(content)
-    settings._named = None if named == _names_in(values) else named
+    settings._project = project
+    named = (from_file, from_variables, from_code) if given else (from_variables, from_code)
+    settings._named = frozenset().union(*(_names_in(layer.values) for layer in named))
     return settings
+
+
+def _validated(layers: Sequence[Layer]) -> Settings:
+    values: dict[str, Any] = {}
+    for layer in layers:
+        _merge(values, layer.values)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise _explain(error, layers) from None  # its own words quote the value, which may be a password
 
 
 def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
@@ -702,9 +769,9 @@ def _names_in(layer: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
-    """The settings file of the working directory, if there is one and a person trusted it as it is. What nobody trusted is
-    not even parsed. Raises Untrusted."""
-    folder = working_directory()
+    """The settings file of the project folder, if there is one and a person trusted it as it is. What nobody trusted is not
+    even parsed. Raises Untrusted."""
+    folder = file.parent
     try:
         content = read_regular(file)
     except FileNotFoundError:
@@ -734,26 +801,17 @@ def _content(file: Path) -> bytes | None:
         raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
 
 
-def _parse_file(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"The settings file {file} can't be read: {error}.") from error
-    import yaml  # 40 ms, and most installations have no file
-
-    try:
-        read = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else type(error).__name__
-        raise SettingsError(f"The settings file {file} is not valid YAML: {where}") from None
-    if read is None:
-        return {}
-    if not isinstance(read, dict):
-        raise SettingsError(f"The settings file {file} must hold names and values, not a {type(read).__name__}.")
+def _read_file(file: Path, content: bytes) -> dict[str, Any]:
+    """What a settings file says, with its paths taken from the folder that it is in."""
+    read = parse(file, content)
     if "maxExecutionTime" in read:
         read["max_execution_time"] = _seconds(read.pop("maxExecutionTime"))
-    return _document_e(_snake(read))
+    try:
+        values = _document_e(_snake(read))
+    except RecursionError:
+        raise SettingsError(f"The settings file {file} has a value that holds itself.") from None
+    whole: dict[str, Any] = anchored(without_empty_groups(values, Settings), Settings, base_of(file))
+    return whole
 
 
 def _snake(value: Any, *, by_name: bool = False) -> Any:
@@ -761,9 +819,7 @@ def _snake(value: Any, *, by_name: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     names = {str(key): _snake(part, by_name=not by_name and key in BY_NAME) for key, part in value.items()}
-    if by_name:
-        return names
-    return {re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower(): part for key, part in names.items()}
+    return names if by_name else {snake(key): part for key, part in names.items()}
 
 
 def _document_e(values: dict[str, Any]) -> dict[str, Any]:
@@ -813,23 +869,55 @@ def _parse(text: str) -> Any:
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     for key, value in layer.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+        if isinstance(value, Mapping):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}  # not the layer's own, which says later where a value was read
             _merge(into[key], value)
         else:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
+            into[key] = value
 
 
-def _explain(error: ValidationError, origins: Mapping[str, str]) -> SettingsError:
+def _explain(error: ValidationError, layers: Sequence[Layer]) -> SettingsError:
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    origin = origins.get(str(first["loc"][0]), "the settings") if first["loc"] else "the settings"
+    path: tuple[Name, ...] = first["loc"]
+    name = ".".join(str(part) for part in path)
+    origin = _origin(path, layers)
     if first["type"] == "extra_forbidden":
-        names = SECTIONS.get(str(first["loc"][0]), Settings).model_fields if len(first["loc"]) > 1 else Settings.model_fields
-        near = difflib.get_close_matches(str(first["loc"][-1]), names, 1)
+        near = _nearest(path)
         return SettingsError(
             f"There is no setting {name!r} (read from {origin}).",
-            suggestion=f"Did you mean {near[0]!r}?" if near else "See docs/reference/settings.md.",
+            suggestion=f"Did you mean {near!r}?" if near else "See docs/reference/settings.md.",
         )
     return SettingsError(
         f"The setting {name!r} (read from {origin}) is wrong: {first['msg'].removeprefix('Value error, ')}."
     )
+
+
+def _origin(path: Sequence[Name], layers: Sequence[Layer]) -> str:
+    """Where a setting was read: the last layer that says it, and in a file the line."""
+    layer = max(reversed(layers), key=lambda one: _depth(one.values, path))
+    line = None if layer.content is None else line_of(layer.content, path) or line_of(layer.content, ("tools", *path))
+    return layer.origin if line is None else f"{layer.origin}, line {line}"
+
+
+def _depth(values: Any, path: Sequence[Name]) -> int:
+    """How much of a path is in some values."""
+    for depth, step in enumerate(path):
+        try:
+            values = values[step]
+        except (LookupError, TypeError):
+            return depth
+    return len(path)
+
+
+def _nearest(path: Sequence[Name]) -> str | None:
+    """The setting that a name which does not exist may stand for: one of its group, or of the same name elsewhere."""
+    name, group = str(path[-1]), group_at(Settings, path[:-1])
+    near = difflib.get_close_matches(name, group.model_fields if group is not None else (), 1)
+    if near:
+        return near[0]
+    groups = {one: group_at(field.annotation, ()) for one, field in Settings.model_fields.items()}
+    elsewhere = [f"{one}.{name}" for one, found in groups.items() if found is not None and name in found.model_fields]
+    if name in Settings.model_fields:
+        return name
+    return elsewhere[0] if len(elsewhere) == 1 else None

@@ -2,12 +2,14 @@
 
 import json
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.terminal import Terminal
+from tests.teletype import Teletype
+from tests.terminal import SCRIPT, Terminal
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def troubles(terminal: Terminal) -> list[tuple[str, str]]:
     """Every check that is not well: its name and status."""
     done = terminal("doctor", "--json")
-    found = [(check["name"], check["status"]) for check in done.json["checks"] if check["status"] != "ok"]
+    found = [(check["name"], check["status"]) for check in done.json["checks"] if check["status"] in ("warning", "fault")]
     assert done.json["ok"] == (done.code == 0) == all(status != "fault" for _, status in found)
     return found
 
@@ -32,13 +34,51 @@ def check(terminal: Terminal, name: str) -> dict[str, Any]:
 def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     done = terminal("doctor")
     assert (done.code, done.err) == (0, "")
-    assert all(line.startswith(("✓ ", "  ")) for line in done.lines[:-2])
+    assert all(line.startswith(("✓ ", "- ", "  ")) for line in done.lines[:-2])
+    assert max(map(len, done.lines)) < 250
     assert done.lines[-1] == "All is well."
     names = list(dict.fromkeys(one["name"] for one in terminal("doctor", "--json").json["checks"]))
     assert names == [
-        "python", "extras", "settings", "home", "database", "audit log", "tools", "policy", "redis", "credentials",
-        "waiting", "sandbox", "servers", "tokenizer", "secrets", "dates", "telemetry", "running",
+        "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
+        "credentials", "waiting", "sandbox", "servers", "tokenizer", "secrets", "dates", "telemetry",
     ]  # fmt: skip
+
+
+@pytest.mark.requirement("DOOR-6", "SBX-2")
+def test_only_what_can_be_used_has_a_tick(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_SANDBOX__DOCKER_COMMAND", "/nowhere/docker")
+    checks = terminal("doctor", "--json").json["checks"]
+    said = {one["message"].partition(" ")[0]: one for one in checks if one["name"] == "sandbox"}
+    assert (said["docker"]["status"], said["docker"]["message"][:20]) == ("unused", "docker can't be used")
+    first = next(one for one in checks if one["name"] == "sandbox")
+    assert (first["status"] == "ok") == ("network" in (first["details"] or {})), "how each is limited is for programs"
+    status = {one["name"]: one["status"] for one in checks}
+    assert (status["redis"], status["servers"], status["telemetry"]) == ("unused",) * 3
+    assert "running" not in status, "the doctor's own process has just begun"
+
+
+@pytest.mark.requirement("DOOR-6", "SBX-2")
+def test_a_backend_that_is_named_and_can_not_be_used_is_a_fault(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_SANDBOX__BACKEND", "docker")
+    terminal.set("TOOLGATE_SANDBOX__DOCKER_COMMAND", "/nowhere/docker")
+    assert ("sandbox", "fault") in troubles(terminal)
+    assert "sandbox.backend" in check(terminal, "sandbox")["message"]
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_a_reader_that_goes_away_ends_the_examination_without_a_word(terminal: Terminal) -> None:
+    command = f"{SCRIPT} doctor | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=terminal.folder, capture_output=True, text=True, check=False)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_on_a_terminal_no_line_is_wider_than_it(terminal: Terminal) -> None:
+    teletype = Teletype(terminal, "doctor", columns=80)
+    assert teletype.end() == 0, teletype.shown
+    lines = teletype.shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 60
 
 
 @pytest.mark.requirement("DOOR-4", "AUD-1")
@@ -247,8 +287,6 @@ def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.Mo
     assert said["ill"]["message"] == "ill: the wire is cut"
     assert said["raises"]["message"] == "raises: ConnectionError: nobody there"
     assert said["silent"]["message"] == "silent: no answer within 0.2 s"
-    running = next(one for one in done.json["checks"] if one["name"] == "running")
-    assert (running["status"], running["message"]) == ("warning", "open circuits: none; overrunning tools: 1")
 
 
 @pytest.mark.requirement("DOOR-4")

@@ -1,6 +1,7 @@
 """`toolgate doctor`: is everything there, and does it work?"""
 
 import asyncio
+from contextlib import aclosing
 
 import typer
 
@@ -10,7 +11,7 @@ from toolgate.cli.probes import probe
 from toolgate.cli.screen import emit, folded, plural, say
 
 INDENT = 15
-MARKS = {"ok": ("✓ ", "green"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
+MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
 
 
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
@@ -29,13 +30,18 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 async def _examine(place: Place, *, aloud: bool) -> list[Check]:
     checks = []
-    async for check in probe(place):
-        checks.append(check)
-        if aloud:
-            first, *rest = folded(check.message, INDENT)
-            say(MARKS[check.status], (check.name.ljust(INDENT - 2), "bold"), first)
-            for line in rest:
-                say(" " * INDENT, line)
-            for line in folded(check.advice, INDENT) if check.advice else ():
-                say(" " * INDENT, (line, "dim"))
+    async with aclosing(probe(place)) as probing:  # also when nobody reads any more
+        async for check in probing:
+            checks.append(check)
+            if aloud:
+                _show(check)
     return checks
+
+
+def _show(check: Check) -> None:
+    first, *rest = folded(check.message, INDENT)
+    say(MARKS[check.status], (check.name.ljust(INDENT - 2), "bold"), first)
+    for line in rest:
+        say(" " * INDENT, line)
+    for line in folded(check.advice, INDENT) if check.advice else ():
+        say(" " * INDENT, (line, "dim"))

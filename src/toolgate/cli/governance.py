@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Literal
 
 from toolgate.app import App
+from toolgate.bus.redis import BusError
 from toolgate.cli.checks import Check
 from toolgate.cli.opening import naming
 from toolgate.cli.screen import plural
@@ -23,6 +24,8 @@ async def governance(app: App) -> AsyncIterator[Check]:
     """All of them."""
     yield await _policy(app)
     yield await _redis(app)
+    if app.redis is not None:
+        yield await _circuits(app)
     for source in app.secrets.sources:
         if isinstance(source, Vault):
             yield _vault(source)
@@ -50,13 +53,26 @@ async def _policy(app: App) -> Check:
 
 async def _redis(app: App) -> Check:
     if app.redis is None:
-        return Check("redis", "ok", "not used: limits, breakers and caches are this process's own")
+        return Check("redis", "unused", "not set: each process counts its own limits, and has its own breakers and caches")
     try:
         begun = perf_counter()
         await app.redis.ping()
     except ToolgateError as error:
         return Check("redis", "fault", error.message, error.suggestion)
     return Check("redis", "ok", f"{app.redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
+
+
+async def _circuits(app: App) -> Check:
+    """Only what processes share can be told: the doctor's own has just begun."""
+    try:
+        circuits = await app.breakers.open_everywhere()
+    except BusError as error:
+        return Check("circuits", "fault", error.message, error.suggestion)
+    if not circuits:
+        return Check("circuits", "ok", "no circuit is open in the processes that share Redis")
+    return Check(
+        "circuits", "warning", f"open: {', '.join(circuits)}", "Their targets failed; each is tried again by itself."
+    )
 
 
 def _vault(source: Vault) -> Check:

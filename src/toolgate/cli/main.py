@@ -62,10 +62,11 @@ def toolgate(
     ctx: typer.Context,
     settings: Annotated[
         Path | None,
-        typer.Option("--settings", metavar="FILE", help="Settings; without it, ./toolgate.yaml if it is there."),
+        typer.Option("--settings", metavar="FILE", help="Settings; without it, the toolgate.yaml of the project folder."),
     ] = None,
     home: Annotated[
-        Path | None, typer.Option("--home", metavar="DIR", help="Where data is kept; without it, ./.toolgate.")
+        Path | None,
+        typer.Option("--home", metavar="DIR", help="Where data is kept; without it, .toolgate of the project folder."),
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback does all
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")

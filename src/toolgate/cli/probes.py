@@ -10,10 +10,9 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,16 +24,17 @@ from toolgate.cli.governance import governance
 from toolgate.cli.opening import Place, diverted
 from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
+from toolgate.discovery import FILE, discover
 from toolgate.errors import SettingsError, StoreError, ToolgateError
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.model import MASK
 from toolgate.policy.documents import PolicyError
 from toolgate.registry.tokens import is_exact
-from toolgate.settings import FILE, NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
+from toolgate.settings import NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
 from toolgate.store import log
 from toolgate.store.database import Transaction
 from toolgate.store.private import make_home
-from toolgate.trust import Untrusted
+from toolgate.trust import Untrusted, working_directory
 
 SECONDS = 5.0
 """What a tool's own health check may take."""
@@ -45,16 +45,19 @@ _NAMES: dict[type[ToolgateError], str] = {
 """The check that an error at the opening belongs to."""
 
 
-async def probe(place: Place) -> AsyncIterator[Check]:
+async def probe(place: Place) -> AsyncGenerator[Check]:
     """All probes, as far as what they need is there."""
     yield Check("python", "ok", f"{platform.python_version()}, toolgate {__version__}, SQLite {sqlite3.sqlite_version}")
-    yield _extras()
+    for check in _extras():
+        yield check
     try:
+        for check in _project():
+            yield check
         settings = load_settings(place.settings, place.overrides)
     except SettingsError as error:
         yield Check("settings", "fault", error.message, error.suggestion)
         return
-    yield _settings(place)
+    yield _settings(settings)
     for check in _unknown_variables():
         yield check
     yield _home(settings)
@@ -91,27 +94,37 @@ async def _opened(app: App) -> AsyncIterator[Check]:
     yield _scanner(app)
     yield _dates()
     yield _telemetry(app)
-    yield await _running(app)
 
 
 # -- where it works
 
 
-def _extras() -> Check:
+def _extras() -> Iterator[Check]:
     """The optional parts that are installed and those that are not. One that the settings ask for and that is missing is
     a fault of its own, when the App is opened."""
     there = [name for name in EXTRAS if is_installed(name)]
     absent = [f"{name} ({extra.part})" for name, extra in EXTRAS.items() if name not in there]
-    if not absent:
-        return Check("extras", "ok", "all are installed")
-    words = f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(absent)}"
-    return Check("extras", "ok", words, f"To add one: {install_command('NAME')}")
+    if there:
+        yield Check("extras", "ok", f"installed: {', '.join(there)}" if absent else "all are installed")
+    if absent:
+        yield Check("extras", "unused", f"not installed: {', '.join(absent)}", f"To add one: {install_command('NAME')}")
 
 
-def _settings(place: Place) -> Check:
-    file = place.settings or os.environ.get("TOOLGATE_SETTINGS") or (FILE if Path(FILE).exists() else None)
+def _project() -> Iterator[Check]:
+    here, found = working_directory(), discover()
+    if found.folder != here:
+        words = f"{found.folder}, found above the working directory {here}"
+        yield Check("project", "ok", words, "Settings and data are the project's; tools work in the working directory.")
+    else:
+        yield Check("project", "ok", f"{here}")
+    if found.ignored is not None:
+        yield Check("project", "unused", found.ignored)
+
+
+def _settings(settings: Settings) -> Check:
     names = sorted(name for name in os.environ if name.startswith(PREFIX) and _setting(name) in Settings.model_fields)
-    words = f"read from {file}" if file else f"no {FILE} here, so defaults"
+    file = settings.read_from
+    words = f"read from {file.absolute()}" if file else f"no {FILE} here or above, so defaults; `toolgate init` writes one"
     return Check("settings", "ok", f"{words}; environment: {', '.join(names)}" if names else words)
 
 
@@ -132,7 +145,7 @@ def _setting(variable: str) -> str:
 def _home(settings: Settings) -> Check:
     home = settings.home
     if settings.in_memory and not home.exists():
-        return Check("home", "ok", "not needed: the database is in memory")
+        return Check("home", "unused", "not needed: the database is in memory")
     try:
         make_home(home)
         with tempfile.TemporaryFile(dir=home) as file:
@@ -280,17 +293,6 @@ def _unwell(answer: Any) -> str | None:
     return None if healthy is None or healthy else str(message or "says that it is not well")
 
 
-async def _running(app: App) -> Check:
-    try:
-        circuits = await app.breakers.open_everywhere()
-    except BusError:
-        circuits = app.breakers.open_targets()
-    runaways = app.local.threads.overrunning + len(app.local.runaways)
-    if not circuits and not runaways:
-        return Check("running", "ok", "no open circuits and no overrunning tools in this process")
-    return Check("running", "warning", f"open circuits: {', '.join(circuits) or 'none'}; overrunning tools: {runaways}")
-
-
 # -- what makes it better
 
 
@@ -330,4 +332,4 @@ def _telemetry(app: App) -> Check:
     wanted = [name for name in ("metrics", "tracing") if getattr(app.settings, name)]
     if wanted:
         return Check("telemetry", "ok", f"on: {', '.join(wanted)}")
-    return Check("telemetry", "ok", "off")
+    return Check("telemetry", "unused", "off; the settings metrics and tracing turn it on")

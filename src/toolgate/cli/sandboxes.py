@@ -1,4 +1,4 @@
-"""The doctor's probes of the sandbox: what could hold code here, found out by having each try to, and what runs in it."""
+"""The doctor's probes of the sandbox: which backend can be used here, each tried, and what runs in it."""
 
 from collections.abc import AsyncIterator
 
@@ -17,23 +17,37 @@ LANES: tuple[tuple[str, Language, str], ...] = (
 
 
 async def sandboxes(app: App) -> AsyncIterator[Check]:
-    """What holds code, and whether each lane works in it."""
+    """The backend in use, those that could take its place, and whether each lane works."""
     sandbox = app.sandbox
+    in_use = None
     try:
         jail = await sandbox.jail()
     except NotReached as error:
-        advice = "Until one can be had, tools of tier execute and custom tools are refused; small Python runs in Monty."
-        yield Check("sandbox", "warning", error.message, f"{error.suggestion or ''} {advice}".strip())
+        yield _without(sandbox.settings.backend, error)
     else:
-        yield Check("sandbox", "ok", f"{jail.name} holds code: tried just now")
-        yield Check("sandbox", "ok", "held: " + "; ".join(f"{what}: {how}" for what, how in jail.enforces().items()))
+        in_use = jail.name
+        limits = {str(what): how for what, how in jail.enforces().items()}
+        yield Check("sandbox", "ok", f"{in_use} (self-test passed) limits {', '.join(limits)}", details=limits)
     for found in await sandbox.survey():
-        if found.available:
-            yield Check("sandbox", "ok", f"{found.name} could be used")
-        else:
-            yield Check("sandbox", "ok", f"{found.name} can't: {found.reason}")
+        if not found.available:
+            advice = None if in_use is None else f"Not needed: {in_use} is in use."
+            yield Check("sandbox", "unused", f"{found.name} can't be used: {found.reason}", advice)
+        elif found.name == "docker" and in_use != "docker":
+            yield Check("sandbox", "ok", "docker answers: `docker_run` uses it")
+        elif found.name != in_use:
+            yield Check("sandbox", "ok", f"{found.name} (self-test passed) can be used instead: set sandbox.backend")
     for name, language, code in LANES:
         yield await _lane(sandbox, name, language, code)
+
+
+def _without(backend: str, error: NotReached) -> Check:
+    """No backend: a fault if one was asked for by name."""
+    refused = "tools of tier execute, custom tools and MCP servers in a jail are refused"
+    if backend != "auto":
+        advice = f"{error.suggestion or ''} Or set sandbox.backend to auto.".strip()
+        return Check("sandbox", "fault", f"{backend}, which sandbox.backend names, can't be used: {refused}", advice)
+    words = f"no backend can be used: {refused}; small Python runs in Monty"
+    return Check("sandbox", "warning", words, "Install bubblewrap: `apt install bubblewrap`, or your system's package.")
 
 
 async def _lane(sandbox: Sandbox, name: str, language: Language, code: str) -> Check:

@@ -21,13 +21,13 @@ async def server_checks(app: App) -> AsyncIterator[Check]:
     for problem in app.mcp_tools.problems:
         yield Check("servers", "warning", f"{problem.where}: {problem.why}")
     if not servers and not app.mcp_tools.problems:
-        yield Check("servers", "ok", "no MCP servers")
+        yield Check("servers", "unused", "no MCP servers: `toolgate servers add` adds one")
 
 
 async def _check(app: App, before: ServerStatus) -> Check:
     name = before.name
     if not before.settings.enabled:
-        return Check("servers", "ok", f"{name} is off")
+        return Check("servers", "unused", f"{name} is disabled")
     lacking = app.missing_secrets(before.settings)
     if lacking:
         advice = f"toolgate secrets set {lacking[0]} --servers"

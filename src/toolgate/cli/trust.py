@@ -10,9 +10,10 @@ import typer
 
 from toolgate.cli.opening import AsJson, NotFound, Place, Usage, place_of
 from toolgate.cli.screen import Part, emit, note, plural, say
+from toolgate.discovery import discover
 from toolgate.project import Change, Project
 from toolgate.settings import load_settings
-from toolgate.trust import VARIABLE, Records, working_directory
+from toolgate.trust import VARIABLE, Records
 
 STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
 
@@ -20,7 +21,7 @@ STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
 def trust(
     ctx: typer.Context,
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="The folder; without it, this one.", show_default=False)
+        Path | None, typer.Argument(metavar="PATH", help="The folder; without it, this project's.", show_default=False)
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the folders that are trusted.")] = False,
@@ -31,13 +32,14 @@ def trust(
         raise Usage("--remove and --list can't be used together.")
     if list_all:
         return _list(as_json)
-    folder = working_directory() if path is None else Path(os.path.realpath(path))
+    folder = discover().folder if path is None else Path(os.path.realpath(path))
     if remove:
         return _remove(folder, as_json)
     if not folder.is_dir():
         raise NotFound(f"There is no folder {folder}.")
     os.chdir(folder)
     project = _project(place_of(ctx))
+    folder = project.folder
     changes = project.changes()
     project.agree(changes)
     if as_json:
