@@ -115,7 +115,8 @@ def test_the_doctor_says_which_extras_are_installed(terminal: Terminal, elsewher
     terminal.settings("redis_url: redis://127.0.0.1:1")
     checks = terminal.run("doctor", "--json", environment=elsewhere).json["checks"]
     found, fault = (check for check in checks if check["name"] == "extras")
-    assert found["message"].startswith("installed: none; not installed: mcp (MCP support), serve (the HTTP server), ")
+    assert found["message"].startswith("not installed: mcp (MCP support), serve (the HTTP server), ")
+    assert found["status"] == "unused"
     assert all(f"{name} ({extra.part})" in found["message"] for name, extra in EXTRAS.items())
     assert found["advice"] == f"To add one: {install_command('NAME')}"
     assert (fault["status"], fault["advice"]) == ("fault", install_command("redis"))
