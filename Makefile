@@ -15,8 +15,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(READY) ## Set up and run the quickstart
-	$(BIN)/python examples/quickstart/quickstart.py
+run: $(READY) ## Set up and show Toolgate in a tour of two minutes
+	@$(BIN)/python examples/tour/tour.py
 
 test: engines ## Set up and run the tests, without the slow ones; TESTS= names some of them
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)

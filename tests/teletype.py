@@ -7,6 +7,8 @@ import select
 import subprocess
 import termios
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from tests.terminal import SCRIPT, Terminal
 
@@ -16,16 +18,23 @@ SECONDS = 30
 class Teletype:
     """A command with a real terminal: what it shows, and somebody who types."""
 
-    def __init__(self, terminal: Terminal, *words: str, columns: int = 200) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        *words: str,
+        columns: int = 200,
+        program: Sequence[str | Path] = (SCRIPT,),
+        **environment: str,
+    ) -> None:
         self._master, slave = pty.openpty()
         self.shown = ""
         self._process = subprocess.Popen(
-            [SCRIPT, *words],
+            [*program, *words],
             cwd=terminal.folder,
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": str(columns)},
+            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": str(columns), **environment},
             start_new_session=True,
             preexec_fn=_take_terminal,
         )
