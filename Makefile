@@ -53,6 +53,10 @@ lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upg
 	$(COMPILE) pyproject.toml --extra mcp --extra serve requirements/frameworks.in --output-file requirements/frameworks.txt
 	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
 
+.PHONY: recording
+recording: $(READY) ## Record the first five minutes anew, for docs/recording
+	$(BIN)/python docs/recording/record.py
+
 clean: ## Remove what make and the tools wrote
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """Records the first five minutes: a person who sets Toolgate up in a clean clone and follows the quickstart.
 
-Writes `first-five-minutes.cast` (`asciinema play` shows it) and `first-five-minutes.txt` beside this file. What is shown is what the
-commands print; only the pauses are shortened, and the name of the folder is that of a person's home. `make recording` runs it.
+Writes `first-five-minutes.cast` (`asciinema play` shows it) and `first-five-minutes.txt` beside this file. What is shown is
+what the commands print; only the pauses are shortened, and the folder is called /home/you. `make recording` runs it.
 """
 
 import fcntl
@@ -35,12 +35,11 @@ SESSION: tuple[tuple[str, str], ...] = (
     (PROMPT, "mkdir -p ../demo/.toolgate/tools && cd ../demo\n"),
     (PROMPT, "toolgate call calculator expression='sqrt(16)+2^3'\n"),
     (PROMPT, "cat > .toolgate/tools/post.py\n"),
-    ("", 'from toolgate import tool\n\n\n@tool(tier="external_api", cost=0.01)\nasync def post(text: str) -> str:\n'
+    ("post.py", 'from toolgate import tool\n\n\n@tool(tier="external_api", cost=0.01)\nasync def post(text: str) -> str:\n'
          '    """Post a message."""\n    return f"posted: {text}"\n\x04'),
     (PROMPT, "toolgate trust\n"),
-    ("[y/N]", "y\n"),
     (PROMPT, "toolgate call post text=hello\n"),
-    (":", "y\n"),
+    ("for one hour", "y\n"),
     (PROMPT, "toolgate audit tail\n"),
     (PROMPT, "toolgate audit verify\n"),
     (PROMPT, "exit\n"),
@@ -144,7 +143,6 @@ def main() -> None:
     told = [json.dumps(header), *(json.dumps([at, "o", text]) for at, text in shortened(events))]
     (HERE / "first-five-minutes.cast").write_text("\n".join(told) + "\n", encoding="utf-8")
     (HERE / "first-five-minutes.txt").write_text(shown, encoding="utf-8")
-    print(f"{len(events)} events, {shortened(events)[-1][0]:.0f} s shown, {events[-1][0]:.0f} s taken")
 
 
 if __name__ == "__main__":
