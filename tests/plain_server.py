@@ -3,8 +3,8 @@
     python plain_server.py FILE
 
 The file holds {"tools": [definition, …], "capabilities": {…}, "answers": {tool: result}}, and may hold "prompts",
-"resources" and "templates". A tool without an answer says which tool it is and what it was given. It is quick to start
-because it needs nothing but the standard library.
+"resources" and "templates"; the tools in "silent" never answer. A tool without an answer says which tool it is and what it
+was given. It is quick to start because it needs nothing but the standard library.
 """
 
 import json
@@ -87,9 +87,10 @@ def main() -> None:
     threading.Thread(target=watch, daemon=True).start()
     for line in sys.stdin:
         request = json.loads(line)
-        if "id" not in request:
+        params = request.get("params") or {}
+        if "id" not in request or (request["method"] == "tools/call" and params["name"] in read().get("silent", ())):
             continue
-        result = answer(request["method"], request.get("params") or {})
+        result = answer(request["method"], params)
         if result is None:
             send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
         else:

@@ -163,6 +163,19 @@ class TimedOut(CallError):
     code = "TIMEOUT"
 
 
+def timed_out(
+    seconds: float, *, attempts: int = 1, suggestion: str | None = None, details: Mapping[str, Any] | None = None
+) -> TimedOut:
+    """The error of a tool whose time ran out, the same whatever runs it."""
+    tried = "" if attempts == 1 else f", in {attempts} attempts"
+    return TimedOut(
+        message=f"The tool did not finish within {seconds:g} s{tried}.",
+        suggestion=suggestion
+        or "Give it less to do, or more time: its limit is the least of the call's and the tool's own.",
+        details=details,
+    )
+
+
 class Pending(CallError):
     """The call waits for a person or for a queue."""
 

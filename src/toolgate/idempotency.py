@@ -308,10 +308,7 @@ class Idempotency:
 
     def _patience(self, call: Call, entry: Entry) -> float:
         """How long to wait for the first call: as long as it may take, and until it is known if its process died."""
-        retry = entry.retry
-        attempts = 1 if retry is None else retry.max_attempts
-        pauses = 0.0 if retry is None else (attempts - 1) * retry.max_delay_ms / 1000
-        own = entry.timeout * attempts + pauses + self._presence.seconds + MARGIN
+        own = entry.longest + self._presence.seconds + MARGIN
         return own if call.timeout is None else min(own, call.timeout)
 
 

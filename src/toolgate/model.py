@@ -566,6 +566,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kind: str
     target: str | None
     timeout: float
+    """Seconds that an attempt may take, with what it waits for before it runs."""
+    run_seconds: float | None
+    """Seconds that its code or command may take in the sandbox, where the setting sandbox.seconds says that."""
     retry: Retry | None
     cache: CacheRule | None
     auth: Auth | None
@@ -585,6 +588,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fingerprint: str
     """Hash of the whole definition: what an approval or a pin is bound to."""
     hooks: tuple[Any, ...] = ()
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which an attempt is ended; None for a function that never awaits: nothing can interrupt it."""
+        if getattr(self.implementation, "mode", None) == "inline":
+            return None
+        return self.timeout if self.run_seconds is None else min(self.timeout, self.run_seconds)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that all attempts may take together, with the pauses between them."""
+        retry = self.retry
+        if retry is None:
+            return self.timeout
+        return self.timeout * retry.max_attempts + (retry.max_attempts - 1) * retry.max_delay_ms / 1000
 
     @property
     def runs_code(self) -> bool:

@@ -146,7 +146,7 @@ def test_info_shows_the_whole_definition(equipped: Terminal) -> None:
         "Category: custom",
         "Tier: write (declared read_only)",
         "Cost: $0.05 a call",
-        "Timeout: 60 s",
+        "Timeout: none (the function never awaits, so nothing can interrupt it)",
         "Retry: 3 attempts, on TIMEOUT, CONNECTION_ERROR",
         "Credential: WEATHER_KEY (set)",
         "Capabilities: delete_forecast (asks first)",
@@ -162,7 +162,7 @@ def test_info_shows_the_whole_definition(equipped: Terminal) -> None:
 @pytest.mark.requirement("TOOL-1")
 def test_info_for_programs_has_the_effective_and_the_declared(equipped: Terminal) -> None:
     told = equipped("tools", "info", "weather", "--json").json
-    assert (told["tier"], told["declared_tier"], told["timeout"], told["enforced"]) == ("write", "read_only", 60.0, False)
+    assert (told["tier"], told["declared_tier"], told["timeout"], told["enforced"]) == ("write", "read_only", None, False)
     assert told["definition"]["input_schema"]["required"] == ["city"]
 
 

@@ -1,4 +1,4 @@
-"""Custom tools whose code is no good: each fails cleanly, with SANDBOX_ERROR and the reason, and the App goes on."""
+"""Custom tools whose code is no good: each fails cleanly, with the reason, and the App goes on."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +27,7 @@ BAD = {
         "cycle": (SCRIPT.format(body="const a: any = {}; a.a = a; return a;"), "contains itself"),
         "floods": (SCRIPT.format(body='for (;;) console.log("x".repeat(10000));'), "bytes of output"),
         "floods_errors": (SCRIPT.format(body='for (;;) console.error("x".repeat(10000));'), "bytes of output"),
-        "never_ends": (SCRIPT.format(body="for (;;) {}"), "did not end within 2 s"),
+        "never_ends": (SCRIPT.format(body="for (;;) {}"), "did not finish within 2 s"),
         "never_resolves": (SCRIPT.format(body="return new Promise(() => {});"), ""),
         "throws_text": (SCRIPT.format(body='throw "no error at all";'), "no error at all"),
         "throws_null": (SCRIPT.format(body="throw null;"), "null"),
@@ -44,7 +44,7 @@ BAD = {
         "cycle": ("def execute(args, context):\n    a = []\n    a.append(a)\n    return a", ""),
         "floods": ("def execute(args, context):\n    while True: print('x' * 10000)", "bytes of output"),
         "floods_raw": ("import os\ndef execute(args, context):\n    while True: os.write(2, b'x' * 9999)", "bytes of"),
-        "never_ends": ("def execute(args, context):\n    while True: pass", "did not end within 2 s"),
+        "never_ends": ("def execute(args, context):\n    while True: pass", "did not finish within 2 s"),
         "raises_exit": ("import sys\ndef execute(args, context):\n    sys.exit('enough')", "enough"),
         "raises_no_exception": ("def execute(args, context):\n    raise KeyboardInterrupt", "KeyboardInterrupt"),
         "gives_a_set": ("def execute(args, context):\n    return {1, 2}", ""),
@@ -87,6 +87,7 @@ async def test_it_fails_with_the_reason_and_the_next_call_works(app: App, runtim
         assert any(f"{name}_{runtime}.yml:8:" in problem.where for problem in app.problems), app.problems
         return
     assert outcome.error is not None, outcome
-    assert (outcome.status, outcome.error.code) == ("failure", "SANDBOX_ERROR"), outcome.error
+    ended = ("timeout", "TIMEOUT") if name == "never_ends" else ("failure", "SANDBOX_ERROR")
+    assert (outcome.status, outcome.error.code) == ended, outcome.error
     assert BAD[runtime][name][1] in outcome.error.message, outcome.error
     assert (await app.invoke("good_python", {})).output == "fine"

@@ -13,7 +13,10 @@ def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:
     return {
         **tool.to_dict(),
         "enforced": enforced,
-        "timeout": tool.entry.timeout,
+        "timeout": tool.entry.time_limit,
+        "timeout_from": _origin(tool.entry),
+        "attempts": 1 if tool.entry.retry is None else tool.entry.retry.max_attempts,
+        "longest": None if tool.entry.time_limit is None else tool.entry.longest,
         "fingerprint": tool.entry.fingerprint,
         "definition": tool.entry.tool.model_dump(mode="json"),
     }
@@ -44,7 +47,7 @@ def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tu
     yield "Category", definition.category
     yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
     yield "Cost", _cost(definition)
-    yield "Timeout", f"{entry.timeout:g} s"
+    yield "Timeout", _timeout(entry)
     yield from _rules(entry)
     if definition.requires_auth is not None:
         yield "Credential", f"{definition.requires_auth.config_key} ({'set' if has_credential else 'not set'})"
@@ -60,6 +63,31 @@ def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tu
         )
     if definition.tags:
         yield "Tags", ", ".join(definition.tags)
+
+
+def _timeout(entry: Entry) -> str:
+    """The time limit that applies, and where it is from."""
+    limit = entry.time_limit
+    if limit is None:
+        return "none (the function never awaits, so nothing can interrupt it)"
+    words = f"{limit:g} s"
+    if entry.retry is not None and entry.retry.max_attempts > 1:
+        words += f" an attempt, {entry.longest:g} s for all {entry.retry.max_attempts}"
+    elif entry.timeout > limit:
+        words += f" in the sandbox, {entry.timeout:g} s with the wait for a place there"
+    if getattr(entry.implementation, "mode", None) == "thread":
+        words += "; a synchronous function goes on in its thread after that"
+    origin = _origin(entry)
+    return words if origin is None else f"{words} ({'set by the tool' if origin == 'tool' else f'setting {origin}'})"
+
+
+def _origin(entry: Entry) -> str | None:
+    """What says the time limit: the setting, or `tool` for the definition itself."""
+    if entry.time_limit is None:
+        return None
+    if entry.tool.timeout is not None:
+        return f"servers.{entry.implementation.server}" if entry.kind == "mcp" else "tool"
+    return "max_execution_time" if entry.time_limit == entry.timeout else "sandbox.seconds"
 
 
 def _rules(entry: Entry) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described
+from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described, timed_out
 from toolgate.execute.threads import Threads
 from toolgate.model import Entry, Implementation
 
@@ -65,7 +65,7 @@ class LocalRunner:
             timer.cancel()
         if not task.done():
             await self._stop(task)
-            raise TimedOut(message=f"The tool did not finish within {timeout:g} s.")
+            raise timed_out(timeout)
         if task.cancelled():
             raise Failed("CANCELLED", "The tool cancelled itself.")
         value, error = task.result()
@@ -91,10 +91,7 @@ class LocalRunner:
         if not done:
             if future.cancel():
                 self.threads.give_up()
-            raise TimedOut(
-                message=f"The tool did not finish within {timeout:g} s.",
-                suggestion="A synchronous tool can't be stopped: its thread goes on in the background.",
-            )
+            raise timed_out(timeout, suggestion="A synchronous tool can't be stopped: its thread goes on in the background.")
         return future.result()
 
     # -- class-based tools

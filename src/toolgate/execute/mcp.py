@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import orjson
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, Failed, Pending, TimedOut, shortened
+from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
 from toolgate.execute.mcp_tasks import follow
 from toolgate.mcpclient.port import InputRequired, Lost, Target
 from toolgate.model import Caller, Entry
@@ -64,7 +64,7 @@ class McpRunner:
         except TimeoutError:
             if not time.expired():
                 raise
-            raise TimedOut(message=f"The tool did not finish within {ctx.time_limit:g} s.") from None
+            raise timed_out(ctx.time_limit) from None
         except Lost as error:
             if entry.tier == "read_only":  # it had no effect, so it may be asked again
                 raise Failed("CONNECTION_ERROR", error.message) from error

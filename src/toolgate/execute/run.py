@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from toolgate.context import Control, InvokeContext
-from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut
+from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
 from toolgate.execute.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.execute.local import understand
 from toolgate.hooks import Stages
@@ -73,8 +73,7 @@ class Execution:
         except TimeoutError:
             if not time.expired():
                 raise
-            words = f"The tool did not finish within {ctx.call.timeout:g} s, in {ctx.attempts} attempts."
-            raise TimedOut(message=words) from None
+            raise timed_out(ctx.call.timeout or 0.0, attempts=ctx.attempts) from None
 
     async def _through_breaker(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         if entry.target is None:

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, Failed, TimedOut, ToolgateError, quoted
+from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
 from toolgate.model import Entry, Program
-from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
+from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
 from toolgate.sandbox.places import Places
 from toolgate.sandbox.talk import Failure, Refusal, given
 
@@ -41,15 +41,14 @@ class SandboxRunner:
         except TimeoutError:
             if not time.expired():
                 raise
-            raise TimedOut(message=f"The tool did not finish within {ctx.time_limit:g} s.") from None
+            raise timed_out(ctx.time_limit) from None
 
     async def _run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         program = entry.tool.program
         if program is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"{entry.name} is to run in the sandbox, but its definition has no code.")
         bridge = Bridge(ctx, program, self._may_run, trusted=entry.tool.source != "dynamic")
-        limit = self._sandbox.limits.seconds if entry.tool.timeout is None else entry.tool.timeout
-        seconds = min(limit, ctx.time_limit)
+        limit = ctx.time_limit if entry.run_seconds is None else min(entry.run_seconds, ctx.time_limit)
         language = LANGUAGES[program.runtime]
         wrong = await self._sandbox.check(language, program.code, depth=ctx.call.depth)
         if wrong is not None:
@@ -62,11 +61,11 @@ class SandboxRunner:
             arguments=arguments,
             context=self._context(ctx),
             serve=bridge.serve,
-            seconds=seconds,
+            seconds=limit,
             depth=ctx.call.depth,
         )
         ran = await ctx.running(running)
-        return _result(ctx, ran, late=seconds < limit)
+        return _result(ctx, ran)
 
     def _context(self, ctx: InvokeContext) -> dict[str, Any]:
         """What the code is told of where it runs; nothing of it is a secret."""
@@ -86,12 +85,12 @@ class SandboxRunner:
         return []
 
 
-def _result(ctx: InvokeContext, ran: Ran, *, late: bool) -> Any:
+def _result(ctx: InvokeContext, ran: Ran) -> Any:
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
         ctx.log(line.message, line.level)
-    if ran.stopped == "time" and late:
-        raise TimedOut(message="The tool did not finish within the time that its caller gives.")
+    if ran.stopped is not None:
+        raise limit_error(ran)
     if ran.failure is not None:
         raise as_error(ran.failure, ran)
     if ran.value is None and ran.stdout.strip():

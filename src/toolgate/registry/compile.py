@@ -66,6 +66,8 @@ class Rules(msgspec.Struct, frozen=True):
     kinds: Mapping[str, Tier] = msgspec.field(default_factory=dict)
     """What a call of a dynamic tool risks at least, by its kind: whoever sends one in has no say in it. Of a kind that is
     not here, the most."""
+    sandbox_seconds: float = 30.0
+    """Seconds in the sandbox for tools that name none."""
 
 
 def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
@@ -159,6 +161,7 @@ def compile_entry(
         kind=tool.kind,
         target=tool.target or (tool.name if tier == "external_api" else None),
         timeout=tool.timeout or rules.timeout,
+        run_seconds=rules.sandbox_seconds if tool.timeout is None and _runs_in_sandbox(tool) else None,
         retry=tool.retry,
         cache=_cache(tool, implementation, made_hooks),
         auth=tool.requires_auth,
@@ -174,6 +177,12 @@ def compile_entry(
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks,
     )
+
+
+def _runs_in_sandbox(tool: Tool) -> bool:
+    """Whether the code or command of a call has the time that sandbox.seconds gives: of custom tools, and of the built-in
+    tools that run what their caller sends."""
+    return tool.kind == "sandbox" or (tool.source == "builtin" and tool.tier == "execute")
 
 
 def _cache(tool: Tool, implementation: Any, hooks: tuple[Any, ...]) -> CacheRule | None:

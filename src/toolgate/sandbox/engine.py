@@ -7,6 +7,7 @@ what the caller's `serve` answers, nothing else.
 
 import asyncio
 import logging
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from toolgate.errors import Failed, NotReached
+from toolgate.errors import CallError, Failed, NotReached, timed_out
 from toolgate.sandbox.lanes import shell
 from toolgate.sandbox.port import LAYS_LAYERS, MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
-from toolgate.sandbox.talk import Failure, Heard, Log, Serve, stopped_words
+from toolgate.sandbox.talk import Failure, Heard, Log, Serve, met, stopped_words
 from toolgate.settings import SandboxSettings
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ Layer = Callable[..., Sequence[str]]
 """Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`), in a
 thread."""
 Finished = TypeVar("Finished", "Ran", "Ended")
+MAX_TOLD_CHARS = 2_000
+"""Of what a run wrote, how much is told with its error."""
+LIMIT_SETTINGS: Mapping[Stopped, str] = {
+    "memory": "sandbox.memory_mb", "disk": "sandbox.disk_mb", "processes": "sandbox.processes",
+    "output": "sandbox.output_bytes",
+}  # fmt: skip
 AGAIN_SECONDS = 10.0
 """If nothing could hold code, it is tried again after this long."""
 MOST_COMPILED = 512
@@ -54,6 +61,7 @@ class Ran(msgspec.Struct, frozen=True):
     logs: tuple[Log, ...]
     stopped: Stopped | None
     """The limit that it ran into, if it did."""
+    limits: Limits
     lane: str
     jail: str
     enforced: Mapping[Feature, str]
@@ -70,8 +78,8 @@ class Ended(msgspec.Struct, frozen=True):
     stdout: str
     stderr: str
     stopped: Stopped | None
-    reason: str | None
-    """In words, why it was stopped."""
+    """The limit that it ran into, if it did."""
+    limits: Limits
     jail: str
     enforced: Mapping[Feature, str]
     seconds: float
@@ -152,6 +160,9 @@ class Sandbox:
                 spec = self._python(workspace, fixed, hidden, layered=layer is not None)
             else:
                 spec = self._deno()
+            if limits.seconds > self.limits.seconds:
+                spec = msgspec.structs.replace(spec, limits=self._within(self._rounded(limits.seconds)))
+            if language != "python":
                 compiled = self._compiled.get(_key(f"{language} True", code))
                 if mode == "tool" and isinstance(compiled, str) and compiled:
                     job["compiled"] = compiled
@@ -172,6 +183,9 @@ class Sandbox:
         async with self._room(depth):
             spec = self._python(None, (), ()) if language == "python" else self._deno()
             heard, stopped, _, _ = await self._converse(spec, job, None, self.limits)
+        stopped = stopped or (None if heard.failure is None else heard.failure.stopped)
+        if stopped == "time":  # which says nothing of the code: the machine may have been too busy
+            raise timed_out(self.limits.seconds)
         if stopped is None and (heard.failure is None or heard.failure.kind in ("syntax", "missing")):
             self._compiled[key] = heard.failure or heard.compiled or ""
             if len(self._compiled) > MOST_COMPILED:
@@ -218,8 +232,8 @@ class Sandbox:
                 left = await uppers.looked_at(layer)
         if box.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
-        reason = None if box.stopped is None else stopped_words(box.stopped, limits)
-        return Ended(code, out, errors, box.stopped, reason, jail.name, jail.enforces(), perf_counter() - begun, left)
+        stopped = box.stopped or (met(code) if code < 0 else None)  # a program may itself exit with any number from 0 on
+        return Ended(code, out, errors, stopped, limits, jail.name, jail.enforces(), perf_counter() - begun, left)
 
     async def run_container(
         self,
@@ -255,10 +269,9 @@ class Sandbox:
                 )  # fmt: skip
             except Unavailable as error:
                 raise unavailable(error.message) from error
-        reason = None if ended.stopped is None else stopped_words(ended.stopped, limits)
         took = perf_counter() - begun
         return Ended(
-            ended.exit_code, ended.stdout, ended.stderr, ended.stopped, reason, docker.name, docker.enforces(), took
+            ended.exit_code, ended.stdout, ended.stderr, ended.stopped, limits, docker.name, docker.enforces(), took
         )  # fmt: skip
 
     async def _lays_layers(self) -> bool:
@@ -371,7 +384,7 @@ class Sandbox:
             return None
         if self._monty.broken is not None:
             raise unavailable(self._monty.broken)
-        return _ran(heard, stopped, "monty", "monty", self._monty.enforces(), begun)
+        return _ran(heard, stopped, limits, "monty", "monty", self._monty.enforces(), begun)
 
     async def _in_worker(
         self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None
@@ -379,7 +392,7 @@ class Sandbox:
         jail = await self.jail()
         begun = perf_counter()
         heard, stopped, lane, left = await self._converse(spec, job, serve, limits, layer)
-        return _ran(heard, stopped, lane, jail.name, jail.enforces(), begun, left)
+        return _ran(heard, stopped, limits, lane, jail.name, jail.enforces(), begun, left)
 
     async def _converse(
         self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None = None
@@ -429,6 +442,11 @@ class Sandbox:
     def _within(self, seconds: float | None) -> Limits:
         return self.limits if seconds is None else msgspec.structs.replace(self.limits, seconds=seconds)
 
+    def _rounded(self, seconds: float) -> float:
+        """Processor time for a worker that may take longer than others, which the kernel must be told when it starts: in
+        doubling steps, so that there are few kinds of workers."""
+        return self.limits.seconds * 2.0 ** math.ceil(math.log2(seconds / self.limits.seconds))
+
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._closing.add(task)
@@ -465,11 +483,12 @@ async def choose_for_servers() -> Jail:
 
 
 def _ran(
-    heard: Heard, stopped: Stopped | None, lane: str, jail: str, enforced: Mapping[Feature, str], begun: float,
-    left: tuple[str, ...] = (),
+    heard: Heard, stopped: Stopped | None, limits: Limits, lane: str, jail: str, enforced: Mapping[Feature, str],
+    begun: float, left: tuple[str, ...] = (),
 ) -> Ran:  # fmt: skip
+    stopped = stopped or (None if heard.failure is None else heard.failure.stopped)
     return Ran(
-        heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, lane, jail, enforced,
+        heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, limits, lane, jail, enforced,
         perf_counter() - begun, left,
     )  # fmt: skip
 
@@ -515,7 +534,27 @@ def unavailable(why: str, suggestion: str | None = None) -> NotReached:
     )
 
 
-def as_error(failure: Failure, ran: Ran | None = None) -> Failed:
+def limit_error(ended: Ran | Ended) -> CallError:
+    """The error of a run that met a limit, with the end of what it wrote: TIMEOUT if it was that of time, SANDBOX_ERROR for
+    memory, disk, processes and output."""
+    assert ended.stopped is not None
+    wrote = (("stdout", ended.stdout), ("stderr", ended.stderr))
+    details = {"stopped": ended.stopped, **{name: text[-MAX_TOLD_CHARS:] for name, text in wrote if text}}
+    return _limit_error(ended.stopped, ended.limits, details)
+
+
+def _limit_error(stopped: Stopped, limits: Limits, details: dict[str, Any]) -> CallError:
+    if stopped == "time":
+        return timed_out(limits.seconds, details=details)
+    return Failed(
+        "SANDBOX_ERROR",
+        stopped_words(stopped, limits),
+        suggestion=f"Give it less to do. Whoever runs Toolgate can raise the setting {LIMIT_SETTINGS[stopped]}.",
+        details=details,
+    )
+
+
+def as_error(failure: Failure, ran: Ran | None = None) -> CallError:
     """The error of code that failed: what it did wrong, and where."""
     details: dict[str, Any] = {"kind": failure.kind}
     for field in ("name", "line", "column", "stack"):
@@ -523,7 +562,7 @@ def as_error(failure: Failure, ran: Ran | None = None) -> Failed:
             details[field] = getattr(failure, field)
     if ran is not None:
         details["lane"] = ran.lane
-        details |= {name: text[-2_000:] for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text}
+        details |= {name: text[-MAX_TOLD_CHARS:] for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text}
     return Failed("SANDBOX_ERROR", f"The code failed: {failure}", details=details)
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.errors import shortened
 from toolgate.model import Outcome
-from toolgate.sandbox.port import Box, Limits, Unavailable
+from toolgate.sandbox.port import Box, Limits, Stopped, Unavailable
 
 logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
@@ -61,6 +61,8 @@ class Failure(msgspec.Struct, frozen=True):
     line: int | None = None
     column: int | None = None
     stack: str | None = None
+    stopped: Stopped | None = None
+    """The limit that it ran into, if that is why."""
 
     def __str__(self) -> str:
         where = (
@@ -130,7 +132,7 @@ class Worker:
             await asyncio.sleep(0)
             heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
         if self.box.stopped == "output" and heard.failure is None:
-            heard.failure = Failure("died", stopped_words("output", self._limits))
+            heard.failure = Failure("died", stopped_words("output", self._limits), stopped="output")
         return heard
 
     async def _next(
@@ -241,7 +243,8 @@ class Worker:
     async def _death(self) -> Failure:
         code = await self.box.wait()
         await asyncio.wait((self._errors,), timeout=1)
-        return Failure("died", died(self.box, code, self._limits, self._text("stderr")))
+        stopped = self.box.stopped or met(code, self._text("stderr"))
+        return Failure("died", died(stopped, code, self._limits), stopped=stopped)
 
     async def _last_words(self) -> str:
         code = await self.box.wait()
@@ -253,26 +256,29 @@ class Worker:
         self._errors.cancel()
 
 
-def died(box: Box, code: int, limits: Limits, errors: str) -> str:
-    """Why a process ended without a word, in words."""
-    if box.stopped is not None:
-        return stopped_words(box.stopped, limits)
+def met(code: int, errors: str = "") -> Stopped | None:
+    """The limit for which the kernel, or its own runtime, ended a process, told by its exit code and last words."""
     if "out of memory" in errors[-4_000:].lower() or code in (-6, -5, 133, 134):
-        return stopped_words("memory", limits)
+        return "memory"
+    if code in (-24, 152):
+        return "time"
+    return "disk" if code in (-25, 153) else None
+
+
+def died(stopped: Stopped | None, code: int, limits: Limits) -> str:
+    """Why a process ended without a word, in words."""
+    if stopped is not None:
+        return stopped_words(stopped, limits)
     if code in (-9, 137):
         return "It was killed, most likely for the memory that it used."
     if code in (-31, 159):
         return "It was ended for a system call that no sandboxed code may make."
-    if code in (-24, 152):
-        return stopped_words("time", limits)
-    if code in (-25, 153):
-        return stopped_words("disk", limits)
     return f"It ended without a result (exit code {code})."
 
 
 def stopped_words(why: str, limits: Limits) -> str:
     words = {
-        "time": f"It did not end within {limits.seconds:g} s.",
+        "time": f"The tool did not finish within {limits.seconds:g} s.",
         "memory": f"It used more than {limits.memory >> 20} MB of memory.",
         "disk": f"It wrote more than {limits.disk >> 20} MB, or more than {limits.files} files.",
         "processes": f"It had more than {limits.processes} processes.",

@@ -12,12 +12,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.context import InvokeContext
-from toolgate.errors import CallError, InvalidInput, TimedOut
+from toolgate.errors import CallError, InvalidInput
 from toolgate.model import NANO, Capability, Purse, nano
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error
+from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
 from toolgate.sandbox.talk import Refusal, given
-from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, stopped, workspace_of
+from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
 MOST_CALLS = 10_000
@@ -97,7 +97,7 @@ async def code_execute(
         stderr = await space.noted(ran.stderr, ran.left)
         ran = structs.replace(ran, stderr=stderr)
     executed: Executed = {
-        "result": value_of(ctx, ran, seconds),
+        "result": value_of(ctx, ran),
         "stdout": ran.stdout,
         "stderr": stderr,
         "language": language,
@@ -143,7 +143,7 @@ async def run_program(
         sandbox.run_code(language, code, mode="program", serve=calls.serve, seconds=seconds, depth=ctx.call.depth)
     )
     return {
-        "result": value_of(ctx, ran, seconds),
+        "result": value_of(ctx, ran),
         "stdout": ran.stdout,
         "stderr": ran.stderr,
         "calls": calls.made,
@@ -151,21 +151,16 @@ async def run_program(
     }
 
 
-def value_of(ctx: InvokeContext, ran: Ran, seconds: float) -> Any:
-    """The value that code gave within so many seconds; raises if it failed or was stopped. Its log lines go into the call's
+def value_of(ctx: InvokeContext, ran: Ran) -> Any:
+    """The value that code gave; raises if it failed or was stopped. Its log lines go into the call's
     record."""
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
         ctx.log(line.message, line.level)
-    if ran.stopped == "time":
-        words = f"The code did not end within {seconds:g} s."
-        if seconds == ctx.time_limit:  # that is its caller's impatience, not its fault
-            raise TimedOut(message=words)
-        raise stopped("time", words, ran.stdout, ran.stderr)
+    if ran.stopped is not None:
+        raise limit_error(ran)
     if ran.failure is not None:
         raise as_error(ran.failure, ran)
-    if ran.stopped is not None:
-        raise stopped(ran.stopped, None, ran.stdout, ran.stderr)
     return ran.value
 
 

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed, InvalidInput, TimedOut
+from toolgate.errors import InvalidInput
 from toolgate.hazards.opening import name_of, open_beneath
 from toolgate.model import Capability
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import Ended, Sandbox
+from toolgate.sandbox.engine import Ended, Sandbox, limit_error
 from toolgate.sandbox.heldback import Parts, check_secrets
 from toolgate.tools.files import Work, explained, work_of
 
@@ -29,8 +30,6 @@ Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "restore", "revert", "rm", "stash", "switch"})
 """Commands of git that change files of the workspace, to what the repository holds."""
-TOLD = 2_000
-"""Characters of its output that are told with an error."""
 
 
 class Done(TypedDict):
@@ -86,7 +85,7 @@ def moves_files(command: Sequence[str]) -> bool:
 
 def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> float:
     """How long a run may take: what is asked for, within what settings, tool and caller allow."""
-    most = min(sandbox.limits.seconds, ctx.time_limit)
+    most = min(sandbox.limits.seconds, ctx.time_limit)  # as `tools info` shows it
     return most if timeout is None else min(most, timeout / 1000)
 
 
@@ -167,14 +166,6 @@ def _folder(work: Work, cwd: str) -> Path:
 
 def done(ended: Ended, stderr: str) -> Done:
     """What the caller is given of a command that came to its end; raises if it was stopped."""
-    if ended.stopped == "time":
-        raise TimedOut(message=ended.reason)
     if ended.stopped is not None:
-        raise stopped(ended.stopped, ended.reason, ended.stdout, stderr)
+        raise limit_error(msgspec.structs.replace(ended, stderr=stderr))
     return {"stdout": ended.stdout, "stderr": stderr, "exitCode": ended.exit_code}
-
-
-def stopped(why: str, reason: str | None, stdout: str, stderr: str) -> Failed:
-    """The error of a run that met a limit, with the end of what it wrote."""
-    wrote = {name: text[-TOLD:] for name, text in (("stdout", stdout), ("stderr", stderr)) if text}
-    return Failed("SANDBOX_ERROR", reason or f"It met its limit of {why}.", details={"stopped": why, **wrote})

@@ -123,7 +123,7 @@ class Turn:
             self._stopped = self._stopped or "time"
         heard.stdout = printed.text()
         if self._stopped is not None:
-            heard.failure = Failure("died", stopped_words(self._stopped, self._limits))
+            heard.failure = Failure("died", stopped_words(self._stopped, self._limits), stopped=self._stopped)
         heard.doubtful = heard.failure is not None and self._stopped in (None, "memory") and not self._desk.asked
         return heard, self._stopped
 
