@@ -4,13 +4,14 @@ The order of the stages is `invoke`'s business; the context that hooks are given
 None and costs `invoke` one look.
 """
 
-import inspect
 from asyncio import CancelledError, current_task
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from toolgate.context import Control, InvokeContext
-from toolgate.errors import Failed, described
+from toolgate.errors import CallError, Failed, TimedOut, described
+from toolgate.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
 
 Stage = Callable[[InvokeContext], Awaitable[None]] | None
 Next = Callable[[], Awaitable[Any]]
@@ -65,6 +66,10 @@ STAGES: tuple[str, ...] = tuple(Stages.__annotations__)
 POST = frozenset({"did_execute", "will_validate_output", "will_redact_output", "will_transform_output", "will_write_cache"})
 """The tool has run: a broken hook is recorded and the outcome stands; abort and retry_after still count."""
 
+OBSERVES = frozenset({"will_write_cache"})
+"""Of these, the stages that can't change what is given out. At the others a hook that runs out of time ends the call: it may
+have been about to mask or refuse the output."""
+
 LATE = frozenset(STAGES[STAGES.index("on_error") : STAGES.index("will_finalize_invoke") + 1])
 """The outcome is decided: whatever a hook raises is recorded."""
 
@@ -74,16 +79,28 @@ class Hook:
 
     `around_execute(ctx, next)` wraps the execution: `await next()` gives the output, and what it returns (unless None)
     becomes the output. A hook with a higher `priority` runs earlier, at did_* stages later. `filter(ctx)`, if
-    defined, is asked at every stage whether the hook takes part in it.
+    defined, is asked at every stage whether the hook takes part in it. `timeout` is how many seconds it may take at a stage,
+    or a mapping of stages to seconds; without it, the setting limits.hook_seconds counts.
     """
 
     priority: int = 0
+    timeout: float | Mapping[str, float] | None = None
+
+
+class Part(NamedTuple):
+    """A hook at one stage."""
+
+    name: str
+    method: Callable[..., Any]
+    filter: Callable[[InvokeContext], Any] | None
+    seconds: float
 
 
 class HookSet:
     """All hooks of an App. Gives each tool its composed stages, made once and again when a global hook is added."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
         self._global: list[Any] = []
         self._composed: dict[tuple[Any, ...], Stages] = {}
         self.common = Stages()
@@ -92,12 +109,12 @@ class HookSet:
     def add(self, hook: Any) -> None:
         self._global.append(instance(hook))
         self._composed.clear()
-        self.common = compose(self._global)
+        self.common = compose(self._global, self._seconds)
 
     def stages(self, own: tuple[Any, ...]) -> Stages:
         found = self._composed.get(own)
         if found is None:
-            found = self._composed[own] = compose([*self._global, *own])
+            found = self._composed[own] = compose([*self._global, *own], self._seconds)
         return found
 
 
@@ -105,16 +122,17 @@ def instance(hook: Any) -> Any:
     """A hook may be given as a class that needs no arguments."""
     made = hook() if isinstance(hook, type) else hook
     hash(made)
+    check_limits(made, STAGES)
     if not any(callable(getattr(made, stage, None)) for stage in STAGES):
         raise TypeError(f"{_name(made)} is no hook: it has no method named like a stage, such as will_execute")
     return made
 
 
-def compose(hooks: Iterable[Any]) -> Stages:
+def compose(hooks: Iterable[Any], seconds: float) -> Stages:
     stages = Stages()
     ordered = sorted(hooks, key=_priority, reverse=True)
     for stage in STAGES:
-        taking_part = [hook for hook in ordered if callable(getattr(hook, stage, None))]
+        taking_part = [_part(hook, stage, seconds) for hook in ordered if callable(getattr(hook, stage, None))]
         if not taking_part:
             continue
         stages.any = True
@@ -125,27 +143,50 @@ def compose(hooks: Iterable[Any]) -> Stages:
     return stages
 
 
-def _sequence(stage: str, hooks: list[Any]) -> Callable[[InvokeContext], Awaitable[None]]:
+def _part(hook: Any, stage: str, seconds: float) -> Part:
+    return Part(_name(hook), getattr(hook, stage), getattr(hook, "filter", None), limit_of(hook, stage, seconds))
+
+
+def _sequence(stage: str, parts: list[Part]) -> Callable[[InvokeContext], Awaitable[None]]:
     async def run(ctx: InvokeContext) -> None:
-        for hook in hooks:
+        for part in parts:
             try:
-                await _take_part(stage, hook, ctx)
-            except CancelledError as error:
-                if stage not in LATE:
-                    raise
-                if caller_is_cancelled():
-                    ctx.went_away = True
-                else:
-                    ctx.note_hook_error(stage, _name(hook), error)
+                if part.filter is not None and not await _chosen(part.filter, stage, part, ctx):
+                    continue
+                since = perf_counter()
+                given = begun(part.name, stage, part.method(ctx), part.seconds, since)
+                if type(given) is Awaited:
+                    given = await given
+                if given is not None and stage == "will_bind_providers":
+                    ctx.bind_all(given)
             except BaseException as error:
-                if stage in LATE or (stage in POST and not isinstance(error, Control)):
-                    ctx.note_hook_error(stage, _name(hook), error)
-                elif isinstance(error, Control):
-                    raise
-                else:
-                    raise broken(stage, hook, error) from error
+                _judge(stage, part.name, error, ctx)
 
     return run
+
+
+def _judge(stage: str, hook: str, error: BaseException, ctx: InvokeContext) -> None:
+    """Raise what ends the call; note what does not."""
+    if isinstance(error, CancelledError):
+        if stage not in LATE:
+            raise error
+        if caller_is_cancelled():
+            ctx.went_away = True
+        else:
+            ctx.note_hook_error(stage, hook, error)
+    elif _is_dropped(stage, error):
+        ctx.note_hook_error(stage, hook, error)
+    elif isinstance(error, Control):
+        raise error
+    else:
+        raise broken(stage, hook, error, ran=ctx.ran) from error
+
+
+def _is_dropped(stage: str, error: BaseException) -> bool:
+    """Whether a hook's error is only recorded, and the outcome stands."""
+    if isinstance(error, HookTimeout):
+        return stage in LATE or stage in OBSERVES
+    return stage in LATE or (stage in POST and not isinstance(error, Control))
 
 
 def caller_is_cancelled() -> bool:
@@ -154,66 +195,63 @@ def caller_is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _take_part(stage: str, hook: Any, ctx: InvokeContext) -> None:
-    if await _skipped(hook, ctx):
-        return
-    given = getattr(hook, stage)(ctx)
-    if inspect.isawaitable(given):
-        given = await given
-    if stage == "will_bind_providers" and given is not None:
-        ctx.bind_all(given)
-
-
-def _around(hooks: list[Any]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
+def _around(parts: list[Part]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
     async def run(ctx: InvokeContext, inner: Next) -> Any:
-        return await _wrapped(ctx, hooks, 0, inner)
+        return await _wrapped(ctx, parts, 0, inner)
 
     return run
 
 
-async def _wrapped(ctx: InvokeContext, hooks: list[Any], index: int, inner: Next) -> Any:
-    """Run around hook `index` with the rest as its `next`; errors of the rest pass, its own are named as its own."""
-    if index == len(hooks):
+async def _wrapped(ctx: InvokeContext, parts: list[Part], index: int, inner: Next) -> Any:
+    """Run around hook `index` with the rest as its `next`; errors of the rest pass, its own are named as its own. Its time
+    stands still while the rest runs."""
+    if index == len(parts):
         return await inner()
-    hook = hooks[index]
+    part = parts[index]
     from_inside: list[BaseException] = []
+    timer = HookTimer(part.seconds)
 
     async def rest() -> Any:
+        timer.pause()
         try:
-            ctx.output = await _wrapped(ctx, hooks, index + 1, inner)
+            ctx.output = await _wrapped(ctx, parts, index + 1, inner)
             return ctx.output
         except BaseException as error:
             from_inside.append(error)
             raise
+        finally:
+            timer.resume()
 
     try:
-        if await _skipped(hook, ctx):
+        if part.filter is not None and not await _chosen(part.filter, "around_execute", part, ctx):
             return await rest()
-        given = hook.around_execute(ctx, rest)
-        if inspect.isawaitable(given):
+        since = perf_counter()
+        given = begun(part.name, "around_execute", part.method(ctx, rest), timer, since)
+        if type(given) is Awaited:
             given = await given
         return ctx.output if given is None else given
     except BaseException as error:
         if isinstance(error, Control | CancelledError) or any(error is inner_error for inner_error in from_inside):
             raise
-        raise broken("around_execute", hook, error) from error
+        raise broken("around_execute", part.name, error, ran=ctx.ran) from error
 
 
-async def _skipped(hook: Any, ctx: InvokeContext) -> bool:
-    choose = getattr(hook, "filter", None)
-    if choose is None:
-        return False
-    chosen = choose(ctx)
-    if inspect.isawaitable(chosen):
-        chosen = await chosen
-    return not chosen
+async def _chosen(choose: Callable[[InvokeContext], Any], stage: str, part: Part, ctx: InvokeContext) -> bool:
+    since = perf_counter()
+    chosen = begun(part.name, stage, choose(ctx), part.seconds, since)
+    return bool(await chosen if type(chosen) is Awaited else chosen)
 
 
-def broken(stage: str, hook: Any, error: BaseException) -> Failed:
-    return Failed(
-        "UNEXPECTED_ERROR",
-        f"Hook {_name(hook)} failed at {stage}: {described(error)}",
-        details={"hook": _name(hook), "stage": stage},
+def broken(stage: str, hook: str, error: BaseException, *, ran: bool) -> CallError:
+    """How a call ends whose hook fails. `ran`: the tool may have had its effect, and the call is not to be tried again."""
+    details = {"hook": hook, "stage": stage}
+    if not isinstance(error, HookTimeout):
+        return Failed("UNEXPECTED_ERROR", f"Hook {hook} failed at {stage}: {described(error)}", details=details)
+    return TimedOut(
+        message=f"Hook {hook} failed at {stage}: {error}.",
+        retryable=not ran,
+        suggestion="Its limit is its `timeout`, or the setting limits.hook_seconds.",
+        details=details,
     )
 
 

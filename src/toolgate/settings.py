@@ -86,6 +86,8 @@ class Limits(Section):
     """Calls of one tenant that may run at once; None is without limit."""
     threads: int = Field(default=32, ge=1)
     """Synchronous tools that may run at once."""
+    hook_seconds: float = Field(default=10, gt=0, le=86_400)
+    """How long a hook may take at one stage, unless it has a `timeout` of its own."""
     lease_seconds: float = Field(default=30, gt=0, le=3600)
     """A process that has given no sign of life for this long counts as dead: what it had reserved or begun is settled."""
     key_days: float = Field(default=30, gt=0, le=36_500)

@@ -134,13 +134,14 @@ class Wired:
             deny=settings.commands.deny,
         )
         self._kinds: dict[str, Tier] = {"sandbox": "execute"}
-        self._rules = Rules(settings.tier_overrides, settings.max_execution_time, plan, self._kinds)
+        seconds = settings.max_execution_time
+        self._rules = Rules(settings.tier_overrides, seconds, plan, self._kinds, settings.sandbox.seconds)
         self.custom: CustomTools | None = None
         self.sessions = Sessions()
         for shared in settings.sessions.shared:
             self.sessions.share(shared.tenant, shared.name, shared.users)
         self.providers = Providers(self.sessions)
-        self.hooks = HookSet()
+        self.hooks = HookSet(limits.hook_seconds)
         self.guard = Guard(
             open_engine(settings.policy, settings.opa_url, self.project.refusal),
             monotonic=self._monotonic,

@@ -37,6 +37,10 @@ class CallMetrics(Hook):
         self._seconds = Histogram("toolgate_call_seconds", "How long calls took", ["tool"], registry=self.registry)
         self._running = Gauge("toolgate_calls_running", "Calls on their way", registry=self.registry)
         self._cost = Counter("toolgate_cost_usd", "Dollars spent", ["tool"], registry=self.registry)
+        self._hooks = Counter(
+            "toolgate_hook_errors", "Hooks that failed or ran out of time, and whose call went on", ["hook", "stage"],
+            registry=self.registry,
+        )  # fmt: skip
 
     def did_create_invoke_context(self, ctx: InvokeContext) -> None:
         ctx.data[self] = True
@@ -55,6 +59,8 @@ class CallMetrics(Hook):
     def will_finalize_invoke(self, ctx: InvokeContext) -> None:
         if ctx.data.pop(self, False):
             self._running.dec()
+        for trouble in ctx.hook_errors:
+            self._hooks.labels(trouble["hook"], trouble["stage"]).inc()
 
     def text(self) -> bytes:
         """All metrics in Prometheus' format."""
