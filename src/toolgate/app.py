@@ -18,7 +18,7 @@ from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsErr
 from toolgate.execute.run import Runner
 from toolgate.governing import Governing
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
-from toolgate.registry.catalog import Problem, origin
+from toolgate.registry.catalog import PROBLEMS, Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.declare import ClassTool
 from toolgate.registry.export import Shape, export
@@ -185,7 +185,9 @@ class App(Governing):
             try:
                 self.register(loaded)
             except DefinitionError as error:
-                self.catalog.note(Problem(origin(loaded), str(error)))
+                problem = Problem(origin(loaded), str(error))
+                self.catalog.note(problem)
+                logging.getLogger(PROBLEMS).warning("%s: %s", *problem)
 
     @property
     def problems(self) -> list[Problem]:

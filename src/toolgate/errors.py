@@ -27,6 +27,7 @@ table of their own (exit codes in `cli`, HTTP statuses in `serve`).
 """
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
 
 Status = Literal["success", "failure", "timeout", "denied", "pending"]
@@ -85,6 +86,14 @@ def quoted(text: str, most: int = 40) -> str:
     """A text in quotation marks; of a longer one, how long it is. Nothing is cut, because half a secret is not known as one
     when the message is masked."""
     return repr(text) if len(text) <= most else f"of {len(text):,} characters"
+
+
+def unknown(given: object, known: Sequence[str]) -> str:
+    """What to say of a value that is none of those that are known."""
+    shown = quoted(given) if isinstance(given, str) else f"a {type(given).__name__}"
+    near = get_close_matches(given[:64], known, 1) if isinstance(given, str) else []
+    listed = f"{', '.join(known[:-1])} or {known[-1]}"
+    return f"{shown} is unknown, did you mean {near[0]}? It can be {listed}" if near else f"{shown} is unknown: use {listed}"
 
 
 def shortened(text: str, most: int) -> str:
@@ -240,11 +249,24 @@ class Fault(NamedTuple):
 class DefinitionError(ToolgateError):
     """A tool definition is not valid."""
 
-    def __init__(self, name: str, faults: Sequence[Fault], *, suggestion: str | None = None) -> None:
+    def __init__(
+        self, name: str, faults: Sequence[Fault], *, suggestion: str | None = None, where: str | None = None
+    ) -> None:
         self.name = name
         self.faults = tuple(faults)
-        listed = "; ".join(str(fault) for fault in self.faults)
-        super().__init__(f"The definition of tool {name!r} is refused: {listed}", suggestion=suggestion)
+        self.where = where
+        """The file and line of its code, if it has any."""
+        listed = "; ".join(str(fault) if fault.path else fault.message for fault in self.faults)
+        if suggestion is not None:
+            listed = f"{listed}."
+        place = f" ({where})" if where else ""
+        super().__init__(f"The definition of tool {name!r}{place} is refused: {listed}", suggestion=suggestion)
+
+    def at(self, where: str | None) -> "DefinitionError":
+        """The same, with the place of its code if none is known yet, or without any."""
+        if where is None or self.where is None:
+            return DefinitionError(self.name, self.faults, suggestion=self.suggestion, where=where)
+        return self
 
 
 class SettingsError(ToolgateError):

@@ -28,6 +28,7 @@ DATA = "data folder: servers, grants, keys, secrets"
 LEFT = "changes to the database that SQLite would take over"
 UNREADABLE = "unreadable"
 MAX_NAMED = 5
+MAX_PACKAGE_DEPTH = 20
 
 State = Literal["new", "changed", "gone", "trusted"]
 
@@ -111,9 +112,8 @@ class Project:
 
     def _tools(self) -> Iterator[Found]:
         for folder in self._python:
-            for name in _names(folder):
-                if name.endswith(".py"):  # also those that are no tools: others may import them
-                    yield self._read(folder / name, "Python tools: run inside Toolgate, unconfined")
+            for file in _python_files(folder):  # also those that are no tools: others may import them
+                yield self._read(file, "Python tools: run inside Toolgate, unconfined")
         for folder in self._custom:
             for name in _names(folder):
                 if name.lower().endswith((".yml", ".yaml")) and name[0] not in "._":
@@ -195,7 +195,7 @@ class Project:
 
     def refusal(self, file: Path, content: bytes) -> str | None:
         """Why a file whose content was just read is not obeyed; None if it may be."""
-        judged = file in self._policies or file.parent in (*self._python, *self._custom)
+        judged = file in self._policies or any(file.is_relative_to(folder) for folder in (*self._python, *self._custom))
         if self.is_named or not judged:
             return None
         name, found = self._name(file), digest(content)
@@ -289,6 +289,17 @@ def _names(folder: Path) -> list[str]:
         return sorted(entry.name for entry in folder.iterdir())
     except OSError:
         return []
+
+
+def _python_files(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """The files that tools in a folder may run or import: its own, and those of the packages in it. Links to folders are not
+    followed, so what is behind them is not agreed to and does not run."""
+    for name in _names(folder):
+        inner = folder / name
+        if name.endswith(".py"):
+            yield inner
+        elif depth < MAX_PACKAGE_DEPTH and (inner / "__init__.py").is_file() and not inner.is_symlink():
+            yield from _python_files(inner, depth + 1)
 
 
 def _caution(file: Path) -> str:

@@ -87,7 +87,7 @@ async def test_a_builtin_keeps_its_name_whoever_came_before_it() -> None:
     app.register(tool(tier="read_only")(echo))
     async with app:
         assert (await app.invoke("echo", {"text": "theirs"})).output == {"text": "theirs"}
-        assert [("echo" in problem.where, __file__ in problem.where) for problem in app.problems] == [(True, True)]
+        assert [("'echo'" in problem.why, __file__ in problem.where) for problem in app.problems] == [(True, True)]
 
 
 PARTS = st.text(max_size=80) | st.from_regex(r"[a-z_]{1,70}", fullmatch=True)

@@ -1,5 +1,6 @@
 """How a command gets its App, and the options that many commands share."""
 
+import logging
 import os
 import shlex
 import sys
@@ -15,6 +16,7 @@ from toolgate.app import App
 from toolgate.cli.screen import clean
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
+from toolgate.registry.catalog import PROBLEMS
 from toolgate.trust import Untrusted
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -66,8 +68,13 @@ async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[
     """The App of this command. One that ends at once asks no MCP server of its own accord what it has."""
     app = open_app(place_of(ctx))
     app.mcp_tools.lists_by_itself = serving
-    with diverted():
-        await app.__aenter__()
+    problems = logging.getLogger(PROBLEMS)
+    before, problems.disabled = problems.disabled, not serving  # not with every command: `tools list` and `doctor` show them
+    try:
+        with diverted():
+            await app.__aenter__()
+    finally:
+        problems.disabled = before
     try:
         yield app
     finally:

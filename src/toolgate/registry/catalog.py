@@ -4,15 +4,16 @@ What the store says of tools (flags) is given to it by `App`, which also tells i
 but enabled or not; whether a persona may is `policy`'s.
 """
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered
 from toolgate.model import NO_SUCH_TOOL, SOURCES, Actor, Entry, Implementation, Tool
-from toolgate.registry.declare import declared
+from toolgate.registry.declare import declared, where_of
 
+PROBLEMS = "toolgate.tools"
+"""The name of the logger that is told what could not be loaded."""
 MOST_LISTED = 5_000_000
 """Tools in all the lists that are kept for actors; past that, they are made anew."""
 
@@ -239,10 +240,8 @@ class Catalog:
 
 
 def origin(entry: Entry) -> str:
-    """Where a tool is defined: its file, if it has one."""
-    function = getattr(entry.implementation, "function", None)
-    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
-    return f"{entry.name} ({code.co_filename})" if code is not None else entry.name
+    """Where a tool is defined: its file and line, if it has any."""
+    return where_of(getattr(entry.implementation, "function", None)) or entry.name
 
 
 def _is_code_of(entry: Entry, code: Any) -> bool:
@@ -262,7 +261,8 @@ def _not_registered(code: Any, *, is_tool: bool) -> NotRegistered:
 
 
 def _taken(by: Entry, name: str) -> DefinitionError:
-    fault = Fault("name", f"the name is taken by a tool of source {by.tool.source}")
+    where = where_of(getattr(by.implementation, "function", None)) if by.tool.source == "python" else None
+    fault = Fault("name", f"the name is taken by a tool of source {by.tool.source}{f' ({where})' if where else ''}")
     return DefinitionError(name, [fault], suggestion="Give it another name.")
 
 

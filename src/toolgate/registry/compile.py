@@ -14,9 +14,10 @@ import jsonschema_rs
 import msgspec
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from toolgate.context import InvokeContext
-from toolgate.errors import DefinitionError, Fault
+from toolgate.errors import DefinitionError, Fault, unknown
 from toolgate.hooks import Hook, instance
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.model import (
@@ -33,7 +34,7 @@ from toolgate.model import (
     must_ask,
     nano,
 )
-from toolgate.registry.declare import declared
+from toolgate.registry.declare import declared, is_marked, where_of
 from toolgate.registry.schema_work import Bounded, TooMuchWork, Work, measure
 
 MAX_NAME = 64
@@ -46,6 +47,7 @@ REFERS = b'ef":'
 """What a schema with a reference has in it: `$ref`, `$dynamicRef`, `$recursiveRef`."""
 NO_DEFAULTS: dict[str, Any] = {}
 """Shared by all entries without defaults: with 100,000 tools, an object less to fetch is time."""
+CHOICE = re.compile(r"'([^']*)'")
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -72,16 +74,38 @@ class Rules(msgspec.Struct, frozen=True):
 
 def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
     """The entry of a function or class that `@tool` declared."""
+    try:
+        return _entry_of(code, source, rules)
+    except DefinitionError as error:
+        raise error.at(where_of(code)) from error.__cause__
+
+
+def _entry_of(code: Any, source: Source, rules: Rules) -> Entry:
     found = declared(code)
     if found is None:
         name = getattr(code, "__name__", type(code).__name__)
         raise DefinitionError(name, [Fault("", "it is not declared as a tool")], suggestion="Put @tool(tier=...) above it.")
-    tool = definition({**found.fields, "source": source})
+    try:
+        tool = definition({**found.fields, "source": source})
+    except DefinitionError as error:
+        faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
+        raise DefinitionError(error.name, faults) from None
     try:
         implementation = found.make(code)
     except Exception as error:
-        raise DefinitionError(tool.name, [Fault("", f"it can't be made: {type(error).__name__}: {error}")]) from error
+        advice = f"Register an object of it: app.register({code.__name__}(...))." if inspect.isclass(code) else None
+        fault = Fault("", f"it can't be made: {type(error).__name__}: {error}")
+        raise DefinitionError(tool.name, [fault], suggestion=advice) from error
     return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules)
+
+
+def _advice(fields: Mapping[str, Any], path: str) -> str | None:
+    """What the author of a Python tool should do about a fault; None if its message says so."""
+    if path == "description" and not fields.get("description"):
+        return "add a docstring: its first paragraph tells models what the tool does"
+    if path == "name" and fields.get("name") == "<lambda>":
+        return "a lambda has no name: use def, or @tool(name=...)"
+    return None
 
 
 def _stages_of(made: Any) -> list[Hook]:
@@ -105,10 +129,16 @@ def definition(fields: Mapping[str, Any]) -> Tool:
         return Tool.model_validate(dict(fields))
     except ValidationError as error:
         faults = [
-            Fault(".".join(str(part) for part in fault["loc"]), fault["msg"].removeprefix("Value error, "))
-            for fault in error.errors(include_url=False, include_context=False)
+            Fault(".".join(str(part) for part in fault["loc"]), _words(fault)) for fault in error.errors(include_url=False)
         ]
         raise DefinitionError(str(fields.get("name") or "?"), faults) from None
+
+
+def _words(fault: ErrorDetails) -> str:
+    """What pydantic found wrong with a field, for somebody who does not know pydantic."""
+    if fault["type"] == "literal_error":
+        return unknown(fault["input"], CHOICE.findall(fault["ctx"]["expected"]))
+    return fault["msg"].removeprefix("Value error, ")
 
 
 def compile_entry(
@@ -347,6 +377,6 @@ def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def declared_in(module: Any) -> list[Any]:
-    """The functions and classes of a module that `@tool` declared, each once whatever its names."""
-    found = [code for _, code in inspect.getmembers(module) if not inspect.ismodule(code) and declared(code) is not None]
+    """The functions and classes of a module that `@tool` declared or refused, each once whatever its names."""
+    found = [code for code in vars(module).values() if not inspect.ismodule(code) and is_marked(code)]
     return list({id(code): code for code in found}.values())

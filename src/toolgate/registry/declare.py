@@ -7,25 +7,26 @@ can't be read is refused here, with its path, before anything runs. Made into a 
 import dis
 import inspect
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from decimal import Decimal
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, overload
+from difflib import get_close_matches
+from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
-from pydantic import Field, TypeAdapter, create_model
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
-from pydantic.fields import FieldInfo
 
-from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
-from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier
+from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
 from toolgate.registry.docstring import read_docstring
+from toolgate.registry.signature import Signature
 
 MARK = "__toolgate__"
-PLAIN = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
-"""Hints whose JSON form is what the function wants to be given."""
-NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation, TypeError)
-"""What pydantic raises for a hint that it can't describe."""
+OPTIONS = (
+    "name", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit", "concurrency",
+    "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target", "pure",
+)  # fmt: skip
+"""What `@tool` takes, as it is documented."""
+keeps_going: ContextVar[bool] = ContextVar("keeps_going", default=False)
+"""True while a file of tools is loaded: a function that is refused is marked with its error, and what follows it runs."""
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
@@ -75,30 +76,63 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
     """Declare a function, or a class with an `execute` method, as a tool. It stays what it was and can be called."""
 
     def declare(declared: Code) -> Code:
-        setattr(declared, MARK, _declare(declared, options, tuple(hooks)))
+        try:
+            mark: Declared | DefinitionError = _declare(declared, options, tuple(hooks))
+        except DefinitionError as error:
+            mark = error.at(where_of(declared))
+            if not keeps_going.get():
+                raise mark from error.__cause__
+        setattr(declared, MARK, mark)
         return declared
 
     return declare(code) if code is not None else declare
 
 
 def declared(code: Any) -> Declared | None:
-    """What `@tool` said of this function or class, or of the class of this object."""
+    """What `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it was
+    refused with."""
+    found = _mark_of(code)
+    if isinstance(found, DefinitionError):
+        raise found
+    return found
+
+
+def is_marked(code: Any) -> bool:
+    """Tells whether `@tool` stands above this function or class, whatever came of it."""
+    try:
+        return _mark_of(code) is not None
+    except Exception:  # noqa: BLE001 - a proxy of something that is not there, say
+        return False
+
+
+def _mark_of(code: Any) -> Declared | DefinitionError | None:
     found = vars(code).get(MARK) if inspect.isclass(code) else getattr(code, MARK, None)
-    return found if isinstance(found, Declared) else None
+    return found if isinstance(found, Declared | DefinitionError) else None
+
+
+def where_of(code: Any) -> str | None:
+    """The file and line of a function, or of what a class-based tool runs; None if it has none."""
+    function = code if inspect.isroutine(code) else getattr(code, "execute", None)
+    inner = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return f"{inner.co_filename}:{inner.co_firstlineno}" if inner is not None else None
 
 
 def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Declared:
+    if not callable(code):
+        raise DefinitionError(str(code), [Fault("", "@tool takes options by name, such as @tool(name='greet')")])
     is_class = inspect.isclass(code)
     function = getattr(code, "execute", None) if is_class else code
-    name = options.get("name") or getattr(code, "name", None) or code.__name__
+    name = options.get("name") or getattr(code, "name", None) or getattr(code, "__name__", type(code).__name__)
     if not callable(function):
         raise DefinitionError(str(name), [Fault("execute", "a class-based tool needs a method `execute`")])
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DefinitionError(str(name), [Fault("", "a tool returns one value, so a generator can't be one")])
+        raise DefinitionError(str(name), [Fault("", "a generator can't be a tool: return a list of what it yields")])
+    if strange := [option for option in options if option not in Tool.model_fields]:
+        raise DefinitionError(str(name), [Fault(option, _no_option(option)) for option in strange])
     doc = read_docstring(inspect.getdoc(code) or "")
     inner = read_docstring(inspect.getdoc(function) or "")
     takes_self = is_class and inspect.isfunction(inspect.getattr_static(code, "execute"))
-    read = _Signature(str(name), function, doc.arguments or inner.arguments, skip_self=takes_self)
+    read = Signature(str(name), function, doc.arguments or inner.arguments, skip_self=takes_self)
     fields: dict[str, Any] = {
         "name": name,
         "description": doc.summary or inner.summary,
@@ -124,6 +158,11 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
     return Declared(fields, make, hooks)
 
 
+def _no_option(option: str) -> str:
+    near = get_close_matches(option, OPTIONS, 1)
+    return f"unknown option, did you mean {near[0]}?" if near else f"unknown option, there are {', '.join(OPTIONS)}"
+
+
 def _shorthand(key: str, value: Any) -> Any:
     """The short forms that `@tool` takes: cost=0.01, retry=3, cache=60, requires_auth="KEY", capabilities=["read"]."""
     if key == "cost" and isinstance(value, int | float | str | Decimal):
@@ -138,129 +177,6 @@ def _shorthand(key: str, value: Any) -> Any:
         given = [value] if isinstance(value, str) else value
         return [{"action": item} if isinstance(item, str) else item for item in given]
     return value
-
-
-class _Signature:
-    """The schema and the binding of one function, read once."""
-
-    def __init__(self, tool_name: str, function: Any, described: dict[str, str], *, skip_self: bool) -> None:
-        self._tool_name = tool_name
-        try:
-            signature = inspect.signature(function, eval_str=True)
-        except (NameError, TypeError, ValueError, SyntaxError) as error:
-            raise self._refuse("", f"its hints can't be read: {error}") from error
-        parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
-        self.context_parameter: str | None = None
-        self._names: list[str] = []
-        self._filled: set[str] = set()
-        """Parameters whose default is a `Field`: only the model knows its value."""
-        fields: dict[str, Any] = {}
-        open_ended, plain = False, True
-        for parameter in parameters:
-            hint, path = parameter.annotation, f"input_schema.properties.{parameter.name}"
-            if hint is InvokeContext or InvokeContext in get_args(hint):
-                self.context_parameter = parameter.name
-                continue
-            if parameter.kind is parameter.VAR_KEYWORD:
-                open_ended = True
-                continue
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise self._refuse(path, "arguments are passed by name; *args and positional-only can't be")
-            if isinstance(parameter.default, FieldInfo):
-                self._filled.add(f"p{len(self._names)}")
-            plain = plain and _is_plain(hint) and not self._filled
-            fields[f"p{len(self._names)}"] = _field(parameter, described.get(parameter.name))
-            self._names.append(parameter.name)
-        try:
-            self._model = create_model(f"{tool_name}_arguments", **fields)
-            schema = self._model.model_json_schema(by_alias=True)
-        except NO_SCHEMA as error:
-            raise self._refuse(_at_fault(parameters), _first_line(error)) from error
-        try:
-            self.output_schema = _output_schema(signature.return_annotation)
-        except NO_SCHEMA as error:
-            raise self._refuse("output_schema", _first_line(error)) from error
-        self.input_schema = _tidy(schema) | {"additionalProperties": open_ended}
-        self.input_schema.setdefault("properties", {})
-        self.bind = None if plain else self._through_model
-
-    def _through_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        made = self._model.model_validate(arguments)
-        given = {
-            name: getattr(made, f"p{index}")
-            for index, name in enumerate(self._names)
-            if f"p{index}" in made.model_fields_set or f"p{index}" in self._filled
-        }
-        extra = {name: value for name, value in arguments.items() if name not in self._names}
-        return given | extra
-
-    def _refuse(self, path: str, message: str) -> DefinitionError:
-        return DefinitionError(self._tool_name, [Fault(path, message)])
-
-
-def _field(parameter: inspect.Parameter, described: str | None) -> tuple[Any, Any]:
-    """Hint and default for pydantic, under the parameter's own name whatever it is, with the docstring's words unless
-    `Annotated[…, Field(description=…)]` or a `Field` default already has some."""
-    hint = Any if parameter.annotation is parameter.empty else parameter.annotation
-    given = [*getattr(hint, "__metadata__", ()), parameter.default]
-    named: dict[str, Any] = {"alias": parameter.name}
-    if described and not any(isinstance(part, FieldInfo) and part.description for part in given):
-        named["description"] = described
-    return Annotated[hint, Field(**named)], ... if parameter.default is parameter.empty else parameter.default
-
-
-def _is_plain(hint: Any, *, inside: bool = False) -> bool:
-    """Whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand where 3 is meant."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return all(_is_plain(part, inside=inside) for part in parts)
-    if origin in (list, dict):
-        return parts[:-1] in ((), (str,), (Any,)) and _is_plain(parts[-1], inside=True)
-    if origin is Literal:
-        return all(type(value) in (str, int, bool, NoneType) for value in parts)
-    try:
-        return origin is None and hint in PLAIN and not (inside and hint is int)
-    except TypeError:
-        return False
-
-
-def _at_fault(parameters: list[inspect.Parameter]) -> str:
-    """The path of the first parameter whose hint has no schema."""
-    for parameter in parameters:
-        try:
-            create_model("one", p=_field(parameter, None)).model_json_schema()
-        except NO_SCHEMA:
-            return f"input_schema.properties.{parameter.name}"
-    return "input_schema"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
-
-
-def _output_schema(hint: Any) -> dict[str, Any] | None:
-    if hint in (inspect.Signature.empty, Any, InvokeContext):
-        return None
-    return _tidy(TypeAdapter(hint).json_schema(by_alias=False, mode="serialization"))  # models are given out by field name
-
-
-def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the titles that pydantic makes up: a model would pay tokens for them."""
-
-    def clean(value: Any, *, names: bool = False) -> Any:
-        if isinstance(value, dict):
-            kept = (
-                value
-                if names
-                else {key: part for key, part in value.items() if not (key == "title" and isinstance(part, str))}
-            )
-            return {key: clean(part, names=key in ("properties", "$defs") and not names) for key, part in kept.items()}
-        if isinstance(value, list):
-            return [clean(part) for part in value]
-        return value
-
-    cleaned: dict[str, Any] = clean(schema)
-    return cleaned
 
 
 SUSPENDING = frozenset({"GET_AWAITABLE", "GET_ANEXT", "GET_AITER", "BEFORE_ASYNC_WITH", "YIELD_VALUE", "SEND"})

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from toolgate.errors import CODES, Fault
-from toolgate.model import Cost, Example, UnitCost
+from toolgate.errors import CODES, Fault, unknown
+from toolgate.model import Cost, Example, Runtime, UnitCost
 
 NEEDED = ("name", "description", "schema", "code")
 TOOL_FIELDS = {
@@ -25,6 +25,7 @@ TOLD_AS: dict[str, tuple[str, ...]] = {
     **{f"program.{ours}": (theirs,) for theirs, ours in PROGRAM_FIELDS.items()},
     **{f"program.{ours}": ("permissions", theirs) for theirs, ours in PERMISSIONS.items()},
 }
+RUNTIMES: tuple[str, ...] = get_args(Runtime)
 NO_MAPPING = "it must hold names and values"
 MOST_ADVICE = 10
 """Unknown names for which the nearest known one is looked for."""
@@ -45,6 +46,8 @@ def tool_fields(value: Any) -> tuple[dict[str, Any], list[Wrong]]:
     if not isinstance(value, dict):
         return {}, [Wrong((), f"{NO_MAPPING}, such as `name: my_tool`")]
     given = {name: part for name, part in _named(value, FIELDS, (), wrong).items() if part is not None}
+    if "runtime" in given and given["runtime"] not in RUNTIMES:  # what else is wrong follows from it, or can wait
+        return {}, [Wrong(("runtime",), unknown(given["runtime"], RUNTIMES))]
     wrong += [Wrong((name,), "it is missing") for name in NEEDED if name not in given]
     tool = {ours: given[theirs] for theirs, ours in TOOL_FIELDS.items() if theirs in given}
     program = {ours: given[theirs] for theirs, ours in PROGRAM_FIELDS.items() if theirs in given}

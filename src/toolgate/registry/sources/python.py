@@ -1,21 +1,26 @@
 """Tools written in Python: those that ship with Toolgate, files in a folder, and what installed packages offer."""
 
 import importlib
+import logging
 import pkgutil
-import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from toolgate.errors import DefinitionError
+from toolgate.errors import DefinitionError, described
 from toolgate.model import Entry, Source
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import PROBLEMS, Problem
 from toolgate.registry.compile import Rules, declared_in, entry_of
+from toolgate.registry.declare import keeps_going
+from toolgate.registry.sources.python_files import FolderPackage, Refusal
 
 GROUP = "toolgate.tools"
+
+logger = logging.getLogger(PROBLEMS)
 
 
 class PackageSource:
@@ -30,16 +35,15 @@ class PackageSource:
     def load(self) -> Iterator[Entry | Problem]:
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(package.__path__, f"{self._package}."):
-            yield from _load(module.name, lambda name=module.name: importlib.import_module(name), self._source, self._rules)
+            yield from _load(module.name, partial(importlib.import_module, module.name), self._source, self._rules)
 
 
 class FolderSource:
-    """Every tool in the Python files of a folder."""
+    """Every tool in the Python files of a folder, and in the packages there."""
 
     name = "python"
 
-    def __init__(self, folder: Path, rules: Rules, refusal: Callable[[Path, bytes], str | None] | None = None) -> None:
-        """`refusal` gives why a file with this content is not run; None if it may be."""
+    def __init__(self, folder: Path, rules: Rules, refusal: Refusal | None = None) -> None:
         self._folder = folder
         self._rules = rules
         self._refusal = refusal
@@ -47,16 +51,11 @@ class FolderSource:
     def load(self) -> Iterator[Entry | Problem]:
         if not self._folder.is_dir():
             return
-        for file in sorted(self._folder.glob("*.py")):
-            if not file.name.startswith("_"):
-                yield from _load(str(file), lambda file=file: self._import(file), "python", self._rules)
-
-    def _import(self, file: Path) -> ModuleType:
-        content = file.read_bytes()
-        why = self._refusal(file, content) if self._refusal is not None else None
-        if why is not None:
-            raise ImportError(why)
-        return _import_file(file, content)
+        package = FolderPackage(self._folder, self._refusal)
+        package.begin()
+        seen: set[int] = set()
+        for file in package.files():
+            yield from _load(str(file), partial(package.load, file), "python", self._rules, package, seen)
 
 
 class EntryPointSource:
@@ -72,19 +71,39 @@ class EntryPointSource:
             yield from _load(f"entry point {point.name} ({point.value})", point.load, "python", self._rules)
 
 
-def _load(where: str, get: Any, source: Source, rules: Rules) -> Iterator[Entry | Problem]:
+def _load(
+    where: str,
+    get: Callable[[], Any],
+    source: Source,
+    rules: Rules,
+    folder: FolderPackage | None = None,
+    seen: set[int] | None = None,
+) -> Iterator[Entry | Problem]:
+    """The tools in what `get` gives. One that is refused does not keep the others out."""
     try:
-        offered = list(_tools_in(get()))
+        offered = _offered(get)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        yield Problem(where, _words(error))
+        yield _problem(where, error, folder)
         return
     for code in offered:
+        if seen is not None and id(code) in seen:  # a package has it from one of its modules
+            continue
+        if seen is not None:
+            seen.add(id(code))
         try:
             yield entry_of(code, source, rules)
         except DefinitionError as error:
-            yield Problem(where, str(error))
+            yield _problem(where, error, folder)
+
+
+def _offered(get: Callable[[], Any]) -> list[Any]:
+    going = keeps_going.set(True)
+    try:
+        return list(_tools_in(get()))
+    finally:
+        keeps_going.reset(going)
 
 
 def _tools_in(offered: Any) -> Iterable[Any]:
@@ -94,24 +113,33 @@ def _tools_in(offered: Any) -> Iterable[Any]:
     return offered if isinstance(offered, list | tuple) else [offered]
 
 
-def _import_file(file: Path, content: bytes) -> ModuleType:
-    """A module of exactly this content: a loader would read the file again, or take compiled code from beside it."""
-    name = f"toolgate_local_{file.stem}_{sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
-    code = compile(content, str(file), "exec", dont_inherit=True)
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module
-    try:
-        exec(code, module.__dict__)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _problem(where: str, error: BaseException, folder: FolderPackage | None) -> Problem:
+    """What could not be loaded, and why, also for the log: with the traceback, where code of the author's raised it."""
+    problem = Problem(_place(error, folder) or where, _words(error, folder))
+    told = isinstance(error, DefinitionError | SyntaxError) or (isinstance(error, ImportError) and error.path == where)
+    logger.warning("%s: %s", *problem, exc_info=None if told else error)
+    return problem
 
 
-def _words(error: BaseException) -> str:
+def _place(error: BaseException, folder: FolderPackage | None) -> str | None:
+    """The file and line that an error is about, as far as it is one of the author's."""
     if isinstance(error, DefinitionError):
-        return str(error)
+        return error.where
     if isinstance(error, SyntaxError) and error.filename:
-        return f"line {error.lineno}: {error.msg}"
-    return f"{type(error).__name__}: {error}"
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__) if folder is not None else ()
+    inner = [frame for frame in frames if folder is not None and Path(frame.filename).is_relative_to(folder.folder)]
+    return f"{inner[-1].filename}:{inner[-1].lineno}" if inner else None
+
+
+def _words(error: BaseException, folder: FolderPackage | None) -> str:
+    if isinstance(error, DefinitionError):
+        return str(error.at(None))
+    if isinstance(error, SyntaxError):
+        return f"it does not compile: {error.msg}"
+    words = described(error)
+    name = error.name if isinstance(error, ImportError) and folder is not None else None
+    hidden = folder.hides(name.partition(".")[0]) if name and folder is not None else None
+    if hidden is None:
+        return words
+    return f"{words}; {hidden} has the name of another module: rename it, or import it with `from .{name} import ...`"
