@@ -28,6 +28,7 @@ def set_up(terminal: Terminal, name: str, *options: str) -> None:
     assert accepted.code == 0, accepted.err
 
 
+@pytest.mark.needs("npm")
 def test_files_by_name(terminal: Terminal) -> None:
     room = terminal.folder / "room"
     room.mkdir()
@@ -43,6 +44,7 @@ def test_files_by_name(terminal: Terminal) -> None:
     assert [(one["name"], one["preset"]) for one in shown["servers"]] == [("files", "filesystem")]
 
 
+@pytest.mark.needs("npm")
 def test_a_database_by_name(terminal: Terminal, postgres_database: str) -> None:
     """It is read; what would change it is refused, also in the ways round a read-only transaction."""
 

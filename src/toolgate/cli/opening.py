@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, redirect_stdout
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,7 +85,8 @@ async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[
 @contextmanager
 def diverted() -> Iterator[None]:
     """What tools print, and the programs that they start, goes to stderr meanwhile: stdout is for the answer alone."""
-    sys.stdout.flush()
+    with suppress(OSError):  # whoever wrote what is left has told, or will, that it can't be written
+        sys.stdout.flush()
     with redirect_stdout(sys.stderr):
         try:
             kept = os.dup(1)

@@ -47,11 +47,18 @@ def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
     if program is None:
         raise Unreachable(
             message=f"The program {words[0]!r} of the server {name!r} is not installed here.",
-            suggestion="Install it, or give its whole path in the setting `command`.",
+            suggestion=_instead_of(words[0]),
         )
     path = dict.fromkeys((str(program.parent), *SYSTEM))
     own = tuple(_own_files(name, program, words[1:], cwd))
     return Command((str(program), *words[1:]), tuple(dict.fromkeys(needs(program))), tuple(path), own)
+
+
+def _instead_of(word: str) -> str:
+    setting = fetches(word)
+    if setting is not None:
+        return f"Install it, and name the package in the setting `{setting}`: it is installed once and then started."
+    return "Install it, or give its whole path in the setting `command`."
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:

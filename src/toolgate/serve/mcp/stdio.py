@@ -8,9 +8,10 @@ SDK would keep silent. When the client closes its end, calls that run are still 
 import asyncio
 import os
 import queue
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import NamedTuple
 
 import anyio
@@ -44,10 +45,13 @@ def claimed() -> Iterator[Ends]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    sys.stdout.flush()
     os.dup2(2, 1)
     try:
-        yield ends
+        with redirect_stdout(sys.stderr):  # what is printed would else be kept back, and come out as the protocol's
+            yield ends
     finally:
+        sys.stdout.flush()
         os.dup2(ends.incoming, 0)
         os.dup2(ends.outgoing, 1)
 
