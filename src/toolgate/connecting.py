@@ -234,6 +234,11 @@ class Connecting(Wired):
     async def refresh_server(self, name: str) -> Compared:
         """Ask a server what it has now, and compare that with what was accepted. It is started if need be."""
         await self.server(name)
+        if not self.settings.mcp.enabled:
+            raise SettingsError(
+                f"Server {name} is not started: the setting mcp.enabled is false.",
+                suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
+            )
         return await self.mcp_tools.refresh(name)
 
     async def quarantined(self, server: str | None = None) -> list[Waiting]:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from toolgate.discovery import HARMLESS
+from toolgate.discovery import FILE, HARMLESS
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
 from toolgate.store.leftovers import InUse
@@ -229,7 +229,7 @@ class Project:
 
     def add(self, file: Path, content: bytes) -> None:
         """Records one file that a person's command has just written."""
-        if not self.is_named and file.parent in (*self._python, *self._custom):
+        if not self.is_named and (file == self.folder / FILE or file.parent in (*self._python, *self._custom)):
             with self.records.changing() as records:
                 records.setdefault(str(self.folder), Agreed()).files[self._name(file)] = digest(content)
 

@@ -210,6 +210,7 @@ class Wired:
             forget=self.guard.forget,
             note=self._note,
             announce=self._announce_change,
+            enabled=settings.mcp.enabled,
         )
         self.execution.runners["mcp"] = McpRunner(self.mcp_tools)
         self.journal = Journal(self.store, settings.home / "backups", limits.backup_bytes, limits.backup_days)

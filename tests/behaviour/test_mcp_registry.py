@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.mcp_upstream import TEXT, Upstream, tool
 from toolgate import App
 from toolgate.approval.tiers import plan
-from toolgate.errors import DefinitionError
+from toolgate.errors import DefinitionError, SettingsError
 from toolgate.jsontext import Wrong, schema_faults
 from toolgate.model import NAME, Actor, Entry, Outcome
 from toolgate.registry.compile import Rules
@@ -104,6 +104,26 @@ async def test_a_built_in_tool_keeps_its_name(tmp_path: Path) -> None:
         assert any("calculator" in problem.where for problem in app.problems)
         outcome = await app.invoke("calculator", {"expression": "1 + 1"})
         assert outcome.ok, outcome
+
+
+@pytest.mark.requirement("MCP-2", "DOOR-6")
+async def test_with_mcp_turned_off_no_server_is_started_and_no_tool_of_theirs_is_there(tmp_path: Path) -> None:
+    """Neither of one in the settings nor of one that was added, and whatever was accepted before."""
+    upstream = Upstream(tmp_path, tool("say"))
+    more = {"home": tmp_path / "home", "entry_points": False, "servers": {"plain": upstream.settings(enabled=True)}}
+    async with App.open(**more) as app:
+        await app.add_server("added", upstream.settings())
+        await offered(app, "plain", "added")
+        assert (await app.invoke("mcp_plain_say", {})).ok
+    async with App.open(**more, mcp={"enabled": False}) as app:
+        assert [code(await app.invoke(f"mcp_{name}_say", {})) for name in ("plain", "added")] == ["TOOL_NOT_FOUND"] * 2
+        assert [one.to_dict()["state"] for one in await app.servers()] == ["off", "off"]
+        assert [one for one in await app.tools() if one.source == "mcp"] == []
+        with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
+            await app.refresh_server("plain")
+        assert not app.servers_engine.starts("plain")
+    async with App.open(**more) as app:
+        assert (await app.invoke("mcp_plain_say", {})).ok, "what was accepted is still"
 
 
 # -- tiers

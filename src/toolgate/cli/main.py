@@ -77,7 +77,7 @@ def toolgate(
 
 COMMANDS = (
     "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency",
-    "undo", "workspace", "audit", "artifacts", "keys", "serve", "mcp", "trust", "doctor",
+    "undo", "workspace", "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 

@@ -16,6 +16,10 @@ SECONDS = 60.0
 async def server_checks(app: App) -> AsyncIterator[Check]:
     """One for each server, all asked at once, and one for what can't be used of them."""
     servers = await app.servers()
+    if not app.settings.mcp.enabled:
+        words = f"{plural(len(servers), 'MCP server')}, none of which is used: mcp.enabled is false"
+        yield Check("servers", "unused", words)
+        return
     for check in await asyncio.gather(*(_check(app, status) for status in servers)):
         yield check
     for problem in app.mcp_tools.problems:

@@ -44,11 +44,11 @@ group.command("import")(import_file)
 def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the servers: what they are, how many tools they have, and how many wait to be accepted."""
 
-    async def gather() -> tuple[list[ServerStatus], list[Problem]]:
+    async def gather() -> tuple[list[ServerStatus], list[Problem], bool]:
         async with opened(ctx) as app:
-            return await app.servers(), list(app.mcp_tools.problems)
+            return await app.servers(), list(app.mcp_tools.problems), app.settings.mcp.enabled
 
-    found, problems = asyncio.run(gather())
+    found, problems, enabled = asyncio.run(gather())
     if as_json:
         emit({"servers": [one.to_dict() for one in found], "problems": [problem._asdict() for problem in problems]})
         return 0
@@ -57,6 +57,8 @@ def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
         columns(header, [_cells(one) for one in found], ["" if one.settings.enabled else "dim" for one in found])
     else:
         note(("No servers. `toolgate servers add NAME -- COMMAND …` or `toolgate servers presets`.", "dim"))
+    if not enabled:
+        note(("None of them is used: the setting mcp.enabled is false.", "yellow"))
     for problem in problems:
         note((f"{problem.where}: {problem.why}", "yellow"))
     waiting = [one.name for one in found if one.waiting]

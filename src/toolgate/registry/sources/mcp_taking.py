@@ -53,9 +53,10 @@ class McpTools:
         forget: Callable[[], object],
         note: Note,
         announce: Callable[[], Awaitable[None]],
+        enabled: bool = True,
     ) -> None:
         """`register` puts an entry into the catalog and on record; `forget` drops what was decided before; `announce` tells
-        other processes that the store has changed."""
+        other processes that the store has changed. `enabled`: False turns all servers off."""
         self.lists_by_itself = True
         """Whether servers of the settings file that were never listed are started for that. One that was added never is: it
         waits until somebody asks what it has (`refresh`). A command that ends at once sets it to False."""
@@ -69,6 +70,7 @@ class McpTools:
         self._catalog = catalog
         self._rules = rules
         self._announce = announce
+        self._enabled = enabled
         self._offering = Offering(catalog, rules, register, forget)
         self._comparing = Comparing(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
         self._names = Names()
@@ -283,6 +285,8 @@ class McpTools:
             listing = recorded.listings.get(name)
             try:
                 settings = given if isinstance(given, ServerSettings) else ServerSettings.model_validate_json(given)
+                if not self._enabled:
+                    settings = settings.model_copy(update={"enabled": False})
                 read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
             except (SettingsError, ValidationError) as error:
                 words = error.message if isinstance(error, SettingsError) else "its settings on record can't be read"
