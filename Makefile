@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test slow conformance frameworks check fmt bench lock clean engines
+.PHONY: help run test slow conformance frameworks check fmt reference bench lock clean engines
 .DELETE_ON_ERROR:
 
 ifeq ($(origin PYTHON),undefined)
@@ -41,6 +41,9 @@ check: $(READY) ## Lint, format, types, layers, documentation
 fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(READY) ## Write docs/reference/python.md anew, from signatures and docstrings
+	$(BIN)/python -m tests.docs.python_reference
 
 bench: $(READY) ## Measure against peers
 	$(BIN)/python benchmarks/run.py

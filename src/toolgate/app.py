@@ -36,11 +36,24 @@ logger = logging.getLogger("toolgate")
 
 
 class App(Governing):
-    """Toolgate in one process. Made by `App.open`, used inside `async with`."""
+    """Toolgate in one process: holds the tools, runs every call, keeps the records.
+
+    Made by `App.open` and used inside `async with`; it belongs to the event loop that opened it. Methods that act for
+    somebody take an `actor`; without one, that is the person at this machine (tenant `default`, user `local`).
+    """
 
     @classmethod
     def open(cls, settings_or_path: Settings | str | os.PathLike[str] | None = None, /, **overrides: Any) -> "App":
-        """Settings from a file (toolgate.yaml, here or in the nearest folder above), the environment and the arguments."""
+        """Makes an App from settings; it does nothing before `async with`.
+
+        Args:
+            settings_or_path: A `Settings`, or the path of a settings file. Without it: the `toolgate.yaml` of this folder or
+                of the nearest one above, if there is one.
+            **overrides: Settings by name, which win over the environment, which wins over the file.
+
+        Raises `SettingsError` if a setting is wrong or a file that was found is not trusted. Entering it raises `StoreError`
+        if the database can't be used.
+        """
         if isinstance(settings_or_path, Settings):
             return cls(settings_or_path.with_overrides(overrides) if overrides else settings_or_path)
         return cls(load_settings(settings_or_path, overrides))
@@ -167,17 +180,21 @@ class App(Governing):
     # -- the registry
 
     def register(self, code: Any, *, source: Source = "python") -> Tool:
-        """Put a tool into the catalog: something declared with `@tool`, or an `Entry` that a source made."""
+        """Puts a tool into the catalog: a function, class or object declared with `@tool`. Gives its definition.
+
+        Raises `DefinitionError` if it is no tool, or its name is taken.
+        """
         entry = code if isinstance(code, Entry) else entry_of(code, source, self._rules)
         self._register(entry)
         return entry.tool
 
     def register_many(self, codes: Iterable[Any]) -> None:
+        """Registers each of these; the first that is refused raises."""
         for code in codes:
             self.register(code)
 
     def load(self, source: ToolSource) -> None:
-        """Take all tools of a source. What can't be taken is noted in `problems`, the rest is in the catalog."""
+        """Registers all tools of a source. What can't be registered is noted in `problems`."""
         for loaded in source.load():
             if isinstance(loaded, Problem):
                 self.catalog.note(loaded)
@@ -196,7 +213,7 @@ class App(Governing):
         return [*self.catalog.problems, *custom, *self.mcp_tools.problems]
 
     async def tools(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
-        """The tools that an actor may see, by name."""
+        """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
         permitted = await self._permitted(actor or LOCAL)
         return permitted if source is None else tuple(tool for tool in permitted if tool.source == source)
 
@@ -210,19 +227,22 @@ class App(Governing):
         return tuple(tool for tool in enabled if tool.name in seen)
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
-        """The permitted tools in the shape that a model or client takes."""
+        """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""
         actor = actor or LOCAL
         permitted = await self._permitted(actor)
         return export((self.catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
 
     async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
-        """The permitted tools as declarations of functions, for whoever writes a program that calls them (`run_program`)."""
+        """Gives the tools that an actor may see as declarations of functions, for a program (`run_program`)."""
         from toolgate.registry.typed import typed
 
         return typed(await self._permitted(actor or LOCAL), language)
 
     async def register_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:
-        """Register a tool at run time, for the actor's tenant. Needs the permission tool.enable; survives a restart."""
+        """Registers a tool at run time, for the actor's tenant. It survives a restart.
+
+        Raises `CallError` (PERMISSION_DENIED) without the permission tool.enable, `DefinitionError` if the fields are wrong.
+        """
         actor = actor or LOCAL
         tool = definition({**fields, "source": "dynamic", "tenant": actor.tenant})
         decision = await self.guard.decide(actor, "tool.enable", tool.name)
@@ -242,8 +262,7 @@ class App(Governing):
         return tool
 
     def add_runner(self, kind: str, runner: Runner, *, tier: Tier = "external_api") -> None:
-        """Say how tools of a kind are run, and what a call of one risks at least that was registered at run time: whoever
-        registers it can't say less."""
+        """Says how tools of a kind are run. `tier` is the least tier of those that are registered at run time."""
         if tier not in TIERS:
             raise ValueError(f"tier must be one of {', '.join(TIERS)}, not {tier!r:.40}")
         self.execution.runners[kind] = runner
@@ -254,14 +273,12 @@ class App(Governing):
     def work_in(
         self, session: str, folder: str | os.PathLike[str], *, tenant: str = LOCAL.tenant, user: str = LOCAL.user
     ) -> Path:
-        """Have the calls of a user's session work in this folder: files are read and written in it, and commands run in
-        it."""
+        """Sets the folder in which the calls of a user's session read and write files and run commands."""
         return self.places.set(Actor(tenant, user=user), session, Path(folder))
 
     def share_session(self, name: str, with_users: Iterable[str], *, tenant: str = LOCAL.tenant) -> None:
-        """Let these users of a tenant have one session of this name in common, with its files and providers. To everybody
-        else the name goes on to mean a session of their own. It holds until the App is closed; the setting
-        `sessions.shared` holds always."""
+        """Shares one session, with its files and providers, among these users of a tenant, until the App is closed. For
+        everybody else the name means a session of their own. The setting `sessions.shared` does it for good."""
         if isinstance(with_users, str):
             raise TypeError("with_users must be a list of users, not one text")
         self.sessions.share(tenant, name, with_users)
@@ -269,16 +286,16 @@ class App(Governing):
     # -- what is on record
 
     async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
-        """What each tool's definition costs a model to read: of all tools, or of those that an actor may see. Counted, or
-        estimated where no tokenizer is installed (`registry.tokens.is_exact`)."""
+        """Gives how many tokens each tool's definition takes: of all tools, or of those that an actor may see. Estimated
+        where the extra `tokens` is not installed."""
         entries = self.catalog.entries()
         if actor is not None:
             entries = [self.catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
         return await self._keeper.token_costs(entries)
 
     async def verify_audit(self, heads: Iterable[SignedHead | None] = ()) -> Verdict:
-        """Walk the whole audit log and compare it with the head noted outside the database and with the signed heads: those
-        that are kept, and those that are given."""
+        """Walks the whole audit log and compares it with the head noted outside the database and with the signed heads:
+        those that are kept, and those that are given. The verdict's `ok` is true if nothing was changed."""
         await self.store.flush()
         if self.heads is not None and self._head_file is not None:
             return await self.heads.verify(self._head_file, heads)
@@ -286,17 +303,20 @@ class App(Governing):
         return await log.verify(self.store, Verifier(noted))
 
     def sign_heads_with(self, keys: HeadKeys) -> None:
-        """Have the heads of the audit log signed by keys that are kept elsewhere, in a KMS say. To be called before the App
-        is opened."""
+        """Has the heads of the audit log signed by keys that are kept elsewhere, in a KMS say. To be called before
+        `async with`."""
         if self.heads is not None:
             self.heads.keys = keys
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
-        """What proves that the records of a call are in the audit log, without the log; None: there is no such call."""
+        """Gives a proof that the records of a call are in the audit log; None if there is no such call."""
         return None if self.heads is None else await self.heads.prove(call_id)
 
     async def audit_key(self, *, rotate: bool = False) -> dict[str, Any]:
-        """The key that signs the heads of the audit log. `rotate`: sign once more with it, then make a new one."""
+        """Gives the key that signs the heads of the audit log. `rotate`: signs once more with it, then makes a new one.
+
+        Raises `StoreError` if heads are not signed (`audit.key: none`).
+        """
         heads = self.heads
         if heads is None:
             raise StoreError("Heads of this log are not signed.", suggestion="Set audit.key to file.")
@@ -309,7 +329,7 @@ class App(Governing):
         return {"key": key, "public_key": heads.keys.public_key(key), "place": heads.keys.place}
 
     async def sign_audit(self, *, anew: bool = False, actor: Actor | None = None) -> SignedHead | None:
-        """Sign the head of the audit log now; gives the latest signed head. `anew`: accept the log as it is, whatever was
+        """Signs the head of the audit log now; gives the latest signed head. `anew`: accepts the log as it is, whatever was
         signed before."""
         if self.heads is None:
             return None
@@ -322,18 +342,18 @@ class App(Governing):
         return await self.heads.sign()
 
     async def audit_heads(self) -> tuple[Head | None, Head]:
-        """The last head noted outside the database, and where the log ends: what can be seen without walking it."""
+        """Gives the last head noted outside the database, and where the log ends, without walking it."""
         return self._head_file.last() if self._head_file is not None else None, await self.audit_end()
 
     async def audit_end(self) -> Head:
-        """Where the log ends."""
+        """Gives where the log ends."""
         rows = await self.store.read(log.latest(1))
         return Head(rows[-1][0], rows[-1][-1]) if rows else START
 
     # -- extension
 
     def add_hook(self, hook: Any) -> None:
-        """Add a hook to every call."""
+        """Adds a hook, an object of a subclass of `Hook`, to every call."""
         self.hooks.add(hook)
 
     def provide(
@@ -346,7 +366,8 @@ class App(Governing):
         tenant: str = LOCAL.tenant,
         user: str = LOCAL.user,
     ) -> None:
-        """Offer an instance to tools and hooks: to all calls, to every session, or to one session of a user."""
+        """Offers an instance to tools and hooks under a token (`ctx.get(token)`): to all calls, to every session, or to one
+        session of a user."""
         if scope == "global":
             self.providers.everywhere[token] = instance
         elif scope == "session":

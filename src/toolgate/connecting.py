@@ -109,7 +109,7 @@ class Connecting(Wired):
     """The part of an App with which people connect MCP servers."""
 
     async def servers(self) -> list[ServerStatus]:
-        """Every server, those of the settings file first."""
+        """Gives every MCP server, those of the settings file first."""
         await self.mcp_tools.look()
         recorded = await self.store.read(table.recorded())
         counts = await self.store.read(table.counts())
@@ -149,7 +149,7 @@ class Connecting(Wired):
         return issuer_of(upstream.name, upstream.settings, self._token_of_servers)
 
     async def server(self, name: str) -> ServerStatus:
-        """One of them. Raises SettingsError if there is none of that name."""
+        """Gives one MCP server. Raises `SettingsError` if there is none of that name."""
         found = next((status for status in await self.servers() if status.name == name), None)
         if found is None:
             raise SettingsError(f"There is no server named {name[:64]}.", suggestion="`toolgate servers list` shows them.")
@@ -165,8 +165,8 @@ class Connecting(Wired):
         actor: Actor | None = None,
         replace: bool = False,
     ) -> ServerStatus:
-        """Add a server, or with `replace` change the one of its name, and keep the secrets that its settings name. It is not
-        started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
+        """Adds a server, or with `replace` changes the one of its name, and keeps the secrets that its settings name. It
+        is not started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
         (`accept_tools`)."""
         await self._may_connect(name, actor)
         require("mcp")
@@ -215,7 +215,7 @@ class Connecting(Wired):
 
     @to_the_end
     async def remove_server(self, name: str, *, actor: Actor | None = None) -> None:
-        """Remove a server that was added, with its tools and what was accepted of them."""
+        """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
         if name in self.settings.servers:
             raise SettingsError(f"Server {name} is in the settings file.", suggestion="Take it out there.")
@@ -225,14 +225,14 @@ class Connecting(Wired):
 
     @to_the_end
     async def restart_server(self, name: str, *, actor: Actor | None = None) -> None:
-        """Have a server started anew in every process that has it running."""
+        """Restarts a server in every process that has it running."""
         await self._may_connect(name, actor)
         await self.server(name)
         await self._keeper.change(table.ask_restart(name))
         await self._note("mcp.server_restarted", actor or LOCAL, "", {"server": name})
 
     async def refresh_server(self, name: str) -> Compared:
-        """Ask a server what it has now, and compare that with what was accepted. It is started if need be."""
+        """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
         await self.server(name)
         if not self.settings.mcp.enabled:
             raise SettingsError(
@@ -242,13 +242,13 @@ class Connecting(Wired):
         return await self.mcp_tools.refresh(name)
 
     async def quarantined(self, server: str | None = None) -> list[Waiting]:
-        """The definitions that wait to be accepted: of a server, or of all."""
+        """Gives the definitions that wait to be accepted: of a server, or of all."""
         await self.mcp_tools.look()
         return await self.mcp_tools.waiting(server)
 
     @to_the_end
     async def accept_tools(self, shown: Iterable[Waiting], *, actor: Actor | None = None) -> list[Waiting]:
-        """Accept definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
+        """Accepts definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
         those that were accepted: one that has changed since it was shown is not."""
         shown = list(shown)
         for name in dict.fromkeys(one.name for one in shown):
@@ -262,7 +262,7 @@ class Connecting(Wired):
     async def import_servers(
         self, document: Any, *, actor: Actor | None = None, replace: bool = False, use: Collection[str] = ()
     ) -> tuple[list[Imported], list[Problem]]:
-        """Add the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
+        """Adds the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
         that are there already, a server is given only what `use` names. Gives those that were added, and why others were
         not."""
         found, problems = read_servers(document)
@@ -286,7 +286,7 @@ class Connecting(Wired):
         actor: Actor | None = None,
         accept_issuer: str | None = None,
     ) -> str | None:
-        """Log in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets.
+        """Logs in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets.
 
         The authorization server is pinned by the first login, and given back; `accept_issuer` pins another."""
         from toolgate.mcpclient.login import login
@@ -305,7 +305,7 @@ class Connecting(Wired):
         return issuer
 
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
-        """The secrets that a server is to be given, and that are not set."""
+        """Gives the names of the secrets that a server is to be given, and that are not set."""
         return [name for name in secrets_in(settings) if self._secret_of_servers(name) is None]
 
     def _check_needed(self, one: Imported, use: Collection[str]) -> None:

@@ -207,18 +207,22 @@ class InvokeContext:
 
     @property
     def id(self) -> str:
+        """The id of the call, as in the outcome and in the audit log."""
         return self.call.id
 
     @property
     def actor(self) -> Actor:
+        """Who calls."""
         return self.call.actor
 
     @property
     def user(self) -> str:
+        """The user of the actor."""
         return self.call.actor.user
 
     @property
     def session(self) -> str | None:
+        """The session that the caller named."""
         return self.call.session
 
     @property
@@ -252,6 +256,7 @@ class InvokeContext:
 
     @property
     def input(self) -> Any:
+        """The arguments. A hook may set them until they are validated; later that raises `RuntimeError`."""
         return self.arguments
 
     @input.setter
@@ -263,6 +268,7 @@ class InvokeContext:
 
     @property
     def output(self) -> Any:
+        """The result. A hook may set it after the tool ran."""
         return self.result
 
     @output.setter
@@ -273,10 +279,12 @@ class InvokeContext:
 
     @property
     def input_history(self) -> tuple[Any, ...]:
+        """What `input` was before hooks set it, oldest first."""
         return tuple(self._scratch.input_history) if self._scratch else ()
 
     @property
     def output_history(self) -> tuple[Any, ...]:
+        """What `output` was before hooks set it, oldest first."""
         return tuple(self._scratch.output_history) if self._scratch else ()
 
     @property
@@ -288,10 +296,11 @@ class InvokeContext:
 
     @property
     def global_providers(self) -> Mapping[Any, Any]:
+        """What `App.provide` offers to all calls."""
         return MappingProxyType(self._providers.everywhere)
 
     def bind(self, token: Any, instance: Any, scope: Scope = "request") -> None:
-        """Offer an instance under a token to the rest of this call, or of this session."""
+        """Offers an instance under a token to the rest of this call, or of this session."""
         if scope == "request":
             self.scratch.request[token] = instance
         elif scope == "session":
@@ -302,7 +311,7 @@ class InvokeContext:
             raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
 
     def bind_all(self, providers: Any, scope: Scope = "request") -> None:
-        """Bind a mapping, pairs of (token, instance), or the public attributes of an object."""
+        """Binds a mapping, pairs of (token, instance), or the public attributes of an object."""
         pairs: Iterable[tuple[Any, Any]]
         if isinstance(providers, Mapping):
             pairs = providers.items()
@@ -314,6 +323,7 @@ class InvokeContext:
             self.bind(token, instance, scope)
 
     def try_get(self, token: Any, default: Any = None) -> Any:
+        """Gives what is bound to a token for this call, its session, or all calls; `default` if nothing is."""
         if self._scratch is not None and token in self._scratch.request:
             return self._scratch.request[token]
         if self.call.session is not None:
@@ -323,6 +333,7 @@ class InvokeContext:
         return self._providers.everywhere.get(token, default)
 
     def get(self, token: Any) -> Any:
+        """Gives what is bound to a token; raises `LookupError` if nothing is."""
         missing = object()
         found = self.try_get(token, missing)
         if found is missing:
@@ -332,25 +343,25 @@ class InvokeContext:
     # -- ways out
 
     def respond(self, value: Any) -> NoReturn:
-        """Answer with this value: the tool is not run (or not waited for), the output stages follow."""
+        """Ends the tool's part of the call with this value: it is not run (or not waited for), the output stages follow."""
         raise Respond(value)
 
     def abort(self, reason: str, code: str = "PERMISSION_DENIED", http_status: int | None = None) -> NoReturn:
-        """End the call with this code."""
+        """Ends the call with this error code."""
         raise Abort(reason, code, http_status)
 
     def retry_after(self, milliseconds: float, reason: str | None = None) -> NoReturn:
-        """End the call as RATE_LIMITED and say when to come again."""
+        """Ends the call as RATE_LIMITED and says when to come again."""
         raise RetryAfter(milliseconds, reason)
 
     def decline_cache_hit(self) -> None:
-        """In did_cache_hit: run the tool although the cache has an answer."""
+        """In `did_cache_hit`: has the tool run although the cache has an answer."""
         self.hit_declined = True
 
     # -- calling other tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
-        """Call another tool as the same actor, through the same pipeline; the log links the two calls."""
+        """Calls another tool as the same actor, through the same pipeline; the log links the two calls."""
         return await self.call_inside(name, {**(arguments or {}), **more}, from_code=False)
 
     async def call_inside(
@@ -417,14 +428,14 @@ class InvokeContext:
     # -- what a tool may report
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell whoever called how far the call has got, if they can be told while it runs. Secrets are masked."""
+        """Tells the caller how far the call has got, if they can be told while it runs. Secrets are masked."""
         if self.call.caller is not None:
             if message is not None and self.injected:
                 message = masker(self.injected).text(message, on_loop=True)
             await self.call.caller.progress(progress, total, message)
 
     def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:
-        """Report what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""
+        """Reports what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""
         if cost_usd is not None and not (isinstance(cost_usd, int | float) and 0 <= cost_usd < 1e9):
             raise ValueError(f"cost_usd must be a number of dollars, not {cost_usd!r:.40}")
         if tokens is not None and not (isinstance(tokens, int) and 0 <= tokens < 10**15):
@@ -443,18 +454,21 @@ class InvokeContext:
 
     @property
     def hook_errors(self) -> tuple[dict[str, str], ...]:
+        """What hooks raised after the call was decided: stage, hook, error."""
         return tuple(self._scratch.hook_errors) if self._scratch else ()
 
     @property
     def logs(self) -> tuple[dict[str, str], ...]:
+        """The lines that `log` wrote."""
         return tuple(self._scratch.logs) if self._scratch else ()
 
     @property
     def observed(self) -> list[dict[str, Any]]:
+        """What the policies that are only observed said of the call."""
         return self._scratch.observed if self._scratch else []
 
     def log(self, message: str, level: LogLevel = "info") -> None:
-        """Write a line into the call's record, masked as everything in it. Beyond some, lines are counted only."""
+        """Writes a line into the call's record, masked as everything in it. After 100 lines they are only counted."""
         logs = self.scratch.logs
         if len(logs) < MOST_LOGS:
             logs.append({"level": level, "message": shortened(said(message), LONGEST_LOG)})

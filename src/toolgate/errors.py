@@ -111,7 +111,10 @@ def described(error: BaseException) -> str:
 
 
 class ToolgateError(Exception):
-    """Something went wrong in Toolgate."""
+    """Something went wrong in Toolgate.
+
+    `message` says what, `suggestion` what to do about it.
+    """
 
     def __init__(self, message: str | None = None, *, suggestion: str | None = None) -> None:
         self.message = said(message) if message else (type(self).__doc__ or "").split("\n", 1)[0]

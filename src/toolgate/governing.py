@@ -46,7 +46,10 @@ class Governing(Connecting):
         reason: str | None = None,
         actor: Actor | None = None,
     ) -> None:
-        """Switch a tool for everybody, for a tenant, or for a persona. None takes the flag away again."""
+        """Enables or disables a tool for everybody, for a tenant, or for a persona. None takes the flag away again.
+
+        Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED for a tool that `enforcement` keeps enabled.
+        """
         actor = actor or LOCAL
         if tenant is not None and persona is not None:
             raise ValueError("a flag is for a tenant or for a persona, not for both")
@@ -65,19 +68,19 @@ class Governing(Connecting):
 
     @to_the_end
     async def set_tenant_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
-        """Many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred of them."""
+        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
         listed = list(flags)
         await self._keeper.switch_many(listed)
         await self._note("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
     @to_the_end
     async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:
-        """Give a persona the permission tool.enable, or take it."""
+        """Gives a persona the permission tool.enable, or takes it."""
         await self._keeper.change(table.set_can_add_tools(persona, allowed))
         await self._note("persona.permissions", actor or LOCAL, "", {"for_persona": persona, "can_add_tools": allowed})
 
     async def refresh(self) -> None:
-        """Take over now what other processes changed; it happens by itself before the next call."""
+        """Takes over now what other processes changed; it happens by itself before the next call."""
         await self._keeper.refresh()
 
     # -- policy
@@ -86,7 +89,7 @@ class Governing(Connecting):
     async def set_global_deny(
         self, tool: str, denied: bool = True, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
-        """Deny a tool to everybody, also one that is not there yet; or take that back."""
+        """Denies a tool to everybody, also one that is not there yet; or takes that back."""
         if denied:
             self._refuse_enforced(tool, "deny")
         await self._keeper.change(table.set_member("global_tool_deny", tool, denied, reason))
@@ -96,16 +99,16 @@ class Governing(Connecting):
     async def restrict_code_execution(
         self, tenant: str, restricted: bool = True, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
-        """Forbid a tenant to execute code, or take that back."""
+        """Forbids a tenant to execute code, or takes that back."""
         await self._keeper.change(table.set_member("code_execution_restricted_tenants", tenant, restricted, reason))
         await self._note("policy.code_execution", actor or LOCAL, "", {"for_tenant": tenant, "restricted": restricted})
 
     async def policy_documents(self) -> dict[str, Any]:
-        """The data that the policy decides by."""
+        """Gives the data that the policy decides by."""
         return self.policy_data.whole()
 
     async def replay_policy(self, text: str, *, since: datetime | None = None, tenant: str | None = None) -> "Replay":
-        """What another policy would have said to the calls on record."""
+        """Gives what another policy, as Rego, would have said to the calls on record."""
         from toolgate.policy.rego import EmbeddedRego
         from toolgate.policy.replay import recorded_pages, replay
 
@@ -113,7 +116,7 @@ class Governing(Connecting):
         return await replay(recorded_pages(self.store, since=since, tenant=tenant), EmbeddedRego(text), self.policy_data)
 
     async def observed_policies(self, *, since: datetime | None = None, tenant: str | None = None) -> "dict[str, Replay]":
-        """What the policies that are observed would have changed, by the name of their files."""
+        """Gives what the policies that are observed (`policy.observe`) would have changed, by the name of their files."""
         from toolgate.policy.replay import observed, recorded_pages
 
         await self.flush()
@@ -129,7 +132,7 @@ class Governing(Connecting):
         idempotency_key: str | None = None,
         door: str = "python",
     ) -> "Explanation":
-        """What every gate would say to a call, without making it."""
+        """Gives what every gate would say to a call, without making it."""
         from toolgate.explain import explain
 
         if not isinstance(name, str):
@@ -143,31 +146,35 @@ class Governing(Connecting):
     # -- approvals and grants
 
     def add_approver(self, approver: Approver) -> None:
-        """Attach somebody who can be asked: a function that is given an ApprovalRequest and gives an Answer, True, False,
-        or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
+        """Attaches somebody who can be asked: a function that is given an `ApprovalRequest` and gives an `Answer`, True,
+        False, or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
         self.consent.add(approver)
 
     async def approvals(
         self, *, state: State | None = "waiting", actor: Actor | None = None, limit: int = PAGE, after: str | None = None
     ) -> list[Approval]:
-        """The questions of the actor's tenant, oldest first, so many at once; the next ones come after the last one's id."""
+        """Gives the questions of the actor's tenant, oldest first: at most `limit`, beginning after the id `after`."""
         return await self.consent.list((actor or LOCAL).tenant, state, limit=limit, after=after)
 
     async def waiting(self) -> dict[str, int]:
-        """How many questions wait for an answer, by tenant: for whoever runs this installation."""
+        """Gives how many questions wait for an answer, by tenant: for whoever runs this installation."""
         return await self.consent.waiting()
 
     @to_the_end
     async def answer_approval(
         self, id: str, answer: Answer | bool, *, actor: Actor | None = None, through: str = "python"
     ) -> Approval:
-        """Approve, edit or reject a call that waits. It runs when it is called again with `approval=id`, or by `resume`."""
+        """Approves, edits or rejects a call that waits. It runs when it is made again, or by `resume`.
+
+        Raises a `ToolgateError` if there is no such question, it was answered already, or this actor may not answer it:
+        nobody but the person at this machine approves a call of their own.
+        """
         if isinstance(answer, bool):
             answer = Answer("approve" if answer else "reject")
         return await self.consent.answer(id, answer, actor or LOCAL, through)
 
     async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
-        """Run a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
+        """Runs a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
         the folder that it works in, depend on both. An approval for a call inside another has that one go on."""
         if not self._opened:
             raise NotOpen
@@ -188,56 +195,56 @@ class Governing(Connecting):
         reason: str | None = None,
         by: Actor | None = None,
     ) -> Grant:
-        """Agree ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who does; if nobody is named,
-        the person at this machine."""
+        """Agrees ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who agrees; without it, the
+        person at this machine."""
         actor = actor or LOCAL
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self.catalog.resolve(tool, actor.tenant)
         return await self.consent.make_grant(entry, terms, actor, by, session=session, reason=reason)
 
     async def grants(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
-        """The grants of the actor's tenant: those that hold now, or all that there were."""
+        """Gives the grants of the actor's tenant: those that hold now, or all that there were."""
         return await self.consent.list_grants((actor or LOCAL).tenant, active=active)
 
     @to_the_end
     async def revoke_grant(self, id: str, *, actor: Actor | None = None) -> Grant:
-        """Take a grant back: it holds for no call from now on, in any process."""
+        """Takes a grant back: it holds for no call from now on, in any process."""
         return await self.consent.revoke(id, actor or LOCAL)
 
     # -- money
 
     @to_the_end
     async def set_budget(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
-        """Set a budget, or change the one of the same id. A new one counts what was spent in its period already."""
+        """Sets a budget, or changes the one of the same id. A new one counts what was spent in its period already."""
         already = await self.budgets.spent_already(budget)
         await self._keeper.change(budgets.set_budget(budget, already))
         await self._note("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
 
     @to_the_end
     async def remove_budget(self, id: str, *, actor: Actor | None = None) -> bool:
-        """Remove a budget; gives whether there was one."""
+        """Removes a budget; gives whether there was one."""
         removed = await self._keeper.change(budgets.remove_budget(id))
         if removed:
             await self._note("budget.removed", actor or LOCAL, "", {"budget": id})
         return removed
 
     async def budget_status(self, tenant: str | None = None) -> "list[BudgetStatus]":
-        """How every budget stands."""
+        """Gives what of every budget is spent and reserved; of one tenant, or of all."""
         return await self.budgets.status(tenant)
 
     async def costs(self, by: By = "tool", *, since: datetime | None = None, tenant: str | None = None) -> list[CostLine]:
-        """What calls have cost: by tool, user, persona, tenant or day; in the last thirty days if nothing is said."""
+        """Gives what calls have cost: by tool, user, persona, tenant or day; without `since`, in the last thirty days."""
         return await self.budgets.costs(by, since or now() - timedelta(days=30), tenant)
 
     # -- keys, backups, listeners
 
     async def unsettled_keys(self, tenant: str | None = None) -> "list[KeyRow]":
-        """Idempotency keys whose call began and of which nobody knows how it ended: of a tenant, or of all."""
+        """Gives the idempotency keys whose call began and has no known end: of a tenant, or of all."""
         return await self.idempotency.unsettled(tenant)
 
     @to_the_end
     async def settle_key(self, key: str, *, happened: bool, output: Any = None, actor: Actor | None = None) -> "KeyRow":
-        """Say whether the call with this key had its effect. If it had, callers are given `output`; if not, the key is
+        """Says whether the call with this key had its effect. If it had, callers are given `output`; if not, the key is
         free again."""
         actor = actor or LOCAL
         found = await self.idempotency.settle(actor.tenant, actor.user, key, happened=happened, output=output, by=actor.user)
@@ -247,7 +254,7 @@ class Governing(Connecting):
 
     @to_the_end
     async def undo(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
-        """Put back the files that a call changed."""
+        """Puts back the files that a call changed. `force`: also those that were changed again since."""
         undone = await self.journal.undo(call_id, actor or LOCAL, force)
         details = {"call": call_id, "force": force, "count": len(undone), "paths": [one.path for one in undone[:100]]}
         await self._note("call.undone", actor or LOCAL, "", details)
@@ -256,12 +263,12 @@ class Governing(Connecting):
     # -- what programs changed and was not brought in
 
     def set_aside(self) -> "list[Listed]":
-        """Sets of changes that programs and servers made in workspaces and that were not brought in, oldest first."""
+        """Gives the sets of changes that programs and servers made in workspaces and that wait, oldest first."""
         return self.places.quarantine().sets()
 
     @to_the_end
     async def take_changes(self, number: str, paths: Iterable[str] = (), *, actor: Actor | None = None) -> list[str]:
-        """Make the changes of a set in its workspace, or only those to some paths. Gives what could not be done."""
+        """Makes the changes of a set in its workspace, or only those to some paths. Gives what could not be done."""
         quarantine = self.places.quarantine()
         one, wanted = quarantine.get(number), set(paths)
         chosen = [change for change in one.changes if not wanted or change.path in wanted]
@@ -278,7 +285,7 @@ class Governing(Connecting):
 
     @to_the_end
     async def drop_changes(self, number: str, *, actor: Actor | None = None) -> None:
-        """Forget a set of changes."""
+        """Forgets a set of changes."""
         quarantine = self.places.quarantine()
         one = quarantine.get(number)
         await asyncio.to_thread(quarantine.drop, one)
@@ -286,10 +293,10 @@ class Governing(Connecting):
         await self._note("workspace.dropped", actor or LOCAL, "", details)
 
     def add_listener(self, listener: Listener) -> None:
-        """Have something called with the name and the fields of what happens: budget.alert."""
+        """Adds a function that is called with the name and the fields of an event: budget.alert."""
         self._listeners.append(listener)
 
     async def flush(self) -> None:
-        """Wait until everything that happened so far is on disk."""
+        """Waits until everything that happened so far is on disk."""
         await self._keeper.save()
         await self.store.flush()

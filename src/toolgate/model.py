@@ -103,11 +103,12 @@ class Capability(Definition):
 
     @property
     def destructive(self) -> bool:
+        """True if its action says that something is destroyed: delete, remove, drop …"""
         return _destroys(self.action)
 
 
 class Retry(Definition):
-    """When and how a failed attempt is repeated. `max_attempts` counts them all, the first too."""
+    """How a failed attempt is repeated. `max_attempts` counts the first too; `codes` are the errors after which it is."""
 
     max_attempts: int = Field(default=3, ge=1, le=20)
     backoff_ms: int = Field(default=200, ge=0, le=600_000)
@@ -223,6 +224,7 @@ class Tool(Definition):
 
     @property
     def destructive(self) -> bool:
+        """True if its name, or the action of a capability, says that something is destroyed."""
         return _destroys(self.name) or any(capability.destructive for capability in self.capabilities)
 
 
@@ -411,7 +413,7 @@ class Artifact(Told, frozen=True, gc=False):
 
 
 class Outcome(Told, frozen=True, gc=False):
-    """How a call ended. Every door gives this, as an object or as the same JSON."""
+    """How a call ended: `output` if `status` is success, else `error`, with `pending` if it waits. Every door gives this."""
 
     id: str
     tool: str
@@ -424,10 +426,11 @@ class Outcome(Told, frozen=True, gc=False):
 
     @property
     def ok(self) -> bool:
+        """True if the call succeeded."""
         return self.status == "success"
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome as plain JSON values; what is rare (artifact, resources_used) is left out where there is none."""
+        """Gives the outcome as plain JSON values; artifact and resources_used only where there are any."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         if self.artifact is None:
             del plain["artifact"]
@@ -441,6 +444,7 @@ class Outcome(Told, frozen=True, gc=False):
         return plain
 
     def to_json(self) -> bytes:
+        """`to_dict` as JSON."""
         return orjson.dumps(self.to_dict())
 
     @classmethod
@@ -465,7 +469,7 @@ class Outcome(Told, frozen=True, gc=False):
         return f"Outcome({self.tool}: {ended}{why}, id={self.id})"
 
     def raise_for_status(self) -> "Outcome":
-        """Raise the error that matches a call which did not succeed; give the outcome itself if it did."""
+        """Raises the `CallError` that matches a call which did not succeed; gives the outcome itself if it did."""
         if self.status == "success":
             return self
         error = self.error or ErrorInfo("UNEXPECTED_ERROR", CODES["UNEXPECTED_ERROR"].message)

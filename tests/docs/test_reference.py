@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tests.docs.python_reference import PAGE, render, undocumented
 from toolgate.errors import CODES
 from toolgate.hooks import STAGES
 
@@ -23,3 +24,11 @@ def test_every_code_is_documented_with_its_status() -> None:
     assert names_in("errors.md") == list(CODES)
     for code, meaning in CODES.items():
         assert f"| `{code}` | {meaning.status} |" in text
+
+
+def test_the_python_reference_is_what_the_source_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make reference`"
+
+
+def test_every_public_name_is_documented() -> None:
+    assert undocumented() == []

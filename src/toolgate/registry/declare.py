@@ -73,7 +73,33 @@ def tool(
     pure: bool | None = None,
 ) -> Callable[[Code], Code]: ...
 def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> Any:
-    """Declare a function, or a class with an `execute` method, as a tool. It stays what it was and can be called."""
+    """Declares a function, or a class with an `execute` method, as a tool. It stays what it was and can be called.
+
+    The name, the description and the schema come from the code's own name, its docstring and its hints.
+
+    Args:
+        name: Its name, if not the function's.
+        tier: What a call may do: `read_only`, `write` (without it), `execute`, `external_api`. The last two always ask.
+        category: What it is about, for search and lists.
+        version: A semantic version; without it 1.0.0.
+        description: What a model reads, if not the docstring's first paragraph.
+        cost: Dollars a call, or a `Cost`.
+        timeout: Seconds for one attempt.
+        retry: How many attempts in all, or a `Retry`.
+        cache: Seconds for which a result may be given out again, or a `CacheRule`.
+        rate_limit: How often one user may call it.
+        concurrency: How many calls may run at once.
+        requires_auth: The name of the secret that it needs, found as `ctx.credential`, or an `Auth`.
+        requires_permission: The scope that a caller must have.
+        capabilities: What it can do; one may ask for confirmation.
+        hooks: Hooks of this tool alone.
+        documentation: More about it, for people; `toolgate tools info` shows it.
+        tags: Words for search.
+        target: The system that it depends on; tools with one target share a circuit breaker.
+        pure: True if the output depends on the arguments alone: no secret is put into it.
+
+    Raises `DefinitionError`, with the path of every fault.
+    """
 
     def declare(declared: Code) -> Code:
         try:
