@@ -117,6 +117,9 @@ def _tier(pipeline: Pipeline, ctx: InvokeContext, entry: Entry) -> Gate:
 async def _consent(pipeline: Pipeline, ctx: InvokeContext, entry: Entry, expected: Estimate) -> Gate:
     if entry.asks is None:
         return Gate("consent", "pass", f"tier {entry.tier} runs unasked")
+    nobody = pipeline.consent.unanswerable(ctx.call, entry)
+    if nobody is not None:
+        return Gate("consent", "deny", nobody)
     grant = await pipeline.consent.covering(ctx.call, entry, expected)
     if grant is not None:
         return Gate("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")

@@ -8,9 +8,10 @@ from the working directory.
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from ipaddress import ip_network
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -44,6 +45,10 @@ SECRET_PREFIX = "TOOLGATE_SECRET_"
 SQLITE = "sqlite:///"
 HTTP = re.compile(r"(put\+)?https?://")
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+
+
+OTHER = "\0"
+"""A name that no tool and no tenant has: stands for all that are not named."""
 
 
 class Section(BaseModel):
@@ -128,6 +133,19 @@ class Policy(Section):
     """Send the policy and its data to the OPA server, at the start and whenever they change."""
 
 
+def _check_quorum(approvers: Iterable[str], quorum: int) -> None:
+    """Refuse a quorum that can't be reached: a person counts once, however the name is written."""
+    from toolgate.hazards.lookalikes import person
+
+    named: dict[str, list[str]] = {}
+    for name in sorted(set(approvers)):
+        named.setdefault(person(name), []).append(name)
+    if len(named) < quorum:
+        same = next((" and ".join(names) for names in named.values() if len(names) > 1), None)
+        why = f"; {same} count as one person" if same else ""
+        raise ValueError(f"wants {quorum} to agree, and names {len(named)}{why}: name more approvers, or lower the quorum")
+
+
 class ApprovalRule(Section):
     """Who must agree to the calls that it matches."""
 
@@ -144,8 +162,8 @@ class ApprovalRule(Section):
     def _can_be_met(self) -> "ApprovalRule":
         if self.approvers is None and self.quorum == 1:
             raise ValueError("says neither approvers nor a quorum above 1")
-        if self.approvers is not None and len(set(self.approvers)) < self.quorum:
-            raise ValueError(f"wants {self.quorum} to agree, and names {len(set(self.approvers))}")
+        if self.approvers is not None:
+            _check_quorum(self.approvers, self.quorum)
         return self
 
     def matches(self, tool: str, tenant: str) -> bool:
@@ -168,6 +186,24 @@ class Approvals(Section):
     """New questions of one user in an hour; beyond it a call is denied as RATE_LIMITED and nobody is asked."""
     tenant_questions_per_hour: int = Field(default=1_000, ge=1, le=1_000_000)
     """New questions of all users of a tenant in an hour, likewise."""
+
+    @field_validator("rules")
+    @classmethod
+    def _rules_can_be_met(cls, rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
+        """Of rules that match the same call, all hold: together they must leave enough who may agree."""
+        tools = {OTHER if rule.tool is None else rule.tool.replace("*", OTHER) for rule in rules}
+        for tool, tenant in product(sorted(tools), sorted({rule.tenant or OTHER for rule in rules})):
+            found = [rule for rule in rules if rule.matches(tool, tenant)]
+            lists = [set(rule.approvers) for rule in found if rule.approvers is not None]
+            if len(found) > 1 and lists:
+                try:
+                    _check_quorum(set.intersection(*lists), max(rule.quorum for rule in found))
+                except ValueError as error:
+                    which = ", ".join(str(rules.index(rule) + 1) for rule in found)
+                    raise ValueError(
+                        f"no answer satisfies the rules {which} at once, which match the same call: {error}"
+                    ) from None
+        return rules
 
 
 class Budgets(Section):

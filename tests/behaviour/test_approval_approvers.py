@@ -72,11 +72,61 @@ async def test_all_rules_that_match_hold() -> None:
 @pytest.mark.parametrize(
     "rule",
     [{}, {"tool": "run"}, {"approvers": []}, {"approvers": ["a"], "quorum": 2}, {"approvers": ["a", "a"], "quorum": 2},
+     {"approvers": ["bob", "Bob"], "quorum": 2}, {"approvers": ["bob", "b\u043eb ", "eve"], "quorum": 3},
      {"quorum": 0}, {"quorum": 1}, {"who": ["a"]}],
 )  # fmt: skip
 def test_a_rule_that_can_not_be_met_or_says_nothing_is_refused(rule: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=r"approvals\.rules"):
         memory_app(**ruled(rule))
+
+
+def test_one_person_by_two_names_is_said_to_be_one() -> None:
+    with pytest.raises(SettingsError, match="wants 2 to agree, and names 1; Bob and bob count as one person: name more"):
+        memory_app(**ruled({"approvers": ["bob", "Bob"], "quorum": 2}))
+
+
+@pytest.mark.parametrize(
+    ("rules", "met"),
+    [
+        ([{"tool": "r*", "approvers": ["boss"]}, {"tenant": "acme", "approvers": ["eve"]}], False),
+        ([{"tool": "run", "approvers": ["boss", "eve"]}, {"tool": "ru*", "quorum": 3}], False),
+        ([{"tool": "a", "approvers": ["x", "y"]}, {"approvers": ["y", "z"]}, {"approvers": ["x", "z"]}], False),
+        ([{"tool": "run", "approvers": ["boss"]}, {"tool": "send", "approvers": ["eve"]}], True),
+        ([{"tenant": "acme", "approvers": ["boss"]}, {"tenant": "globex", "approvers": ["eve"]}], True),
+        ([{"tool": "run", "approvers": ["boss", "eve"]}, {"tool": "ru*", "quorum": 2}], True),
+    ],
+)
+def test_rules_that_can_not_be_met_together_are_refused(rules: list[dict[str, Any]], met: bool) -> None:
+    if met:
+        memory_app(**ruled(*rules))
+        return
+    with pytest.raises(SettingsError, match="no answer satisfies the rules 1, 2"):
+        memory_app(**ruled(*rules))
+
+
+@pytest.mark.parametrize(
+    ("rule", "user", "asked"),
+    [
+        ({"approvers": ["ada"]}, "ada", False),
+        ({"approvers": ["Ada"]}, "ada", False),
+        ({"approvers": ["ada", "bob"], "quorum": 2}, "ada", False),
+        ({"approvers": ["ada", "bob"], "quorum": 2}, "eve", True),
+        ({"approvers": ["ada", "bob"]}, "ada", True),
+    ],
+)
+async def test_a_call_that_only_its_asker_could_approve_is_refused_at_once(rule: Any, user: str, asked: bool) -> None:
+    who = Actor("acme", user=user)
+    async with Workshop().move_into(memory_app(**ruled(rule))) as app:
+        outcome, told = await run(app, who), await app.explain("run", {"task": "ls"}, actor=who)
+        assert (outcome.status == "pending") is asked, outcome
+        assert told.verdict == ("ask" if asked else "deny")
+        if not asked:
+            assert outcome.error is not None
+            assert (outcome.status, outcome.error.code) == ("denied", "PERMISSION_DENIED")
+            assert f"nobody can approve it for {user}" in outcome.error.message
+            assert await app.approvals(actor=BOSS) == [], "nobody is asked what nobody may answer"
+    async with Workshop().move_into(memory_app(**ruled(rule, asker_may_answer="always"))) as app:
+        assert (await run(app, who)).status == "pending"
 
 
 # -- several
@@ -149,6 +199,19 @@ RULES = st.lists(
 ANSWERS = st.lists(st.tuples(st.sampled_from(USERS), st.sampled_from(("approve", "approve", "reject"))), max_size=6)
 
 
+def _expected(answers: list[tuple[str, str]], asker: str, may: set[str], quorum: int) -> str:
+    """The state that answers lead to, in their order."""
+    agreed: set[str] = set()
+    for by, verdict in answers:
+        if verdict == "reject" and (by in may or by == asker):
+            return "rejected"
+        if verdict == "approve" and by in may:
+            agreed.add(by)
+            if len(agreed) >= quorum:
+                return "approved"
+    return "waiting"
+
+
 @given(RULES, st.sampled_from(("never", "local", "always")), st.sampled_from(("ada", "local")), ANSWERS)
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
@@ -158,24 +221,21 @@ def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
     lists = [set(rule["approvers"]) for rule in rules if "approvers" in rule]
     quorum = max((rule["quorum"] for rule in rules), default=1)
     may = {name for name in USERS if all(name in named for named in lists)}
+    if lists and len(may) < quorum:
+        with pytest.raises(SettingsError, match="no answer satisfies"):
+            memory_app(**ruled(*rules))
+        return
     if not (asker_may == "always" or (asker_may == "local" and asker == "local" and not rules)):
         may -= {asker}
-    agreed: set[str] = set()
-    expected = "waiting"
-    for by, verdict in answers:
-        if verdict == "reject" and (by in may or by == asker):
-            expected = "rejected"
-            break
-        if verdict == "approve" and by in may:
-            agreed.add(by)
-            if len(agreed) >= quorum:
-                expected = "approved"
-                break
+    expected = _expected(answers, asker, may, quorum)
 
     async def play() -> None:
         work = Workshop()
         actor = Actor("acme", user=asker)
         async with work.move_into(memory_app(**ruled(*rules, asker_may_answer=asker_may))) as app:
+            if lists and len(may) < quorum:
+                assert (await run(app, actor)).status == "denied", "nobody could agree to it"
+                return
             id = await ask(app, actor=actor)
             state = "waiting"
             for by, verdict in answers:

@@ -4,12 +4,11 @@ Asked where an answer is recorded, so it holds for every door. Names are those o
 answer it brings, and the command line takes the word of whoever runs it.
 """
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from toolgate.approval.request import ApprovalError
-from toolgate.hazards.lookalikes import fold
+from toolgate.hazards.lookalikes import person
 from toolgate.model import LOCAL, Actor
 from toolgate.settings import Approvals
 
@@ -30,8 +29,6 @@ class Terms(NamedTuple):
 
 
 FREE = Terms(None, 1, ruled=False)
-_WRITTEN_OUT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
-"""As `visible` writes what can't be seen."""
 
 
 class Approvers:
@@ -59,6 +56,21 @@ class Approvers:
             return "a rule in approvals.rules names others"
         return None
 
+    def unanswerable(self, tool: str, asker: Actor) -> str | None:
+        """Why no answer could ever let a call of this asker run; None if one could."""
+        terms = self.terms(tool, asker.tenant)
+        if terms.approvers is None:
+            return None
+        persons = {person(name) for name in terms.approvers}
+        if self._asker != "always":
+            persons.discard(person(asker.user))
+        if len(persons) >= terms.quorum:
+            return None
+        return (
+            f"nobody can approve it for {asker.user}: approvals.rules wants {terms.quorum} to agree, and leaves "
+            f"{len(persons)} who may, since whoever asks does not count"
+        )
+
     def counted(self, tool: str, asker: Actor, agreed: Iterable[str]) -> list[str]:
         """Of those who agreed, each person whose yes counts, once."""
         found: dict[str, str] = {}
@@ -84,12 +96,6 @@ class Approvers:
         why = self.why_not(tool, whom, by, own=own)
         if why is not None:
             raise ApprovalError(f"{by} can't grant {tool}: {why}.")
-
-
-def person(name: str) -> str:
-    """A name as it reads: nobody is two persons by capitals, letters that look like others, or letters that show nothing."""
-    whole = _WRITTEN_OUT.sub(lambda found: found[0].encode().decode("unicode_escape"), name)
-    return fold(fold(whole).casefold()).strip()
 
 
 def is_own(by: str, through: str) -> bool:

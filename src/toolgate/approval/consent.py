@@ -50,6 +50,8 @@ KEPT = timedelta(days=90)
 """How long a question is kept once it can't be answered or used any more."""
 PRUNE_EVERY = timedelta(hours=1)
 
+NAME_MORE = "Have somebody else call it, or name more approvers in the setting approvals.rules."
+
 logger = logging.getLogger("toolgate.approval")
 
 
@@ -115,6 +117,8 @@ class Consent:
         approval = ctx.call.approval if step is None else step.approval
         if approval is not None:
             return await self._redeem(ctx, entry, approval)
+        if (nobody := self._who.unanswerable(entry.name, ctx.call.actor)) is not None:
+            raise Denied("PERMISSION_DENIED", f"{entry.name} is not asked about: {nobody}.", suggestion=NAME_MORE)
         shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
             draft = self._draft(ctx, entry, estimate)
@@ -155,6 +159,10 @@ class Consent:
         row = await self._find(call.approval, call.actor)
         self._must_be_for(row, call)
         return row.args_hash
+
+    def unanswerable(self, call: Call, entry: Entry) -> str | None:
+        """Why no answer could let a call run; None if one could."""
+        return self._who.unanswerable(entry.name, call.actor)
 
     async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
         """The grant that would let a call run unasked; nothing is charged to it."""

@@ -24,6 +24,10 @@ _SAME = {
 FOLDED = BLANK | {ord(char): plain for plain, chars in _SAME.items() for char in chars}
 
 
+_WRITTEN_OUT = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+"""As `visible` writes what can't be seen."""
+
+
 def fold(text: str) -> str:
     """The ASCII that a text can be taken for; what looks like nothing else stays as it is."""
     if text.isascii():
@@ -55,6 +59,12 @@ def _marked_word(found: re.Match[str]) -> str:
 def _is_lookalike(char: str) -> bool:
     plain = unicodedata.normalize("NFKC", char)
     return not char.isascii() and (bool(FOLDED.get(ord(char))) or (len(plain) == 1 and plain.isascii()))
+
+
+def person(name: str) -> str:
+    """A name as it reads: nobody is two persons by capitals, letters that look like others, or letters that show nothing."""
+    whole = _WRITTEN_OUT.sub(lambda found: found[0].encode().decode("unicode_escape"), name)
+    return fold(fold(whole).casefold()).strip()
 
 
 def fold_lower(text: str) -> str:
