@@ -8,8 +8,9 @@ PYTHON := $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 endif
 
-BIN := .venv/bin
-READY := .venv/.ready
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## Say what can be made
@@ -30,6 +31,20 @@ conformance: engines ## Run the official MCP conformance suite (needs npm)
 frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages on FastAPI, LangChain, openai-agents, Pydantic AI
 	$(PIP) --python .venv/frameworks install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pytest tests/docs/framework_pages.py
+
+.PHONY: package matrix
+package: $(READY) ## Build the wheel and the sdist, and try them in a clean environment
+	$(BIN)/python -m tests.package.run
+
+PYTHONS := python3.12 python3.13
+matrix: ## Run the tests on those of PYTHONS="python3.12 python3.13" that are found, each in an environment of its own
+	@found= failed=; for python in $(PYTHONS); do \
+		version=$$($$python -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
+			{ echo "$$python is not found, so no tests are run on it" >&2; continue; }; \
+		found="$$found $$version"; \
+		$(MAKE) --no-print-directory test VENV=.venv/$$version PYTHON=$$python || failed="$$failed $$version"; \
+	done; \
+	if [ -n "$$failed" ] || [ -z "$$found" ]; then echo "run on:$${found:- none}; failed on:$${failed:- none}" >&2; exit 1; fi
 
 check: $(READY) ## Lint, format, types, layers, documentation
 	$(BIN)/ruff check .
@@ -99,5 +114,5 @@ $(BIN)/python:
 			exit 1; \
 		fi; \
 	fi
-	@rm -rf .venv
-	$(PYTHON) -m venv .venv
+	@rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@
 
 Whatever needs an extra asks for it here before it imports one of its modules, so that a missing one is named everywhere in
 the same words. `pip install 'toolgate[NAME]'` adds an extra to the Toolgate that is installed, and fetches no Toolgate.
+Where none is installed it would fetch another project's package, which has our name in the index.
 """
 
 import shlex
@@ -63,7 +64,7 @@ def not_installed(extra: str) -> str:
 
 def install_command(extra: str) -> str:
     """The command that adds an extra to this installation. It names the interpreter: another environment's pip would look
-    for a package of our name elsewhere."""
+    for our name in the index."""
     python = shlex.quote(sys.executable or "python")
     pip = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
     return f"{pip} 'toolgate[{extra}]'"

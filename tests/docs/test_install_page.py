@@ -7,6 +7,7 @@ import tomllib
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+from tests.docs.markdown import pages
 from toolgate.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +65,16 @@ def test_the_page_names_what_each_extra_brings() -> None:
         listed = set(re.findall(r"[a-z][a-z0-9-]+", re.sub(r"and the extra `\w+`", "", brings)))
         direct = {name_of(one) for one in OPTIONAL[name] if not one.startswith("toolgate[")}
         assert listed == direct, name
+
+
+def test_no_page_says_to_install_by_name_alone() -> None:
+    """The package of that name in the index is another project's. What is installed already is added to, which needs the
+    interpreter that has it."""
+    said = re.compile(r"pip install [^\n`]*?(?<![\w./-])['\"]?toolgate(?![\w/.-])")
+    for page in pages("CONTRIBUTING.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            assert not said.search(line) or "/python -m pip install" in line, f"{page.name}: {line}"
+    assert said.search("pip install 'toolgate[mcp]'") and said.search("pip install -U toolgate")
 
 
 def test_a_missing_extra_is_known_by_its_modules() -> None:

@@ -14,6 +14,7 @@ from toolgate.cli.screen import emit, note, say
 from toolgate.cli.server_words import Name, compared_words, say_compared, settings_of
 from toolgate.connecting import ServerStatus
 from toolgate.errors import CallError
+from toolgate.extras import require
 from toolgate.model import Tier
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp_import import Imported
@@ -78,6 +79,7 @@ def add(
         "tier": tier, "timeout": timeout, "trust_first_seen": trust, "trust_annotations": trust_annotations,
         "oauth": {} if login else None,
     }  # fmt: skip
+    require("mcp")  # before advice on the rest
     values, secrets = settings_of(name, command or [], options, env=env or (), headers=header or ())
     if login:
         values["oauth"] = {}
