@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import get_overloads
 
 import pytest
@@ -25,6 +26,10 @@ def test_the_public_names_are_these() -> None:
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert (getattr(toolgate, name).__doc__ or "").strip()
     assert name in dir(toolgate)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert toolgate.__version__ == version("toolgate")
 
 
 def test_a_name_that_is_not_there_is_missing_as_usual() -> None:
