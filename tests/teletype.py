@@ -49,6 +49,13 @@ class Teletype:
         self._read_until(after)
         os.write(self._master, keys.encode())
 
+    def watch(self, *, after: str, seconds: float) -> None:
+        """Wait for a question, and go on reading for a while: what is shown while nobody types."""
+        self._read_until(after)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._read()
+
     def interrupt(self, *, after: str) -> None:
         """Ctrl-C, as the terminal sends it."""
         self._read_until(after)

@@ -26,7 +26,7 @@ Each call error has one code; `CODES` says what a code means for status and retr
 table of their own (exit codes in `cli`, HTTP statuses in `serve`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -278,6 +278,16 @@ class SettingsError(ToolgateError):
 
 class StoreError(ToolgateError):
     """The database can't be used."""
+
+
+MAX_SUGGESTIONS = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The question after names that are spelled nearly like a word; None if there are none."""
+    names = {name.lower(): name for name in known}
+    near = get_close_matches(word[:64].lower(), names, MAX_SUGGESTIONS, 0.7)
+    return f"Did you mean {' or '.join(names[name] for name in near)}?" if near else None
 
 
 class NotRegistered(ToolgateError):

@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 
 from toolgate.context import InvokeContext
-from toolgate.errors import Failed
+from toolgate.errors import Failed, did_you_mean
 from toolgate.jsontext import (
     MANY_BYTES,
     MANY_VALUES,
     NOT_A_NUMBER,
+    UNKNOWN,
     Wrong,
     find_nan,
     find_not_json,
@@ -146,12 +147,20 @@ def _integers(arguments: dict[str, Any], entry: Entry) -> dict[str, Any]:
     return {name: part for name, part in whole.items() if part is not arguments[name]}
 
 
+def _nearest(faults: Sequence[Wrong], schema: Mapping[str, Any]) -> str | None:
+    """The argument that was meant by the first that the tool does not know."""
+    unknown = next((fault.path for fault in faults if fault.message == UNKNOWN), None)
+    return None if unknown is None else did_you_mean(unknown, schema.get("properties", {}))
+
+
 def _invalid(faults: Sequence[Wrong], entry: Entry | None = None) -> Failed:
     words = "; ".join(f"{path}: {message}" if path else message for path, message in faults)
     suggestion = "Correct the arguments and call again."
     if entry is not None:
         names = ", ".join(entry.tool.input_schema.get("properties", {}))
         suggestion = f"Correct the arguments and call again; {entry.tool.name} takes: {names or 'none'}."
+        if (near := _nearest(faults, entry.tool.input_schema)) is not None:
+            suggestion = f"{near} {suggestion}"
     return Failed(
         "VALIDATION_ERROR",
         f"Invalid arguments: {words}",

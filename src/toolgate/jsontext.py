@@ -191,7 +191,7 @@ def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
         yield json_path(where), _words(kind, _at(whole, where))
 
 
-UNKNOWN = "is not a name that is known here"
+UNKNOWN = "unknown argument"
 
 
 def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[str, str]]:

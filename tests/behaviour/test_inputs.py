@@ -108,7 +108,7 @@ async def test_every_fault_is_told_with_its_path(app: App) -> None:
         "sheet.rows[1].size": "is required",
         "sheet.rows[2].size": "must be 0 or more",
         "title": "must have at least 3 characters",
-        "odd": "is not a name that is known here",
+        "odd": "unknown argument",
     }
 
 
@@ -117,7 +117,7 @@ async def test_the_path_of_what_is_missing_names_it(app: App) -> None:
 
 
 async def test_what_a_tool_without_arguments_is_given_is_named(app: App) -> None:
-    unknown = "is not a name that is known here"
+    unknown = "unknown argument"
     assert await faults(app, "no_arguments", {"a": 1, "b": 2}) == {"a": unknown, "b": unknown}
 
 

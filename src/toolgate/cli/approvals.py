@@ -13,7 +13,7 @@ from toolgate.app import App
 from toolgate.approval.answers import PAGE
 from toolgate.approval.request import WHOLE, Answer, Approval, ApprovalError, ApprovalRequest, GrantTerms, State, visible
 from toolgate.cli.arguments import read_object
-from toolgate.cli.call import EXIT, show_outcome
+from toolgate.cli.call import EXIT, exit_code, show_outcome
 from toolgate.cli.columns import pieces
 from toolgate.cli.opening import (
     AsJson,
@@ -195,7 +195,7 @@ def approve(
             emit(outcome.to_json())
         else:
             show_outcome(outcome, approval.request.actor)
-        return EXIT.get(outcome.status, 1)
+        return exit_code(outcome)
     if as_json:
         emit(to_dict(approval))
     else:

@@ -4,19 +4,24 @@ import asyncio
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
+from toolgate.cli.arguments import Given, merge, read_words, schema_of
+from toolgate.cli.missing import why_missing
 from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.prompt import approver_for
-from toolgate.cli.screen import emit, note, show
+from toolgate.cli.screen import complain, emit, note, show
+from toolgate.cli.spinner import Spinner, has_spinner
+from toolgate.errors import Failed
 from toolgate.model import NANO, Actor, Outcome
 from toolgate.quota.money import dollars
 
 EXIT = {"success": 0, "pending": 3}
 """By the status of the outcome; every other is 1."""
+INTERRUPTED = 130
 
 
 def call(
@@ -24,7 +29,7 @@ def call(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, or key:=JSON.", show_default=False),
+        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, key:=JSON or key=@FILE.", show_default=False),
     ] = None,
     args: Annotated[
         str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
@@ -51,7 +56,8 @@ def call(
 ) -> int:
     """Call a tool, and show what it gives. Where a person must agree, it asks at a terminal; else the call is pending.
 
-    A value is taken as text or read as JSON, as the tool's schema says of its key. Some ways to say the same:
+    A value is taken as text or read as JSON, as the tool's schema says of its key. key=@FILE is the text of a file, key=@-
+    of stdin, key=@@x the text @x; a.b=x is a member of an object, a[]=x one more item of a list. Some ways to say the same:
 
     \b
       toolgate call datetime operation=add date=2026-11-15 amount=3 unit=days
@@ -63,17 +69,45 @@ def call(
         raise Usage("--timeout must be a number of seconds above 0.")
     readable("--session", session)
     actor = actor_of(tenant, persona, user, scope or ())
-    given = [split(word) for word in words or ()]
-    whole = read_object(args) if args is not None else None
+    given, whole = read_words(words or (), args)
     if whole is None and (given or approval is None):
         whole = {}
     options = Options(session, key, approval, yes, timeout)
-    outcome = asyncio.run(_call(ctx, name, whole, given, actor, options))
+    try:
+        outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options, as_json=as_json))
+    except KeyboardInterrupt:
+        return _interrupted(as_json)
     if as_json:
         emit(outcome.to_json())
     else:
-        show_outcome(outcome, actor)
-    return EXIT.get(outcome.status, 1)
+        show_outcome(outcome, actor, advice)
+    return exit_code(outcome)
+
+
+def _interrupted(as_json: bool) -> int:
+    """Ctrl-C: the pipeline has ended the call, recorded that it did, and given back what it had taken."""
+    message = "The call was interrupted before it ended; what the tool did until then stays done."
+    hint = "`toolgate audit tail` shows its record."
+    if as_json:
+        error = Failed("CANCELLED", message, suggestion=hint)
+        emit({"error": {"code": error.code, "message": message, "retryable": False, "suggestion": hint, "details": None}})
+    else:
+        complain(f"CANCELLED: {message}", hint)
+    return INTERRUPTED
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Of the command; a program that was run and failed is a failure too, though its tool gave its output."""
+    return 1 if _failed_program(outcome) else EXIT.get(outcome.status, 1)
+
+
+def _failed_program(outcome: Outcome) -> int | None:
+    """The exit code of a program that a tool ran and gave the output of, if it is not 0."""
+    output = outcome.output
+    if outcome.status != "success" or not isinstance(output, dict) or not {"stdout", "stderr", "exitCode"} <= output.keys():
+        return None
+    code = output["exitCode"]
+    return code if isinstance(code, int) and code else None
 
 
 class Options(NamedTuple):
@@ -93,35 +127,46 @@ async def _call(
     given: Sequence[Given],
     actor: Actor,
     options: Options,
-) -> Outcome:
+    *,
+    as_json: bool,
+) -> tuple[Outcome, str | None]:
+    """The outcome, and for a person why a tool was not found."""
+    spinner = None if as_json or not has_spinner() else Spinner(name)
     async with opened(ctx) as app:
-        approver = approver_for(name, app._canonical, yes=options.yes)
+        quiet = nullcontext if spinner is None else spinner.paused
+        approver = approver_for(name, app._canonical, yes=options.yes, quiet=quiet)
         if approver is not None:
             app.add_approver(approver)
         arguments = None  # those that were approved
         if whole is not None:
             arguments = merge(whole, given, schema_of(app, name, actor))
-        with diverted():
-            return await app.invoke(
+        with nullcontext() if spinner is None else spinner.running(), diverted():
+            outcome = await app.invoke(
                 name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
-                approval=options.approval, timeout=options.timeout, door="cli",
+                approval=options.approval, timeout=options.timeout, door="cli", caller=spinner,
             )  # fmt: skip
+        is_missing = outcome.error is not None and outcome.error.code == "TOOL_NOT_FOUND" and not as_json
+        return outcome, await why_missing(app, name, actor) if is_missing else None
 
 
-def show_outcome(outcome: Outcome, actor: Actor) -> None:
+def show_outcome(outcome: Outcome, actor: Actor, advice: str | None = None) -> None:
+    """For a person; with advice, that stands in place of the suggestion of an error."""
     if outcome.status == "success":
         show(outcome.output)
     else:
-        _show_fault(outcome)
+        _show_fault(outcome, advice)
     if outcome.artifact is not None:
         for cut in outcome.artifact.cut:
             note((f"cut: {cut}", "yellow"))
         if outcome.artifact.id:
             note((f"whole output: toolgate artifacts get {outcome.artifact.id}{naming(actor)}", "yellow"))
+    failed = _failed_program(outcome)
+    if failed is not None:
+        note((f"The program failed with exit code {failed}.", "red"))
     note((_summary(outcome), "dim"))
 
 
-def _show_fault(outcome: Outcome) -> None:
+def _show_fault(outcome: Outcome, advice: str | None) -> None:
     error = outcome.error
     if error is None:
         return
@@ -132,8 +177,8 @@ def _show_fault(outcome: Outcome) -> None:
     note((f"{error.code}: {message}", "yellow" if outcome.status == "pending" else "red"), lines=True)
     for fault in faults if several and isinstance(faults, list) else ():
         note("  ", (str(fault.get("path") or "(top)"), "bold"), f": {fault.get('message')}")
-    if error.suggestion:
-        note(error.suggestion, lines=True)
+    if advice or error.suggestion:
+        note(advice or error.suggestion or "", lines=True)
     if outcome.pending is not None and outcome.pending.kind == "approval" and sys.stderr.isatty():
         note(f"Whoever may answer does it with: toolgate approvals show|approve|reject {outcome.pending.id}")
     if isinstance(details.get("retry_after"), int | float):
@@ -142,7 +187,8 @@ def _show_fault(outcome: Outcome) -> None:
 
 def _summary(outcome: Outcome) -> str:
     metrics = outcome.metrics
-    parts = [outcome.status, f"{metrics.duration_ms:,.1f} ms"]
+    failed = _failed_program(outcome)
+    parts = [outcome.status if failed is None else f"exit code {failed}", f"{metrics.duration_ms:,.1f} ms"]
     if metrics.attempts > 1:
         parts.append(f"{metrics.attempts} attempts")
     if metrics.cached:

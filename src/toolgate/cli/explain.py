@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.arguments import Given, merge, read_object, schema_of, split
+from toolgate.cli.arguments import Given, merge, read_words, schema_of
 from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, opened, readable
 from toolgate.cli.screen import emit, say
 from toolgate.explain import Explanation
@@ -27,7 +27,7 @@ def explain(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, or key:=JSON.", show_default=False),
+        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, key:=JSON or key=@FILE.", show_default=False),
     ] = None,
     args: Annotated[
         str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
@@ -45,9 +45,8 @@ def explain(
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
     readable("--session", session)
     actor = actor_of(tenant, persona, user, scope or ())
-    given = [split(word) for word in words or ()]
-    whole = read_object(args) if args is not None else {}
-    found = asyncio.run(_explain(ctx, name, whole, given, actor, session, key))
+    given, whole = read_words(words or (), args)
+    found = asyncio.run(_explain(ctx, name, whole or {}, given, actor, session, key))
     if as_json:
         emit(found.to_dict())
     else:

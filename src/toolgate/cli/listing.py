@@ -1,7 +1,6 @@
 """What the `tools` commands know of a tool for one actor, and how they write it: badge, tokens, bars, money."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from toolgate.app import App
@@ -110,9 +109,6 @@ async def find(app: App, name: str, actor: Actor, *, only_on: bool = False) -> L
     known = {tool.name: tool for tool in await listed(app, actor) if tool.on or not only_on}
     if name in known:
         return known[name]
-    near = get_close_matches(name[:64], known, 1)
-    raise Failed(
-        "TOOL_NOT_FOUND",
-        f"Tool not found: {clean(name[:64])}",
-        suggestion=f"Did you mean {near[0]}?" if near else "`toolgate tools list` shows all tools.",
-    )
+    from toolgate.cli.missing import why_missing
+
+    raise Failed("TOOL_NOT_FOUND", f"Tool not found: {clean(name[:64])}", suggestion=await why_missing(app, name, actor))

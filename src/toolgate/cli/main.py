@@ -18,7 +18,7 @@ from toolgate.approval.request import ApprovalError
 from toolgate.bus.redis import BusError
 from toolgate.cli.opening import NotFound, Place, Usage
 from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
-from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError
+from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError, did_you_mean
 from toolgate.extras import MissingExtra, extra_of
 from toolgate.journal import NoBackup, NotUndone
 from toolgate.policy.documents import PolicyError
@@ -157,6 +157,9 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
         print(error.format_message(), file=sys.stderr)
         return error.exit_code
     hint = f"Try `{context.command_path} --help`." if context is not None else None
+    if isinstance(possible := getattr(error, "possibilities", None), list):  # an option that there is not
+        near = did_you_mean(getattr(error, "option_name", ""), possible)
+        message = f"{getattr(error, 'message', message)}.{f' {near}' if near else ''}"
     if as_json:
         _emit_error("USAGE_ERROR", message, hint, None)
     else:

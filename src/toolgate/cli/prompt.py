@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from shutil import get_terminal_size
 from typing import Any
 
@@ -32,14 +32,16 @@ TERMINAL = "terminal"
 END = " > "
 Fits = Callable[[str, str, str, dict[str, Any]], bytes]
 """(tool, tenant, workspace, arguments): raises a CallError if the tool does not take them."""
+Quiet = Callable[[], AbstractContextManager[None]]
+"""Keeps whatever else writes to the terminal from doing so meanwhile."""
 
 
-def approver_for(tool: str, fits: Fits, *, yes: bool) -> Approver | None:
+def approver_for(tool: str, fits: Fits, *, yes: bool, quiet: Quiet = nullcontext) -> Approver | None:
     """Who answers when a tool is called here: `--yes`, the person at the terminal, or nobody. Whoever the call is for, the
     answer is that of the person at this machine."""
     if yes:
         return Yes(tool)
-    return Prompt(fits) if at_a_terminal() else None
+    return Prompt(fits, quiet) if at_a_terminal() else None
 
 
 def at_a_terminal() -> bool:
@@ -64,15 +66,20 @@ class Yes:
 class Prompt:
     """Asks at the terminal, one question at a time."""
 
-    def __init__(self, fits: Fits) -> None:
+    def __init__(self, fits: Fits, quiet: Quiet = nullcontext) -> None:
         self._fits = fits
+        self._quiet = quiet
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
         async with self._one_at_a_time:
-            note(request.text(most=WHOLE), lines=True)
-            with _interruptible() as interrupted:
-                return await self._answer(request, interrupted)
+            with self._quiet():
+                return await self._ask(request)
+
+    async def _ask(self, request: ApprovalRequest) -> Answer:
+        note(request.text(most=WHOLE), lines=True)
+        with _interruptible() as interrupted:
+            return await self._answer(request, interrupted)
 
     async def _answer(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
         choices = _choices(request)

@@ -1,0 +1,144 @@
+"""A line on stderr while a call runs: how long it has taken, and how far the tool says it has got.
+
+It is shown on a terminal only, after a moment, and is gone when the call ends. While a person is asked something it is gone
+too. What tools print meanwhile goes before it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from math import isfinite
+from shutil import get_terminal_size
+from time import monotonic
+from typing import Any, NoReturn, TextIO, cast
+
+from rich.cells import set_cell_size
+
+from toolgate.cli.screen import clean
+from toolgate.execute.mcp import NOBODY
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PLAIN_FRAMES = "|/-\\"
+FIRST_SECONDS = 0.3
+"""A call that ends sooner shows nothing."""
+FRAME_SECONDS = 0.1
+ERASE = "\r\x1b[2K"
+
+
+def has_spinner() -> bool:
+    """Whether stderr is a terminal that can erase a line."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class Spinner:
+    """A `model.Caller` that shows progress at the terminal. Nothing else can be asked of it."""
+
+    capabilities: Mapping[str, Any] = {}
+    input_responses: Mapping[str, Any] | None = None
+    request_state: str | None = None
+    log_level: str | None = None
+    can_come_again = False
+
+    def __init__(self, title: str) -> None:
+        self._title = clean(title)
+        self._told = ""
+        self._pauses = 0
+        self._waited = 0.0
+        self._drawn = False
+        self._stream = sys.stderr
+        encoding = getattr(self._stream, "encoding", None) or "ascii"
+        self._frames = FRAMES if encoding.lower().replace("-", "") == "utf8" else PLAIN_FRAMES
+
+    # -- what a tool reports
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Keep the latest; the next frame shows it."""
+        done = f"{progress:g}" if isfinite(progress) else ""
+        if total is not None and isfinite(progress) and isfinite(total) and total > 0:
+            done = f"{min(max(progress / total, 0.0), 1.0):.0%}"
+        self._told = "  ".join(part for part in (done, clean(message[:500]) if message else "") if part)
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Nothing: messages of servers are not for this line."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - nobody is asked
+        raise NOBODY
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        """Nothing: it does not come again."""
+
+    def goes_on(self) -> None:
+        """Nothing: whoever waits here goes on waiting."""
+
+    # -- the line
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Draw it until the end, on a terminal that can erase it."""
+        drawing = asyncio.create_task(self._draw())
+        before = sys.stderr
+        sys.stderr = cast("TextIO", _Above(self))
+        try:
+            yield
+        finally:
+            sys.stderr = before
+            drawing.cancel()
+            self._pauses += 1
+            self.erase()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Out of the way, while a person is asked. Their time is not the call's."""
+        begun = monotonic()
+        self._pauses += 1
+        self.erase()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            self._waited += monotonic() - begun
+
+    def erase(self) -> None:
+        if self._drawn:
+            self._drawn = False
+            self._write(ERASE)
+
+    async def _draw(self) -> None:
+        begun, number = monotonic(), 0
+        await asyncio.sleep(FIRST_SECONDS)
+        while True:
+            if not self._pauses:
+                seconds = monotonic() - begun - self._waited
+                text = f"{self._frames[number % len(self._frames)]} {self._title}  {_elapsed(seconds)}"
+                line = f"{text}  {self._told}" if self._told else text
+                width = max(get_terminal_size().columns - 1, 1)
+                self._drawn = True
+                self._write(ERASE + set_cell_size(line, width).rstrip())
+                number += 1
+            await asyncio.sleep(FRAME_SECONDS)
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Above:
+    """Stderr for what is printed while the line is drawn: the line makes way for it."""
+
+    def __init__(self, spinner: Spinner) -> None:
+        self._spinner = spinner
+        self._stream = spinner._stream
+
+    def write(self, text: str) -> int:
+        self._spinner.erase()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
