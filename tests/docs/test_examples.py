@@ -12,6 +12,14 @@ SCRIPTS = [
 ]  # test_tour.py runs that one
 
 
+SAYS = {
+    "approval": ("tim pays bob 10: denied: PERMISSION_DENIED", "ann pays bob 10: success: paid 10.00 to bob"),
+    "limits": ("acme {'success': 2, 'BUDGET_EXCEEDED': 3}", "globex {'success': 6, 'RATE_LIMITED': 2}"),
+    "serve_client": ("calculator says 42", "on record: acme ann calculator success"),
+}
+"""What must be among the lines of an example, by its name."""
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: f"{script.parent.name}/{script.name}")
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -19,6 +27,13 @@ def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+    assert [line for line in SAYS.get(script.stem, ()) if line not in done.stdout] == []
+
+
+def test_every_example_is_listed_with_what_it_shows() -> None:
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    folders = [folder for folder in sorted(EXAMPLES.iterdir()) if any(folder.glob("*.py"))]
+    assert [folder.name for folder in folders if f"]({folder.name}/" not in index] == []
 
 
 def test_the_quickstart_prints_what_it_promises(tmp_path: Path) -> None:

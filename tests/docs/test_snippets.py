@@ -92,3 +92,22 @@ def _resolves(page: Path, link: str) -> bool:
     if not target.exists() or not target.is_relative_to(ROOT):
         return False
     return not anchor or target.suffix != ".md" or anchor in anchors(target)
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached, waiting = set(), [ROOT / "docs" / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.is_relative_to(ROOT / "docs"):
+            reached.add(page)
+            named = (link.partition("#")[0] for link in links(page))
+            waiting += [(page.parent / name).resolve() for name in named if name.endswith(".md")]
+    assert sorted(set((ROOT / "docs").rglob("*.md")) - reached) == []
+
+
+def test_every_how_to_is_in_the_index_itself() -> None:
+    index = set(links(ROOT / "docs" / "README.md"))
+    named = {
+        f"{page.parent.name}/{page.name}" for kind in ("howto", "explanation") for page in (ROOT / "docs" / kind).iterdir()
+    }
+    assert sorted(named - index) == []
