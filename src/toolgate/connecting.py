@@ -239,6 +239,7 @@ class Connecting(Wired):
                 f"Server {name} is not started: the setting mcp.enabled is false.",
                 suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
             )
+        require("mcp")
         return await self.mcp_tools.refresh(name)
 
     async def quarantined(self, server: str | None = None) -> list[Waiting]:

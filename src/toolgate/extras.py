@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, Extra] = {
     "redis": Extra("Redis support", ("redis",)),
     "opa": Extra("support for OPA servers", ("aiohttp",)),
     "keyring": Extra("support for the system's keyring", ("keyring",)),
-    "telemetry": Extra("telemetry", ("opentelemetry", "prometheus_client")),
+    "telemetry": Extra("support for metrics and traces", ("opentelemetry", "prometheus_client")),
     "tokens": Extra("the tokenizer", ("splintr",)),
     "scan": Extra("the secret scanner", ("kingfisher_sdk",)),
     "dates": Extra("reading dates in English", ("dateparser",)),

@@ -124,7 +124,7 @@ def ask_for_extras(environment: Environment) -> str:
         assert "Traceback" not in said and "No module named" not in said, f"{command}: {said}"
     doctor = environment.run("toolgate doctor --json", folder)
     assert doctor.returncode == 0, doctor.stdout
-    assert "installed: none; not installed: mcp (MCP support)" in doctor.stdout
+    assert "not installed: mcp (MCP support)" in doctor.stdout
     return f"{len(ASK_FOR_EXTRAS)} doors"
 
 
