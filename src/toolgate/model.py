@@ -472,6 +472,7 @@ class Outcome(Told, frozen=True, gc=False):
         """Raises the `CallError` that matches a call which did not succeed; gives the outcome itself if it did."""
         if self.status == "success":
             return self
+        __tracebackhide__ = True  # pytest shows the line that called this
         error = self.error or ErrorInfo("UNEXPECTED_ERROR", CODES["UNEXPECTED_ERROR"].message)
         rest: dict[str, Any] = {
             "retryable": error.retryable, "suggestion": error.suggestion, "details": error.details,

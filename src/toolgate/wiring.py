@@ -23,6 +23,7 @@ from toolgate.model import LOCAL, Actor, Call, Entry, Invoke, Tier, new_id
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
+from toolgate.store.database import now
 from toolgate.store.leftovers import InUse
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Wired:
     def __init__(self, settings: Settings, *, time_source: Any = time) -> None:
         self.settings = settings
         self._monotonic = time_source.monotonic
+        self._wall_time = time_source.time
+        self._now = getattr(time_source, "now", now)
         self._opened = False
         self._flags = Flags()
         self._policy_watch: asyncio.Task[None] | None = None
@@ -221,6 +224,7 @@ class Wired:
             external_api_daily=settings.budgets.external_api_daily,
             timezone=settings.budgets.timezone,
             announce=self._tell,
+            clock=self._now,
         )
         approvers = Approvers(settings.approvals)
         self.continuations = Continuations(
@@ -230,6 +234,7 @@ class Wired:
             workspace=self._workspace,
             approvers=approvers,
             announce=self._announce_change,
+            clock=self._now,
         )
         self.consent = Consent(
             self.store,
@@ -241,8 +246,9 @@ class Wired:
             workspace=self._workspace,
             validate=self._canonical,
             mask=self._masked,
+            clock=self._now,
         )
-        self.idempotency = Idempotency(self.store, self.presence, keep_days=limits.key_days)
+        self.idempotency = Idempotency(self.store, self.presence, keep_days=limits.key_days, clock=self._now)
         self.running = Running()
         self._listeners: list[Listener] = []
         pipeline = self._pipeline = Pipeline(
@@ -258,7 +264,13 @@ class Wired:
             places=self.places,
             consent=self.consent,
             continuations=self.continuations,
-            rates=Rates(self._monotonic, settings.rate_limits, self.redis, None if settings.in_memory else self.store),
+            rates=Rates(
+                self._monotonic,
+                settings.rate_limits,
+                self.redis,
+                None if settings.in_memory else self.store,
+                self._wall_time,
+            ),
             budgets=self.budgets,
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,

@@ -1,19 +1,28 @@
-"""For tests of tools, hooks and backends: an App in memory, a clock that stands still, suites that a backend must pass."""
+"""For tests of tools, hooks and backends: an App in memory, a clock, an approver, recorded calls, the fixtures of the pytest
+plugin (`plugin`), and suites that a backend must pass (`stores`).
 
-import os
-from typing import Any
+Each name is loaded when it is first asked for: pytest loads the plugin in every run.
+"""
 
-from toolgate.app import App
-from toolgate.settings import load_settings
-from toolgate.testing.clock import ManualClock
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ManualClock", "memory_app"]
+if TYPE_CHECKING:
+    from toolgate.testing.app import FixtureApp, memory_app
+    from toolgate.testing.approver import ScriptedApprover
+    from toolgate.testing.calls import RecordedCall, RecordedCalls
+    from toolgate.testing.clock import ManualClock
+
+__all__ = ["FixtureApp", "ManualClock", "RecordedCall", "RecordedCalls", "ScriptedApprover", "memory_app"]
+
+_HOMES = {
+    "FixtureApp": "app", "memory_app": "app", "ScriptedApprover": "approver",
+    "RecordedCall": "calls", "RecordedCalls": "calls", "ManualClock": "clock",
+}  # fmt: skip
 
 
-def memory_app(*, clock: ManualClock | None = None, **overrides: Any) -> App:
-    """A whole App, with nothing outside this process: no file, no environment, no folder of tools."""
-    values: dict[str, Any] = {
-        "database_url": "memory://", "auto_load_custom_tools": False, "entry_points": False, **overrides,
-    }  # fmt: skip
-    settings = load_settings(os.devnull, values, {})
-    return App(settings, time_source=clock) if clock is not None else App(settings)
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'toolgate.testing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"toolgate.testing.{_HOMES[name]}"), name)
+    return value
