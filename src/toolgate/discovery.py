@@ -102,4 +102,8 @@ def _holds_data(folder: Path) -> bool:
     if any(entry.name not in HARMLESS or entry.is_symlink() for entry in entries):
         return True
     tools = folder / "tools"
-    return tools in entries and any(entry.name.lower().endswith((".py", ".yml", ".yaml")) for entry in tools.iterdir())
+    return tools in entries and any(map(_is_tool, tools.iterdir()))
+
+
+def _is_tool(path: Path) -> bool:
+    return path.name.lower().endswith((".py", ".yml", ".yaml")) or (path / "__init__.py").exists()

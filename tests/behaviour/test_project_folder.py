@@ -64,7 +64,9 @@ def test_the_nearest_folder_wins_and_one_without_anything_in_it_does_not_count(t
     (inner / "tools").mkdir()
     os.chdir(terminal.folder / "src" / "deep")
     assert load_settings().project == terminal.folder, "a clone may bring an empty one"
-    (inner / "tools" / "mine.py").write_text("")
+    (inner / "tools" / "mine").mkdir()
+    assert load_settings().project == terminal.folder
+    (inner / "tools" / "mine" / "__init__.py").write_text("")
     assert load_settings().project == terminal.folder / "src"
 
 

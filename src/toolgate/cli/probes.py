@@ -79,8 +79,7 @@ async def probe(place: Place) -> AsyncGenerator[Check]:
 async def _opened(app: App) -> AsyncIterator[Check]:
     yield await _database(app)
     yield await _audit(app)
-    yield _tools(app)
-    for check in _unknown_tools(app):
+    for check in (*_tools(app), *_unknown_tools(app)):
         yield check
     async for check in _health_checks(app):
         yield check
@@ -240,16 +239,14 @@ def _unknown_tools(app: App) -> Iterator[Check]:
             yield Check("settings", "warning", f"{setting} names {name!r}, and there is no such tool", advice)
 
 
-def _tools(app: App) -> Check:
+def _tools(app: App) -> Iterator[Check]:
     entries = app.catalog.entries()
     sources = Counter(entry.tool.source for entry in entries)
     words = ", ".join(f"{count} {source}" for source, count in sources.items()) or "none"
     off = sum(not app.catalog.is_on(entry.name) for entry in entries)
-    message = f"{words}; {off} disabled" if off else words
-    if not app.problems:
-        return Check("tools", "ok", message)
-    bad = "; ".join(f"{problem.where}: {problem.why}" for problem in app.problems)
-    return Check("tools", "warning", f"{message}; {len(app.problems)} could not be loaded: {bad}", "Correct or remove them.")
+    yield Check("tools", "ok", f"{words}; {off} disabled" if off else words)
+    for problem in app.problems:
+        yield Check("tools", "warning", f"{problem.where} could not be loaded: {problem.why}", "Correct or remove it.")
 
 
 async def _health_checks(app: App) -> AsyncIterator[Check]:

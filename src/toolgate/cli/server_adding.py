@@ -103,6 +103,8 @@ def add(
     for secret in secrets:
         say(f"  Kept as the secret {secret}.")
     _say_lacking(status, lacking)
+    if not status.settings.enabled:
+        note(("It is not started: the setting mcp.enabled is false.", "yellow"))
     if compared is not None:
         say_compared(status, compared)
     if failure is not None:
