@@ -52,11 +52,15 @@ def build(folder: Path, source: Path, *targets: str) -> None:
         raise SystemExit(f"hatchling build:\n{done.stdout}{done.stderr}")
 
 
-def tracked() -> set[str]:
-    """The files under version control."""
-    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return set(filter(None, listed.split("\0")))
+def source_files() -> set[str]:
+    """The files of the source that are under version control; where git can't say, all that are no caches."""
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "src"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        files = (path for path in (ROOT / "src").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+        listed = [path.relative_to(ROOT).as_posix() for path in files]
+    return set(filter(None, listed))
 
 
 def build_both() -> tuple[Path, Path]:
@@ -71,7 +75,7 @@ def look_into_wheel(wheel: Path) -> str:
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
         metadata = BytesParser(policy=compat32).parsebytes(opened.read(f"toolgate-{VERSION}.dist-info/METADATA"))
-    source = {name.removeprefix("src/") for name in tracked() if name.startswith("src/toolgate/")}
+    source = {name.removeprefix("src/") for name in source_files()}
     assert names == source, f"not in both, the wheel and the repository: {sorted(names ^ source)}"
     assert names >= {f"toolgate/{name}" for name in MUST_HOLD}
     assert metadata["Version"] == VERSION
@@ -87,8 +91,8 @@ def look_into_sdist(sdist: Path, wheel: Path, scratch: Path) -> str:
     with tarfile.open(sdist) as opened:
         names = {Path(member.name).relative_to(f"toolgate-{VERSION}").as_posix() for member in opened if member.isfile()}
         opened.extractall(scratch, filter="data")
-    source = {name for name in tracked() if name.startswith("src/")}
-    assert names == source | BESIDE, f"not expected, or missing: {sorted(names ^ (source | BESIDE))}"
+    expected = source_files() | BESIDE
+    assert names == expected, f"not expected, or missing: {sorted(names ^ expected)}"
     build(scratch / "built", scratch / f"toolgate-{VERSION}", "wheel")
     again = scratch / "built" / wheel.name
     assert again.read_bytes() == wheel.read_bytes(), "the wheel that is built from the sdist is another"
