@@ -15,6 +15,8 @@ from toolgate.approval.request import WHOLE, Answer, Approval, ApprovalError, Ap
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, exit_code, show_outcome
 from toolgate.cli.columns import pieces
+from toolgate.cli.completion import approval_ids
+from toolgate.cli.editor import edited
 from toolgate.cli.opening import (
     AsJson,
     NotFound,
@@ -27,7 +29,7 @@ from toolgate.cli.opening import (
     readable,
     sentence,
 )
-from toolgate.cli.prompt import SESSION_SECONDS
+from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
 from toolgate.cli.screen import clean, emit, note, pretty, say
 from toolgate.cli.times import seconds_of, shown
 from toolgate.model import LOCAL, MASK, Actor, Outcome
@@ -48,7 +50,10 @@ Tenants = Annotated[
 ]
 Owner = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only if it is of this tenant.")]
 ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False, autocompletion=approval_ids
+    ),
 ]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; the caller is told.")]
 For = Annotated[
@@ -155,6 +160,9 @@ def approve(
     edit: Annotated[
         str | None, typer.Option("--edit", metavar="JSON|@FILE|-", help="Approve these arguments instead.")
     ] = None,
+    in_editor: Annotated[
+        bool, typer.Option("--editor", help="Change the arguments in $VISUAL or $EDITOR, and approve what comes of it.")
+    ] = False,
     reason: Reason = None,
     lasting: For = None,
     session_grant: Annotated[
@@ -170,19 +178,18 @@ def approve(
 ) -> int:
     """Say yes: once, or with --for and --session-grant for a while."""
     readable("--reason", reason)
-    terms = None
-    if session_grant or lasting is not None:
-        seconds = SESSION_SECONDS if lasting is None else seconds_of(lasting)
-        terms = GrantTerms("session" if session_grant else "user", seconds, cap_of(cap))
-    elif cap is not None:
-        raise Usage("--cap is for grants: say --for or --session-grant too.")
-    edited = None if edit is None else read_object(edit, "--edit")
-    answer = Answer("approve" if edited is None else "edit", reason, edited, terms)
+    if in_editor and (edit is not None or not at_a_terminal()):
+        raise Usage("--editor needs a terminal, and no --edit beside it.")
+    instead = None if edit is None else read_object(edit, "--edit")
+    answer = Answer("approve" if instead is None else "edit", reason, instead, _terms(lasting, session_grant, cap))
     whose, by = _owner(tenant), actor_of(None, None, user)
 
-    async def give() -> tuple[Approval, Outcome | None]:
+    async def give() -> tuple[Approval | None, Outcome | None]:
         async with opened(ctx) as app:
-            given = await _give(app, approval_id, answer, whose, by.user)
+            said = await _edited(app, approval_id, whose, answer) if in_editor else answer
+            if said is None:
+                return None, None
+            given = await _give(app, approval_id, said, whose, by.user)
             if not run or given.state == "waiting":
                 return given, None
             _must_hold_arguments(given)
@@ -190,6 +197,24 @@ def approve(
                 return given, await app.resume(given.request.id, actor=given.request.actor)
 
     approval, outcome = asyncio.run(give())
+    if approval is None:
+        note(("Nothing was approved.", "yellow"))
+        return 1
+    return _say_approved(approval, outcome, as_json)
+
+
+def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTerms | None:
+    """The grant that comes with a yes, if one does."""
+    if session_grant or lasting is not None:
+        seconds = SESSION_SECONDS if lasting is None else seconds_of(lasting)
+        return GrantTerms("session" if session_grant else "user", seconds, cap_of(cap))
+    if cap is not None:
+        raise Usage("--cap is for grants: say --for or --session-grant too.")
+    return None
+
+
+def _say_approved(approval: Approval, outcome: Outcome | None, as_json: bool) -> int:
+    """What came of a yes; gives the exit code."""
     if outcome is not None:
         if as_json:
             emit(outcome.to_json())
@@ -198,12 +223,12 @@ def approve(
         return exit_code(outcome)
     if as_json:
         emit(to_dict(approval))
+    elif approval.state == "waiting":
+        _say_counted(approval)
     else:
-        if approval.state == "waiting":
-            return _say_counted(approval)
         say(("✓ Approved", "green"), f" {approval.request.tool} ({approval.request.id})")
         note((_next_step(approval.request), "dim"))
-    return 0
+    return EXIT["pending"] if approval.state == "waiting" else 0
 
 
 @group.command()
@@ -231,11 +256,22 @@ def reject(
     return 0
 
 
-def _say_counted(approval: Approval) -> int:
+async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -> Answer | None:
+    """The answer with what a person makes of a call's arguments in their editor; None if they agree to nothing."""
+    approval = await app.consent.show(*await whole_id(app, "approvals", whose, beginning))
+    note(approval.request.text(most=WHOLE), lines=True)
+    if approval.state != "waiting":
+        raise ApprovalError(f"Approval {approval.request.id} no longer waits for an answer: it is {approval.state}.")
+    changed = await edited(approval.request, approval.request.arguments, app._canonical)
+    if changed is None or not await agrees("Approve these arguments?"):
+        return None
+    return msgspec.structs.replace(answer, verdict="edit", arguments=changed)
+
+
+def _say_counted(approval: Approval) -> None:
     """One of several has agreed; the call still waits."""
     asked, agreed = approval.request, ", ".join(approval.agreed)
     say(("✓ Counted", "green"), f" {len(approval.agreed)} of {asked.quorum} for {asked.tool} ({asked.id}): {clean(agreed)}")
-    return EXIT["pending"]
 
 
 async def _give(app: App, beginning: str, answer: Answer, whose: str | None, user: str) -> Approval:

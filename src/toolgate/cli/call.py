@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
+from toolgate.cli.completion import argument_words, tool_names
 from toolgate.cli.missing import why_missing
 from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.prompt import approver_for
@@ -26,10 +27,15 @@ INTERRUPTED = 130
 
 def call(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, key:=JSON or key=@FILE.", show_default=False),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Arguments: key=value, key:=JSON or key=@FILE.",
+            show_default=False,
+            autocompletion=argument_words,
+        ),
     ] = None,
     args: Annotated[
         str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")

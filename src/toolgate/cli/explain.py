@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
+from toolgate.cli.completion import argument_words, tool_names
 from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, opened, readable
 from toolgate.cli.screen import emit, say
 from toolgate.explain import Explanation
@@ -24,10 +25,15 @@ EXIT = {"run": 0, "ask": 3, "deny": 1}
 
 def explain(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Arguments: key=value, key:=JSON or key=@FILE.", show_default=False),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Arguments: key=value, key:=JSON or key=@FILE.",
+            show_default=False,
+            autocompletion=argument_words,
+        ),
     ] = None,
     args: Annotated[
         str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")

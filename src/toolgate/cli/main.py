@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
+    if COMPLETION in os.environ:
+        return _complete()
     with _plain_logging():
         code = _run(words)
     return _flush(code)
@@ -134,6 +136,27 @@ def _run(words: list[str]) -> int:
         return _report_unexpected(error, as_json) if extra is None else _report(MissingExtra(extra), as_json)
     except Exception as error:  # noqa: BLE001 - a person is shown a line, not a traceback
         return _report_unexpected(error, as_json)
+
+
+COMPLETION = "_TOOLGATE_COMPLETE"
+"""Set by a shell that asks what to offer at Tab."""
+
+
+def _complete() -> int:
+    """Answer a shell. Somebody is typing, so nothing but the answer is written."""
+    from toolgate.cli.completion import words_before
+
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    logging.disable()
+    program = get_command(with_commands(words_before()))
+    try:
+        program.main([], prog_name="toolgate")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except Exception:  # noqa: BLE001 - see above
+        return 1
+    return 0
 
 
 # -- what went wrong

@@ -10,19 +10,19 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any
 
 import orjson
 
-from toolgate.approval.edits import unknowable
 from toolgate.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms
 from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import GAP, INDENT, packed
+from toolgate.cli.editor import Fits, edited, editor, must_fit
 from toolgate.cli.opening import Usage
 from toolgate.cli.screen import note
 from toolgate.errors import CallError
-from toolgate.model import LOCAL, MASK
+from toolgate.model import LOCAL
 
 HOUR = 3_600
 YEAR = 365 * 24 * HOUR
@@ -30,8 +30,6 @@ SESSION_SECONDS = 12 * HOUR
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
 END = " > "
-Fits = Callable[[str, str, str, dict[str, Any]], bytes]
-"""(tool, tenant, workspace, arguments): raises a CallError if the tool does not take them."""
 Quiet = Callable[[], AbstractContextManager[None]]
 """Keeps whatever else writes to the terminal from doing so meanwhile."""
 
@@ -89,6 +87,9 @@ class Prompt:
             return self._no(await _line("Why not? (may be left empty) > ", interrupted))
         if chosen == "e":
             return await self._edit(request, interrupted)
+        if chosen == "o" and chosen in choices:
+            answer = await self._edit_in_editor(request, interrupted)
+            return answer or await self._answer(request, interrupted)
         if chosen in choices and chosen in "ysha":
             return Answer("approve", grant=_terms(chosen), by=LOCAL.user, through=TERMINAL)
         return self._no(None if typed is None else "the answer at the terminal was not clear")
@@ -97,24 +98,29 @@ class Prompt:
         """Ask until there are arguments that the tool takes, or the person has had enough."""
         while (typed := await _line("Arguments as JSON on one line, or @FILE > ", interrupted)) is not None:
             try:
-                edited = read_object("" if typed == "-" else typed, "That")  # stdin is where the answers come from
-                self._must_fit(request, edited)
+                changed = read_object("" if typed == "-" else typed, "That")  # stdin is where the answers come from
+                must_fit(request, changed, self._fits)
             except (Usage, CallError) as error:
                 note((error.message, "red"))
                 continue
             except orjson.JSONEncodeError:
                 note(("That is nested too deeply.", "red"))
                 continue
-            return Answer("edit", arguments=edited, by=LOCAL.user, through=TERMINAL)
+            return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
         return self._no(None)
 
-    def _must_fit(self, request: ApprovalRequest, edited: dict[str, Any]) -> None:
-        """Refuse now what would be refused later, when nobody can be asked again. What holds a secret of Toolgate's is
-        checked when it is complete."""
-        if (where := unknowable(edited, request.arguments)) is not None:
-            raise Usage(f"{where}: {MASK} stands for nothing there: write the value, or name a secret: {{{{secret:NAME}}}}.")
-        if request.complete or MASK not in orjson.dumps(edited).decode():
-            self._fits(request.tool, request.actor.tenant, request.workspace, edited)
+    async def _edit_in_editor(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer | None:
+        """What a person agrees to after they have changed it in their editor; None: they are asked as before."""
+        changed = await edited(request, request.arguments, self._fits)
+        while changed is not None:
+            typed = await _line("[y] yes, with these arguments  [o] edit again  [n] no > ", interrupted)
+            chosen = (typed or "n").lower()
+            if chosen in ("y", "yes"):
+                return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
+            if chosen != "o":
+                return self._no(None)
+            changed = await edited(request, changed, self._fits) or changed
+        return None
 
     def _no(self, reason: str | None) -> Answer:
         return Answer("reject", reason, by=LOCAL.user, through=TERMINAL)
@@ -122,6 +128,8 @@ class Prompt:
 
 def _choices(request: ApprovalRequest) -> dict[str, str]:
     choices = {"y": "yes, once", "n": "no", "e": "edit the arguments"}
+    if program := editor():
+        choices["o"] = f"open them in {Path(program[0]).name}"
     if not request.destructive:
         if request.session is not None:
             choices["s"] = "yes, for this session"
@@ -138,6 +146,13 @@ def _terms(chosen: str) -> GrantTerms | None:
 
 
 # -- the terminal
+
+
+async def agrees(question: str) -> bool:
+    """Whether the person at the terminal says a clear yes."""
+    with _interruptible() as interrupted:
+        typed = await _line(f"{question} [y] yes  [n] no > ", interrupted)
+    return typed is not None and typed.lower() in ("y", "yes")
 
 
 def _folded(choices: list[str]) -> str:

@@ -26,7 +26,7 @@ STDOUT = "The output"
 MOST_COLOURED = 100_000
 """Characters of JSON that are coloured; more takes longer than a person wants to wait."""
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and newline, marks that turn the direction of writing, halves of surrogate pairs."""
 
 
@@ -40,7 +40,7 @@ class Unwritable(ToolgateError):
 
 def clean(text: str, *, lines: bool = False) -> str:
     """The text with what a terminal might obey written out, as in `\\x1b`; newlines too, unless `lines`."""
-    text = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return text if lines else text.replace("\n", "\\n")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app import App
+from toolgate.cli.completion import secret_names
 from toolgate.cli.credentials import Tested, test_credential
 from toolgate.cli.opening import AsJson, NotFound, Usage, actor_of, opened, readable, sentence
 from toolgate.cli.screen import emit, note, say
@@ -34,7 +35,12 @@ class Keeping(StrEnum):
     keyring = "keyring"
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret: letters, digits and _.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The secret: letters, digits and _.", show_default=False, autocompletion=secret_names
+    ),
+]
 ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")]
 ForUser = Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")]
 ForServers = Annotated[bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")]

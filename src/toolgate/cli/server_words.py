@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app import App
+from toolgate.cli.completion import server_names
 from toolgate.cli.opening import NotFound, Usage
 from toolgate.cli.screen import note, plural, say
 from toolgate.connecting import ServerStatus
@@ -20,7 +21,7 @@ from toolgate.registry.sources.mcp_items import label
 from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False, autocompletion=server_names)]
 
 
 async def known(app: App, name: str) -> ServerStatus:

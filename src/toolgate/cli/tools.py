@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from toolgate.cli import tool_info
+from toolgate.cli.completion import tool_names
 from toolgate.cli.listing import BADGES, Listed, bar, declared, find, listed, price, total, width
 from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened
 from toolgate.cli.ranking import rank
@@ -25,7 +26,7 @@ Usage:
   toolgate tools info <name>     - Show tool details
   toolgate tools tokens          - Show token breakdown"""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)]
 
 Format = Literal["openai", "anthropic", "gemini", "mcp", "typescript", "python"]
 

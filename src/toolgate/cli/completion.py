@@ -1,0 +1,169 @@
+"""What a shell offers at Tab: tools and their arguments, servers, approvals, secrets.
+
+It reads the catalog as any command does, starts no server, asks nobody, makes no data folder, and is silent about whatever
+goes wrong. What it offers is written into the shell's own code (zsh evaluates it), and names and values come from servers
+and files: whatever has other characters than plain ones is not offered.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from toolgate.app import App
+from toolgate.cli.opening import Place, actor_of, diverted, entry_named
+from toolgate.cli.paths import parts_of, properties_of, types_of
+from toolgate.settings import load_settings
+
+VARIABLE = "_TOOLGATE_COMPLETE"
+"""Set by the shell's own function when it asks: complete_bash, complete_zsh …"""
+MAX_IDS = 100
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]{0,99}\Z")
+_NOT_WORDS = re.compile(r"[^A-Za-z0-9 ,.-]+")
+
+Offered = list[tuple[str, str]]
+"""What is offered, each with a few words about it."""
+
+
+def words_before() -> list[str]:
+    """The words of the command line that the shell asks about, without the program and the word that is not ended yet."""
+    with suppress(ValueError):
+        if os.environ.get(VARIABLE, "").endswith("_bash"):
+            return shlex.split(os.environ.get("COMP_WORDS", ""))[1 : int(os.environ.get("COMP_CWORD", "0"))]
+        line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        words = shlex.split(line)[1:]
+        return words if line.endswith(" ") else words[:-1]
+    return []
+
+
+def tool_names(ctx: typer.Context, incomplete: str) -> Offered:
+    """The tools that the caller of the command line has."""
+
+    async def look(app: App) -> Offered:
+        return [(tool.name, _few_words(tool.description)) for tool in await app.tools(_actor(ctx))]
+
+    return _offer(ctx, look, incomplete)
+
+
+def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
+    """`key=` for the arguments of the tool that are not given yet, and values where the schema names them."""
+    given: Sequence[str] = ctx.params.get("words") or ()
+    key, value = _broken_off(given, incomplete)
+
+    async def look(app: App) -> Offered:
+        entry = entry_named(app, ctx.params.get("name") or "", _actor(ctx))
+        if entry is None or entry.name not in {tool.name for tool in await app.tools(_actor(ctx))}:
+            return []
+        schema = entry.tool.input_schema
+        rules = properties_of(schema, schema)
+        if key is not None:  # bash takes the word apart at its equals sign, and wants what follows it
+            return [(one, "") for one in _values(rules.get(key), schema)]
+        there = {word.partition("=")[0].removesuffix(":") for word in given}
+        return [
+            pair for name in rules if _PLAIN.match(name) and name not in there for pair in _words(name, rules[name], schema)
+        ]
+
+    return _offer(ctx, look, incomplete if key is None else value, check=key is not None)
+
+
+def server_names(ctx: typer.Context, incomplete: str) -> Offered:
+    async def look(app: App) -> Offered:
+        return [(status.name, "") for status in await app.servers()]
+
+    return _offer(ctx, look, incomplete)
+
+
+def approval_ids(ctx: typer.Context, incomplete: str) -> Offered:
+    """Those that wait."""
+
+    async def look(app: App) -> Offered:
+        found = await app.consent.list(None, "waiting", limit=MAX_IDS)
+        return [(one.request.id, _few_words(one.request.tool)) for one in found]
+
+    return _offer(ctx, look, incomplete)
+
+
+def secret_names(ctx: typer.Context, incomplete: str) -> Offered:
+    from toolgate.secrets.sources import Readable, listed
+
+    async def look(app: App) -> Offered:
+        sources = [one for one in app.secrets.sources if isinstance(one, Readable) and one.why_not() is None]
+        return [(name, "") for name in sorted({one.name for source in sources for one in listed(source)})]
+
+    return _offer(ctx, look, incomplete)
+
+
+# -- arguments
+
+
+def _broken_off(given: Sequence[str], incomplete: str) -> tuple[str | None, str]:
+    """The key whose value is asked for, where the shell gives key, equals sign and value as words of their own."""
+    if not incomplete and given and os.environ.get("COMP_WORDS", "").rstrip(" ").endswith(("=", "=\n")):
+        return given[-1].removesuffix(":"), ""
+    if len(given) > 1 and given[-1] == "=":
+        return given[-2].removesuffix(":"), incomplete
+    return None, incomplete
+
+
+def _words(name: str, rule: Any, schema: Any) -> Iterator[tuple[str, str]]:
+    """An argument with each of its values; or with none, and with the sign of a file: two, lest a shell end the word."""
+    about = next((_few_words(part["description"]) for part in parts_of(rule, schema) if "description" in part), "")
+    values = _values(rule, schema)
+    yield from ((f"{name}={value}", about) for value in values or ("", "@"))
+
+
+def _values(rule: Any, schema: Any) -> list[str]:
+    """The values that a rule names."""
+    found: list[Any] = []
+    for part in parts_of(rule, schema):
+        found += [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
+    if not found and "boolean" in types_of(rule, schema):
+        found = ["true", "false"]
+    texts = [str(one) for one in found if isinstance(one, str | int) and not isinstance(one, bool)]
+    return [text for text in texts if _PLAIN.match(text)]
+
+
+# -- how it is looked up
+
+
+def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomplete: str, *, check: bool = True) -> Offered:
+    """What is found that begins as the word does; nothing if anything goes wrong."""
+    try:
+        with diverted():
+            found = asyncio.run(_looked(ctx, look))
+    except Exception:  # noqa: BLE001 - a person is typing: nothing is said
+        return []
+    return [(name, about) for name, about in found if name.startswith(incomplete) and (_PLAIN.match(name) or not check)]
+
+
+async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]]) -> Offered:
+    named = ctx.find_root().params
+    place = Place(_path(named.get("settings")), _path(named.get("home")))
+    overrides = place.overrides
+    if not load_settings(place.settings, overrides).home.exists():
+        overrides = {**overrides, "database_url": "memory://"}
+    app = App.open(place.settings, **overrides)
+    app.mcp_tools.lists_by_itself = False
+    async with app:
+        return await look(app)
+
+
+def _path(value: Any) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _actor(ctx: typer.Context) -> Any:
+    given = ctx.params
+    return actor_of(given.get("tenant"), given.get("persona"), given.get("user"))
+
+
+def _few_words(text: Any) -> str:
+    """The beginning of a description, of plain characters only: a shell evaluates it."""
+    lines = str(text).splitlines() or [""]
+    return _NOT_WORDS.sub("", lines[0])[:60].strip()
