@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
@@ -28,6 +29,10 @@ from toolgate.sandbox.jails.landlock import HOLDS_SIGNALS, version
 REQUIRE = "TOOLGATE_TEST_REQUIRE"
 PROPERTY = "waits for"
 NOBODY = 65_534
+
+
+ROOT = Path(__file__).resolve().parents[1]
+USERS = {"root": "root", "ordinary": "another user"}
 
 
 class Thing(NamedTuple):
@@ -63,6 +68,19 @@ def _docker() -> bool:
     return shutil.which("docker") is not None and (own or _runs("docker", "version", "--format", "{{.Server.Version}}"))
 
 
+def interpreter() -> str | None:
+    """A Python like ours that every user can run: ours may be in somebody's home."""
+    alike = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for path in (Path(sys.executable).resolve(), Path("/usr/bin") / alike, Path("/usr/local/bin") / alike):
+        if path.exists() and _is_open(path.resolve()):
+            return str(path)
+    return None
+
+
+def _is_open(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in path.parents)
+
+
 THINGS = {
     "bubblewrap": Thing(
         # Where Toolgate looks, which is not PATH.
@@ -71,8 +89,13 @@ THINGS = {
     "npm": Thing(_on_path("node", "npm"), "apt-get install nodejs npm", ("nodejs", "npm")),
     "docker": Thing(_docker, "apt-get install docker.io, then run them as root or as somebody who may use the engine"),
     "root": Thing(lambda: os.geteuid() == 0, "run them as root"),
+    "another user": Thing(
+        lambda: os.geteuid() != 0 or (_is_open(ROOT / "tests") and interpreter() is not None),
+        "move the checkout out of root's home, to /srv for example, and take a Python that every user can run",
+    ),
     "mount namespaces": Thing(
-        lambda: os.geteuid() == 0 and _runs("unshare", "--mount", "true"), "run them as root, in no container"
+        # Only root has them to itself: whoever is not waits for that alone.
+        lambda: os.geteuid() != 0 or _runs("unshare", "--mount", "true"), "run them outside of a container"
     ),
     "user namespaces": Thing(
         _user_namespaces,
@@ -105,7 +128,7 @@ def need(*things: str) -> None:
 
 def wait_for(*things: str, because: str = "") -> NoReturn:
     """Leave the test that is running waiting, or let it fail where one of the things is required."""
-    why = because or "; ".join(f"{thing} is missing: {THINGS[thing].how}" for thing in things)
+    why = because or " ".join(f"Missing: {thing}. To have it: {THINGS[thing].how}." for thing in things)
     if absolute := required().intersection(things):
         pytest.fail(f"{REQUIRE} requires {', '.join(sorted(absolute))}. {why}", pytrace=False)
     raise Waiting(list(things), why)
@@ -124,8 +147,8 @@ def needed(item: pytest.Item) -> Iterator[str]:
         yield from mark.args
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     user = parameters.get("user")
-    if user == "root":
-        yield "root"
+    if user in USERS:
+        yield USERS[user]
     for jail in (parameters.get("jail"), parameters.get("backend")):
         yield from needed_by_jail(jail, user)
 
@@ -188,7 +211,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Any:
         counts = Counter(thing for report in terminal.stats.get("waiting", []) for thing in _waits_for(report))
         for thing, count in sorted(counts.items()):
             wait = "1 test waits" if count == 1 else f"{count} tests wait"
-            terminal.write_line(f"{thing} is missing, and {wait} for it: {THINGS[thing].how}")
+            terminal.write_line(f"Missing: {thing} ({wait} for it). To have it: {THINGS[thing].how}")
     return done
 
 

@@ -32,15 +32,15 @@ def test_a_run_ends_with_what_is_missing_and_how_to_get_it() -> None:
     assert done.returncode == 0, done.stdout
     *_, counts, docker, npm = done.stdout.splitlines()
     assert "1 passed, 2 waiting in" in counts
-    assert docker.startswith("docker is missing, and 1 test waits for it: apt-get install docker.io")
-    assert npm == "npm is missing, and 1 test waits for it: apt-get install nodejs npm"
+    assert docker.startswith("Missing: docker (1 test waits for it). To have it: apt-get install docker.io")
+    assert npm == "Missing: npm (1 test waits for it). To have it: apt-get install nodejs npm"
 
 
 def test_what_is_required_fails_instead_of_waiting() -> None:
     done = run_without_programs(TOOLGATE_TEST_REQUIRE="landlock, npm")
     assert done.returncode == 1
     assert "1 failed, 1 passed, 1 waiting in" in done.stdout
-    assert "TOOLGATE_TEST_REQUIRE requires npm. npm is missing: apt-get install nodejs npm" in done.stdout
+    assert "TOOLGATE_TEST_REQUIRE requires npm. Missing: npm. To have it: apt-get install nodejs npm." in done.stdout
 
 
 def test_everything_can_be_required_and_nothing_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

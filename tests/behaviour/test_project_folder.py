@@ -152,7 +152,7 @@ def test_a_home_directory_is_not_the_project_of_all_that_is_in_it(terminal: Term
     assert load_settings().project == terminal.folder / "src" / "deep"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.needs("root")  # to give a folder away
 @pytest.mark.parametrize("theirs", [".", "toolgate.yaml", ".toolgate"])
 def test_what_another_user_owns_above_is_not_used_until_it_is_trusted(terminal: Terminal, theirs: str) -> None:
     terminal.home.mkdir()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
+from tests.needs import needed_by_jail
 from toolgate.sandbox.jails import box, choose, launch, removal, seccomp, tree
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.launch import Launch, Pipe
@@ -21,6 +22,7 @@ from toolgate.sandbox.port import MB, Feature, Limits, Spec, Unavailable
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
+HELD = pytest.mark.needs(*needed_by_jail("bubblewrap"))
 
 
 @pytest.fixture(params=USERS)
@@ -221,6 +223,7 @@ print("ESCAPED")
     check_stopped(result, "memory")
 
 
+@HELD
 async def test_trap_9_it_does_not_die_with_a_thread() -> None:
     """bubblewrap ends when the thread that started it ends: so it must be the loop's own."""
     jail = Bubblewrap()
@@ -387,6 +390,7 @@ def test_a_start_that_fails_is_no_half_start(order: bytes) -> None:
     assert ran.stderr.startswith("toolgate-starter: ") and ran.stderr.count("\n") == 1
 
 
+@HELD
 async def test_many_runs_leave_no_descriptor_and_no_process() -> None:
     jail = Bubblewrap()
     spec = Spec(profile="shell", argv=("/bin/sh", "-c", "sleep 100 & sleep 100"))
@@ -417,6 +421,7 @@ def subreaper() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("subreaper")
+@HELD
 async def test_what_has_ended_is_gone_and_buried() -> None:
     jail = Bubblewrap()
     for _ in range(5):
@@ -431,6 +436,7 @@ async def test_what_has_ended_is_gone_and_buried() -> None:
 
 
 @pytest.mark.usefixtures("subreaper")
+@HELD
 async def test_what_has_ended_before_it_was_named_is_buried_too() -> None:
     """The loop is busy with others meanwhile, so it hears of the name and of the end at once."""
     jail, before = Bubblewrap(), set(tree.descendants(os.getpid()))
@@ -445,6 +451,7 @@ async def test_what_has_ended_before_it_was_named_is_buried_too() -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
+@HELD
 async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
     """A launcher that hangs, before or after it has said who is inside, takes nobody's time but these few seconds."""
     jail = Bubblewrap()
@@ -461,6 +468,7 @@ async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
     await jail.close()
 
 
+@HELD
 async def test_a_host_that_may_have_less_gives_less() -> None:
     """A core that root's program would be given is kept from it by a limit of 1; a host that may have none has 0."""
     said = []
@@ -473,6 +481,7 @@ async def test_a_host_that_may_have_less_gives_less() -> None:
     assert said == [[["1", "1", "bytes"], ["256", "256", "files"]], [["0", "0", "bytes"], ["100", "100", "files"]]]
 
 
+@HELD
 async def test_what_is_refused_leaves_no_descriptor_and_no_stand_in(tmp_path: Path) -> None:
     jail = Bubblewrap()
     (tmp_path / "link").symlink_to("/usr")
@@ -492,6 +501,7 @@ async def test_what_is_refused_leaves_no_descriptor_and_no_stand_in(tmp_path: Pa
     await jail.close()
 
 
+@HELD
 async def test_a_flood_waits_until_somebody_reads() -> None:
     jail = Bubblewrap()
     started = await jail.start(Spec(profile="shell", argv=("/usr/bin/yes",)))
@@ -507,6 +517,7 @@ async def test_a_flood_waits_until_somebody_reads() -> None:
         await jail.close()
 
 
+@HELD
 async def test_a_flood_does_not_keep_others_from_their_turn() -> None:
     jail = Bubblewrap()
     started = await jail.start(Spec(profile="shell", argv=("/usr/bin/yes",)))
@@ -530,6 +541,7 @@ async def test_a_flood_does_not_keep_others_from_their_turn() -> None:
         await jail.close()
 
 
+@HELD
 async def test_writers_take_turns() -> None:
     jail = Bubblewrap()
     started = await jail.start(Spec(profile="shell", argv=("/bin/cat",)))
@@ -546,6 +558,7 @@ async def test_writers_take_turns() -> None:
         await jail.close()
 
 
+@HELD
 async def test_what_nobody_takes_does_not_block_for_ever() -> None:
     jail = Bubblewrap()
     started = await jail.start(Spec(profile="shell", argv=("/bin/sleep", "100")))
@@ -586,6 +599,7 @@ def test_a_filled_folder_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
 # Which jail is taken
 
 
+@HELD
 async def test_bubblewrap_is_taken_where_it_holds() -> None:
     jail = await choose.choose(SandboxSettings())
     assert jail.name == "bubblewrap"

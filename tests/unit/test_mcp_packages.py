@@ -337,6 +337,7 @@ async def test_installations_that_wait_hold_up_neither_others_nor_the_threads_th
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.needs("npm")
 async def test_installations_that_take_long_leave_the_threads_that_all_share_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
