@@ -23,6 +23,7 @@ from toolgate.jsontext import (
     whole_numbers,
 )
 from toolgate.model import Entry
+from toolgate.offload import LARGE
 
 CANONICAL = (
     orjson.OPT_SORT_KEYS
@@ -42,6 +43,8 @@ class Inputs:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
+        self._few = min(most_bytes, MAX_VALUES, LARGE)
+        """Bytes up to which arguments are neither too big, nor too many, nor large."""
         self._wants_integers: dict[str, bool] = {}
 
     def parse(self, ctx: InvokeContext) -> None:
@@ -78,20 +81,28 @@ class Inputs:
 
     def validate(self, ctx: InvokeContext, entry: Entry) -> None:
         """Write the arguments, and check what was written."""
-        self.write(ctx)
-        self.check(ctx, entry)
+        if self.write(ctx, entry):
+            self.check(ctx, entry)
 
-    def write(self, ctx: InvokeContext) -> None:
-        """The arguments as JSON. What is none (objects, 300 levels), or too much, is refused."""
+    def write(self, ctx: InvokeContext, entry: Entry) -> bool:
+        """Write the arguments as JSON and check them, unless they are large: gives whether they are, for then checking takes
+        long. What is no JSON (objects, 300 levels), or too much, is refused."""
         arguments = ctx.arguments
         try:
             canonical = ctx.canonical = orjson.dumps(arguments, None, CANONICAL)
         except (orjson.JSONEncodeError, RecursionError) as error:
             raise _invalid([find_not_json(arguments) or Wrong("", f"can't be written as JSON: {error}")]) from error
+        if len(canonical) > self._few and self._is_large(canonical):
+            return True
+        self.check(ctx, entry)
+        return False
+
+    def _is_large(self, canonical: bytes) -> bool:
         if len(canonical) > self._most:
             raise self._too_big(len(canonical))
         if holds_too_much(canonical, MAX_VALUES):
             raise _invalid([Wrong("", f"they hold more than {MAX_VALUES:,} values; send them as text, or in several calls")])
+        return len(canonical) > LARGE
 
     def check(self, ctx: InvokeContext, entry: Entry) -> None:
         """What was written against the schema."""

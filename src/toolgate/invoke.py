@@ -91,7 +91,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
-        self.running.enter()
+        self.running.count += 1
         on = self.hooks.common
         ctx.hooked = on.any
         if call.parent is not None:
@@ -131,7 +131,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await on.did_create_invoke_context(ctx)
         if on.will_bind_providers:
             await on.will_bind_providers(ctx)
-        no_arguments = await self._take_arguments(ctx) if call.approval is not None and call.arguments is None else None
+        comes_again = call.approval is not None or call.idempotency_key is not None or call.place is not None
+        no_arguments = await self._take_arguments(ctx) if comes_again and call.arguments is None else None
 
         # may it?
         if on.will_authorize:
@@ -156,13 +157,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             self.inputs.parse(ctx)
         if on.will_validate_input:
             await on.will_validate_input(ctx)
-        self.inputs.write(ctx)
-        large = len(ctx.canonical) > LARGE
+        large = self.inputs.write(ctx, entry)
         if large:
             ctx.arguments = orjson.loads(ctx.canonical)  # the caller's own could change while a thread looks at them
             await self.offload(call.actor.tenant, self.inputs.check, ctx, entry)
-        else:
-            self.inputs.check(ctx, entry)
         if on.will_normalize_input:
             await on.will_normalize_input(ctx)
         if large:
@@ -173,18 +171,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self._check_arguments(ctx, entry)
 
         # once only?
-        if call.idempotency_key is not None and await self._repeat(ctx, entry):
-            return
-        if (
-            call.place is not None or call.approval is not None or call.idempotency_key is not None
-            or entry.name in self.continuations.tools
-        ) and await self.continuations.enter(ctx, entry):  # fmt: skip
+        if (comes_again or entry.name in self.continuations.tools) and await self._is_known(ctx, entry):
             return
 
         # does a person agree, and is there money and room?
         if on.will_check_consent:
             await on.will_check_consent(ctx)
-        costs = self.budgets.applies(entry)
+        costs = entry.priced or entry.name in self.budgets.reporting
         if costs:
             ctx.estimate = estimate(entry, ctx.arguments)
         if entry.asks is not None:
@@ -203,9 +196,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ctx.has_quota = True
         if on.will_acquire_semaphore:
             await on.will_acquire_semaphore(ctx)
-        placed = self.concurrency.acquire(call, entry)
-        if placed is not None:
-            await placed
+        if self.concurrency.bounded or entry.concurrency is not None:
+            placed = self.concurrency.acquire(call, entry)
+            if placed is not None:
+                await placed
         ctx.has_place = True
         if on.will_redact_input:
             await on.will_redact_input(ctx)
@@ -290,8 +284,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if on.on_metrics:
                 await on.on_metrics(ctx)
         finally:
-            if ctx.has_place and ctx.entry is not None:
-                released = self.concurrency.release(ctx.call, ctx.entry)
+            if ctx.has_place and (entry := ctx.entry) and (self.concurrency.bounded or entry.concurrency is not None):
+                released = self.concurrency.release(ctx.call, entry)
                 if released is not None:
                     await self._to_the_end(ctx, released)
             if ctx.owes:
@@ -348,7 +342,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )  # fmt: skip
 
     async def _take_arguments(self, ctx: InvokeContext) -> CallError | None:
-        """Have the arguments that an approval is about. Gives why there are none, for who may know of the tool."""
+        """Have the arguments that an approval is about, if the call has one. Gives why there are none, for who may know of
+        the tool."""
+        if ctx.call.approval is None:
+            return None
         try:
             ctx.input = await self.consent.arguments_of(ctx.call)
         except CallError as error:
@@ -401,6 +398,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self.offload(call.actor.tenant, check)
         else:
             check()
+
+    async def _is_known(self, ctx: InvokeContext, entry: Entry) -> bool:
+        """Whether the call was made before, so that what came of it comes again; if it was only begun, it goes on."""
+        if ctx.call.idempotency_key is not None and await self._repeat(ctx, entry):
+            return True
+        return await self.continuations.enter(ctx, entry)
 
     async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call's key was used before: then what came of it comes again."""

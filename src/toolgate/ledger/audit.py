@@ -200,6 +200,10 @@ class Ledger:
         start: Start | None = ctx.start
         if start is not None and ctx.error is None and remarks is None and not ctx.hooked:
             record = End(ctx.at, ctx.call, outcome, ctx.decision, start)
+            if (
+                start.entry.tier == "read_only" and outcome.metrics.duration_ms <= LONG_MS
+            ):  # it has just looked, at its start
+                return self._append(ctx, outcome, record)
         else:
             record = End(
                 ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
@@ -207,7 +211,6 @@ class Ledger:
             )  # fmt: skip
         hidden = ctx.error is not None and ctx.error.code == "TOOL_NOT_FOUND"  # whatever there is behind the name: alike
         if not hidden and (ctx.entry is None or ctx.entry.tier == "read_only"):
-            # a quick call has just looked, as it started
             if (start is None or outcome.metrics.duration_ms > LONG_MS) and self._store.late():
                 return self._end_later(ctx, outcome, record)
             return self._append(ctx, outcome, record)

@@ -78,7 +78,7 @@ class Budgets:
         self._book = Book(self._built_in)
         self._begun: dict[str, _Taken] = {}
         """Calls for which something is, or may be, reserved in this process."""
-        self._reporting: set[str] = set()
+        self.reporting: set[str] = set()
         """Tools that name no price and yet reported a cost."""
         self._unsettled: dict[str, _Debt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +99,7 @@ class Budgets:
 
     def applies(self, entry: Entry) -> bool:
         """Whether calls of a tool can cost anything."""
-        return entry.priced or entry.name in self._reporting
+        return entry.priced or entry.name in self.reporting
 
     # -- the life of a call
 
@@ -151,7 +151,7 @@ class Budgets:
         whose tool reported a cost. Never raises but for a cancellation of the caller, which does not keep it from being
         done."""
         if actual and not entry.priced:
-            self._reporting.add(entry.name)
+            self.reporting.add(entry.name)
         reserved = call.id in self._begun
         counted = tuple(self._book.counted(call.actor, entry, self._clock())) if reserved or actual else ()
         if not reserved and not counted:

@@ -57,10 +57,8 @@ class Running:
 
     def __init__(self) -> None:
         self.count = 0
+        """Counted up by whoever begins one."""
         self._none: asyncio.Event | None = None
-
-    def enter(self) -> None:
-        self.count += 1
 
     def leave(self) -> None:
         self.count -= 1
@@ -80,13 +78,13 @@ class Concurrency:
 
     def __init__(self, per_tenant: int | None, redis: Redis | None = None, lease_seconds: float = 30.0) -> None:
         self._per_tenant = per_tenant
+        self.bounded = per_tenant is not None
+        """Whether calls of every tool are counted; else only those of tools with a limit of their own."""
         self._running: dict[Name, int] = {}
         self._shared = None if redis is None else SharedPlaces(redis, lease_seconds)
 
     def acquire(self, call: Call, entry: Entry) -> Awaitable[None] | None:
-        """Take a place, or raise CAPACITY_EXCEEDED; with Redis, when awaited."""
-        if entry.concurrency is None and self._per_tenant is None:
-            return None
+        """Take a place of a call that is counted, or raise CAPACITY_EXCEEDED; with Redis, when awaited."""
         limits = self._limits(call, entry)
         if self._shared is not None:
             return self._shared.take(call.id, limits)
@@ -99,8 +97,6 @@ class Concurrency:
 
     def release(self, call: Call, entry: Entry) -> Awaitable[None] | None:
         """Give the place back. With Redis it is on its way at once; awaited, it is done. Never fails."""
-        if entry.concurrency is None and self._per_tenant is None:
-            return None
         if self._shared is not None:
             return self._shared.give_back(call.id)
         for name, _ in self._limits(call, entry):
