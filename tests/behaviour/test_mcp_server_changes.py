@@ -10,6 +10,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.subscriptions import ToolsListChanged
 
+from tests.behaviour.test_dynamic_tools import FIELDS, LoudRunner
 from tests.mcp_clients import connected, key_for
 from tests.serving import Site, serving
 from toolgate import Actor, App, tool
@@ -75,6 +76,7 @@ async def listening(stack: AsyncExitStack, site: Site, key: str, era: str) -> To
 
 CHANGES: dict[str, Callable[[App], Awaitable[Any]]] = {
     "a tool is registered": lambda app: _registered(app),
+    "a tool is registered at run time": lambda app: _registered_at_run_time(app),
     "a tool is switched off for the tenant": lambda app: app.set_enabled("calculator", False, tenant="acme"),
     "a tool is denied to the persona": lambda app: app.set_enabled("echo", False, persona="analyst"),
     "a tool is denied to all": lambda app: app.set_global_deny("datetime"),
@@ -83,6 +85,12 @@ CHANGES: dict[str, Callable[[App], Awaitable[Any]]] = {
 
 async def _registered(app: App) -> None:
     app.register(extra)
+
+
+async def _registered_at_run_time(app: App) -> None:
+    app.add_runner("loud", LoudRunner(), tier="read_only")
+    await app.allow_adding_tools("analyst")
+    await app.register_dynamic(FIELDS, ADA)
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
