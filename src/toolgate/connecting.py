@@ -18,6 +18,7 @@ from toolgate.mcpclient.port import Standing
 from toolgate.model import LOCAL, NAME, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp import Upstream
+from toolgate.registry.sources.mcp_asking import ask
 from toolgate.registry.sources.mcp_import import Imported, read_servers
 from toolgate.registry.sources.mcp_review import Waiting
 from toolgate.registry.sources.mcp_settings import described, preset_of, secrets_in, upstream_of, validated
@@ -168,6 +169,45 @@ class Connecting(Wired):
         """Adds a server, or with `replace` changes the one of its name, and keeps the secrets that its settings name. It
         is not started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
         (`accept_tools`)."""
+        given, upstream, before = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        whole = upstream.settings
+        self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
+        by = (actor or LOCAL).user
+        await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
+        details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
+        await self._note("mcp.server_added", actor or LOCAL, "", details)
+        return await self.server(name)
+
+    async def try_server(
+        self,
+        name: str,
+        settings: ServerSettings | Mapping[str, Any],
+        *,
+        secrets: Mapping[str, str] | None = None,
+        actor: Actor | None = None,
+        replace: bool = False,
+    ) -> bool:
+        """Start a server that is about to be added, and ask it what it has: nothing of it is kept. Raises CallError if it
+        can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
+        missing. Otherwise it runs, and `add_server` with the same settings takes it over."""
+        given, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        brought = secrets or {}
+        if not given.enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
+            return False
+        async with self.servers_engine.trial(name, upstream.settings, brought):
+            await ask(self.servers_engine, upstream)
+        return True
+
+    async def _checked_server(
+        self,
+        name: str,
+        settings: ServerSettings | Mapping[str, Any],
+        secrets: Mapping[str, str] | None,
+        actor: Actor | None,
+        *,
+        replace: bool,
+    ) -> tuple[ServerSettings, Upstream, Upstream | None]:
+        """Settings that may be added under a name: as they were given, made whole, and what has the name now."""
         await self._may_connect(name, actor)
         require("mcp")
         if not NAME.match(name):
@@ -179,17 +219,13 @@ class Connecting(Wired):
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
         upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
-        whole = upstream.settings
         self._check_names(upstream)
         if actor is not None:
             same = before is not None and before.identity == upstream.identity
-            _check_brought(whole, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())})
-        self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
-        by = (actor or LOCAL).user
-        await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
-        details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
-        await self._note("mcp.server_added", actor or LOCAL, "", details)
-        return await self.server(name)
+            _check_brought(
+                upstream.settings, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())}
+            )
+        return given, upstream, before
 
     def _check_names(self, upstream: Upstream) -> None:
         clash = self.mcp_tools.clash(upstream)

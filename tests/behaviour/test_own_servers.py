@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.terminal import Done, Terminal
+from toolgate import App
+from toolgate.mcpclient.port import Unreachable
 
 pytestmark = [pytest.mark.requirement("DOOR-6", "MCP-5"), pytest.mark.usefixtures("venv_first")]
 SERVER = """
@@ -85,3 +87,71 @@ def test_a_server_reads_the_folder_that_it_was_added_from_but_nothing_secret(ter
     called = terminal("call", "mcp_mine_peek", "--json")
     assert called.code == 0, called.out
     assert called.json["output"] == "data.txt sub/helper.py"
+
+
+def test_a_script_that_is_named_from_a_home_begins_in_its_own_folder(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(terminal.folder))
+    (terminal.folder / "server.py").write_text(SERVER)
+    refused = add(terminal, "--no-start", "--", "python", "server.py")
+    assert refused.code == 2
+    assert f"server.py lies in {terminal.folder}, which no server is given as a whole" in " ".join(refused.err.split())
+    assert "mkdir" in refused.err
+    assert add(terminal, "--no-start", "--", "python", "sub/server.py").code == 0
+    shown = terminal("servers", "show", "mine", "--json").json
+    assert (shown["cwd"], shown["what"]) == (f"{terminal.folder}/sub", f"python {terminal.folder}/sub/server.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        (("python", "-m", "sub.server"), True),
+        (("node", "--enable-source-maps", "index.mjs"), True),
+        (("./run", "stdio"), True),
+        (("fastmcp", "run", "sub/server.py:mcp"), True),
+        (("python", "/usr/lib/server.py"), False),
+        (("python", "-m", "http.server"), False),
+        (("python", "-c", "print(1)"), False),
+        (("some-server", "sub"), False),
+        (("uvx", "mcp-server-git", "sub/server.py"), False),
+    ],
+)
+def test_only_a_script_of_ones_own_is_given_the_folder(terminal: Terminal, command: tuple[str, ...], given: bool) -> None:
+    (terminal.folder / "index.mjs").write_text("")
+    (terminal.folder / "run").write_text("#!/bin/sh\n")
+    assert add(terminal, "--no-start", "--", *command).code == 0
+    assert terminal("servers", "show", "mine", "--json").json["cwd"] == (str(terminal.folder) if given else None)
+
+
+# -- what goes wrong
+
+
+def test_what_is_wrong_with_a_script_is_said_with_what_to_do(terminal: Terminal) -> None:
+    (terminal.folder / "lacks.py").write_text("import no_such_module\n")
+    (terminal.folder / "typo.py").write_text("def (:\n")
+    cases = {
+        ("python", "lack.py"): ("There is no file", "Did you mean lacks.py?"),
+        ("python", "lacks.py"): ("  ModuleNotFoundError: No module named 'no_such_module'", "no_such_module is missing"),
+        ("python", "typo.py"): ("  SyntaxError", "Correct the file"),
+        ("uv", "run", "lacks.py"): ("can't from inside of a jail", "`-- .venv/bin/python server.py`"),
+    }
+    for command, told in cases.items():
+        done = add(terminal, "--", *command)
+        assert done.code == 1, command
+        assert all(words in done.err for words in told), done.err
+    assert terminal("servers", "list", "--json").json["servers"] == []
+
+
+async def test_one_that_never_answers_and_one_without_a_folder_are_refused_and_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("import sys, time\nprint('waits for Godot', file=sys.stderr)\ntime.sleep(300)\n")
+    async with App.open(home=tmp_path / "home") as app:
+        silent = {"command": [sys.executable, "silent.py"], "cwd": str(tmp_path), "start_seconds": 3}
+        with pytest.raises(Unreachable, match="within 3 s") as caught:
+            await app.try_server("silent", silent)
+        assert caught.value.details == {"stderr": ["waits for Godot"]}
+        with pytest.raises(Unreachable, match="relative path, and no folder is set") as caught:
+            await app.try_server("silent", {"command": [sys.executable, "silent.py"]})
+        assert "`--cwd DIR`" in (caught.value.suggestion or "")
+        assert await app.servers() == []
+        assert app.servers_engine.standings() == []

@@ -1,13 +1,13 @@
-"""`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown and asked about one by one."""
+"""`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
 
 import asyncio
-import sys
+from itertools import groupby
 
 import typer
 
 from toolgate.app import App
 from toolgate.cli.opening import NotFound, Usage, opened
-from toolgate.cli.prompt import at_a_terminal
+from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.errors import CallError
 from toolgate.registry.sources.mcp_review import Waiting, visible
@@ -15,21 +15,24 @@ from toolgate.registry.sources.mcp_review import Waiting, visible
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MOST_LINES = 400
 """Of one definition; `--json` has it whole."""
+BRIEF_LINES = 16
+"""Of one, until it is asked for in full."""
+STOP = ("q", "quit", "stop")
 
 
-def accept_tools(ctx: typer.Context, names: list[str], *, everything: bool, yes: bool, as_json: bool) -> int:
-    """Show what waits, ask, and accept what the answer is yes to."""
+def accept_tools(ctx: typer.Context, names: list[str], *, everything: bool, yes: bool, full: bool, as_json: bool) -> int:
+    """Show what waits, ask, and accept what the answer is yes to. `everything`: all of a server in one question."""
     if not names and not everything:
         raise Usage(
             "Name a tool or a server, or say --all.", suggestion="`toolgate servers list` shows where something waits."
         )
-    if yes and as_json:
-        return asyncio.run(_accept_all(ctx, names, as_json=True))
+    if yes:
+        return asyncio.run(_accept_all(ctx, names, full=full, as_json=as_json))
     if as_json:
         return asyncio.run(_show(ctx, names))
-    if not yes and not at_a_terminal():
+    if not at_a_terminal():
         raise Usage("There is nobody here to ask.", suggestion="Say --yes if you have seen what waits (`--json` shows it).")
-    return asyncio.run(_accept_all(ctx, names, as_json=False) if yes else _ask(ctx, names))
+    return asyncio.run(_ask(ctx, names, everything=everything, full=full))
 
 
 async def _show(ctx: typer.Context, names: list[str]) -> int:
@@ -38,12 +41,12 @@ async def _show(ctx: typer.Context, names: list[str]) -> int:
     return 0
 
 
-async def _accept_all(ctx: typer.Context, names: list[str], *, as_json: bool) -> int:
+async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool, as_json: bool) -> int:
     async with opened(ctx) as app:
         shown = await chosen(app, names)
         if not as_json:
             for one in shown:
-                say_waiting(one)
+                say_waiting(one, full=full)
         accepted = await app.accept_tools(shown)
     left = [one for one in shown if one not in accepted]
     if as_json:
@@ -53,29 +56,82 @@ async def _accept_all(ctx: typer.Context, names: list[str], *, as_json: bool) ->
     return 1 if left else 0
 
 
-async def _ask(ctx: typer.Context, names: list[str]) -> int:
+async def _ask(ctx: typer.Context, names: list[str], *, everything: bool, full: bool) -> int:
     async with opened(ctx) as app:
-        accepted: list[Waiting] = []
-        left: list[Waiting] = []
-        for one in await chosen(app, names):
-            say_waiting(one)
-            answer = await asyncio.to_thread(_line, f"Accept {one.name}? [y] yes [n] no [q] stop > ")
-            if answer in ("q", "quit", "stop"):
+        waiting = await chosen(app, names)
+        review = Review(app, full)
+        for server, group in groupby(waiting, key=lambda one: one.server):
+            those = list(group)
+            going_on = await (review.all_of(server, those) if everything else review.each_of(server, those))
+            if not going_on:
                 break
+    _say_accepted(review.accepted, review.changed)
+    left = len(waiting) - len(review.accepted)
+    if left:
+        note((f"{_count(left, waiting)} still to be accepted.", "dim"))
+    return 1 if review.changed else 0
+
+
+class Review:
+    """A person looks at what waits, and says what is accepted."""
+
+    def __init__(self, app: App, full: bool) -> None:
+        self._app = app
+        self._full = full
+        self.accepted: list[Waiting] = []
+        self.changed: list[Waiting] = []
+        """What was said yes to, and was another by then."""
+
+    async def each_of(self, server: str, those: list[Waiting]) -> bool:
+        """Ask about one after another. False: the person has had enough."""
+        for number, one in enumerate(those):
+            say_waiting(one, full=self._full)
+            answer = await self._answer(one, those[number:], len(those))
+            if answer in ("a", "all"):
+                return await self.all_of(server, those[number:], seen=1)
+            if answer in STOP:
+                return False
             if answer in ("y", "yes"):
-                taken = await app.accept_tools([one])
-                accepted += taken
-                left += [] if taken else [one]
-    _say_accepted(accepted, left)
-    return 1 if left else 0
+                await self._accept([one])
+        return True
+
+    async def _answer(self, one: Waiting, left: list[Waiting], of: int) -> str:
+        question = f"Accept {visible(one.name)}?" + (f" ({of - len(left) + 1} of {of})" if of > 1 else "")
+        more = (f"[a] all {len(left)} that are left of {one.server}",) if len(left) > 1 else ()
+        while True:
+            answer = await ask(question, "[y] yes", "[n] no", *more, "[f] show in full", "[q] stop")
+            if answer not in ("f", "full"):
+                return STOP[0] if answer is None else answer
+            say_waiting(one, full=True)
+
+    async def all_of(self, server: str, those: list[Waiting], seen: int = 0) -> bool:
+        """Show all of them, but for those that were `seen`, and ask once."""
+        for one in those[seen:]:
+            say_waiting(one, full=self._full)
+        risky = sum(bool(one.warnings()) for one in those)
+        words = f" ({risky:,} with a warning)" if risky else ""
+        question = f"Accept all {_count(len(those), those)} of server {server}?{words}"
+        while True:
+            answer = await ask(question, "[y] yes, all", "[o] one by one", "[n] no", "[f] show in full", "[q] stop")
+            if answer in ("o", "one"):
+                return await self.each_of(server, those)
+            if answer not in ("f", "full"):
+                break
+            for one in those:
+                say_waiting(one, full=True)
+        if answer in ("y", "yes"):
+            await self._accept(those)
+        return answer is not None and answer not in STOP
+
+    async def _accept(self, those: list[Waiting]) -> None:
+        taken = await self._app.accept_tools(those)
+        self.accepted += taken
+        self.changed += [one for one in those if one not in taken]
 
 
-def _line(question: str) -> str:
-    """What a person types; the end of the input is a no to all that follows."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    return line.strip().lower() if line else "q"
+def _count(number: int, those: list[Waiting]) -> str:
+    kinds = {one.kind for one in those}
+    return plural(number, kinds.pop() if len(kinds) == 1 else "definition")
 
 
 async def chosen(app: App, names: list[str]) -> list[Waiting]:
@@ -118,19 +174,25 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> li
     return found
 
 
-def say_waiting(one: Waiting) -> None:
-    """A definition that waits: what has changed in it, or all of it if it is new, and what to look at twice."""
+def say_waiting(one: Waiting, *, full: bool) -> None:
+    """A definition that waits, in brief: what it is, or what has changed in it. One that should be looked at twice is shown
+    in full, and so is every one if that is wanted."""
+    warnings = one.warnings()
+    full = full or bool(warnings)
     what = "new" if one.is_new else "changed"
-    own = f" ({one.tool})" if one.tool and one.tool != one.name and one.kind == "tool" else ""
-    whose = f"{own} of server {one.server}" if one.kind == "tool" else f" ({one.kind})"
-    say((visible(one.name), "bold"), f"{whose}: ", (what, "yellow"), (f"  sha256 {one.hash[:16]}", "dim"))
-    lines = one.diff()
-    for line in lines[:MOST_LINES]:
+    whose = f"  {one.tier}" if one.tier else f"  {one.kind}" if one.kind != "tool" else ""
+    own = f"  ({one.tool} of server {one.server})" if one.kind == "tool" and one.tool else ""
+    say(
+        (visible(one.name), "bold"), whose, own, "  ", (what, "yellow"), (f"  sha256 {one.hash[:16]}" if full else "", "dim")
+    )
+    lines, most = (one.diff(), MOST_LINES) if full else (one.brief(), BRIEF_LINES)
+    for line in lines[:most]:
         style = STYLES.get(line.strip()[:1], "") if not one.is_new else ""
         say("  ", (line, style))
-    if len(lines) > MOST_LINES:
-        say((f"  … {plural(len(lines) - MOST_LINES, 'line')} more; `--json` shows all.", "dim"))
-    for warning in one.warnings():
+    if len(lines) > most:
+        more = "`--json` shows all" if full else "`--full` shows all"
+        say((f"  … {plural(len(lines) - most, 'line')} more; {more}.", "dim"))
+    for warning in warnings:
         say(("  ! ", "red"), (warning, "red"))
     if one.wrong is not None:
         say(("  ! ", "yellow"), (f"it can't be offered even if it is accepted: {one.wrong}", "yellow"))

@@ -65,9 +65,10 @@ def open_app(place: Place) -> App:
 
 @asynccontextmanager
 async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
-    """The App of this command. One that ends at once asks no MCP server of its own accord what it has."""
+    """The App of this command. One that ends at once asks no MCP server of its own accord what it has, nor starts one again
+    that has failed."""
     app = open_app(place_of(ctx))
-    app.mcp_tools.lists_by_itself = serving
+    app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
     problems = logging.getLogger(PROBLEMS)
     before, problems.disabled = problems.disabled, not serving  # not with every command: `tools list` and `doctor` show them
     try:

@@ -20,7 +20,7 @@ from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import GAP, INDENT, packed
 from toolgate.cli.editor import Fits, edited, editor, must_fit
 from toolgate.cli.opening import Usage
-from toolgate.cli.screen import note
+from toolgate.cli.screen import clean, note
 from toolgate.errors import CallError
 from toolgate.model import LOCAL
 
@@ -159,6 +159,13 @@ def _folded(choices: list[str]) -> str:
     """The choices, with room for the answer behind them."""
     lines = packed([*choices[:-1], choices[-1] + END], get_terminal_size().columns - 2)
     return f"\n{INDENT}".join(GAP.join(line) for line in lines)
+
+
+async def ask(*choices: str) -> str | None:
+    """What a person types to a question and its choices, in small letters; None at the end of input or when interrupted."""
+    with _interruptible() as interrupted:
+        typed = await _line(_folded([clean(choice) for choice in choices]), interrupted)
+    return None if typed is None else typed.lower()
 
 
 async def _line(question: str, interrupted: "asyncio.Future[None]") -> str | None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 import typer
 
 from toolgate.app import App
 from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.cli.progress import Steps
 from toolgate.cli.screen import emit, note, say
+from toolgate.cli.server_failures import say_not_added
 from toolgate.cli.server_words import Name, compared_words, say_compared, settings_of
 from toolgate.connecting import ServerStatus
 from toolgate.errors import CallError
@@ -64,13 +67,14 @@ def add(
     trust_annotations: Annotated[bool, typer.Option("--trust-annotations", help="Believe it that tools only read.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Change the server of this name.")] = False,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, and see what it has.")] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it also if it can't be started.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Add a server, start it, and see what it has.
+    """Start a server, see what it has, and add it. One that can't be started is not kept, unless you say --keep.
 
     \b
       toolgate servers add files --preset filesystem --write ./notes
-      toolgate servers add mine --read ./data -- python server.py --verbose
+      toolgate servers add mine -- python server.py --verbose
       toolgate servers add remote --url https://example.com/mcp --header "Authorization: Bearer …"
     """
     options: dict[str, Any] = {
@@ -86,42 +90,82 @@ def add(
     if prefix is not None:
         values["prefix"] = prefix
 
-    async def run() -> tuple[ServerStatus, Compared | None, CallError | None, list[str]]:
-        async with opened(ctx) as app:
-            status = await app.add_server(name, values, secrets=secrets, replace=replace)
-            lacking = app.missing_secrets(status.settings)
-            compared, failure = None, None
-            if start and status.settings.enabled and not lacking:
-                compared, failure = await _listed(app, name)
-            return await app.server(name), compared, failure, lacking
+    kept = False
 
-    status, compared, failure, lacking = asyncio.run(run())
+    async def run() -> Added:
+        nonlocal kept
+        async with opened(ctx) as app:
+            tried, failure = False, None
+            if start:
+                tried, failure = await _tried(app, name, values, secrets, replace=replace)
+            if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
+                return Added(failure=failure)
+            kept = True
+            added = await app.add_server(name, values, secrets=secrets, replace=replace)
+            compared = await app.refresh_server(name) if tried else None
+            return Added(await app.server(name), compared, failure, app.missing_secrets(added.settings))
+
+    try:
+        added = asyncio.run(run())
+    except KeyboardInterrupt:
+        if not kept:
+            note(("Interrupted: ", "yellow"), f"server {name} was not added.")
+        raise
+    if added.status is None:
+        return say_not_added(name, added.failure, command or [], as_json=as_json)
+    return _say_added(added.status, added, sorted(secrets), as_json=as_json)
+
+
+class Added(NamedTuple):
+    """What became of a server that was to be added."""
+
+    status: ServerStatus | None = None
+    """None: it was not."""
+    compared: Compared | None = None
+    failure: CallError | None = None
+    lacking: Sequence[str] = ()
+
+
+async def _tried(
+    app: App, name: str, values: dict[str, Any], secrets: dict[str, str], *, replace: bool
+) -> tuple[bool, CallError | None]:
+    """Whether a server was tried, and why it can't be used."""
+    with Steps() as steps:
+        app.servers_engine.listen(
+            lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
+        )
+        try:
+            return await app.try_server(name, values, secrets=secrets, replace=replace), None
+        except CallError as error:
+            return False, error
+
+
+def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_json: bool) -> int:
+    name, failure = status.name, added.failure
+    needs_login = failure is not None and status.settings.oauth is not None and failure.code == "MISSING_AUTH"
+    code = 1 if failure is not None and not needs_login else 0
     if as_json:
-        emit({**status.to_dict(), "secrets": sorted(secrets), "missing_secrets": lacking, **compared_words(compared)})
-        return 1 if failure is not None else 0
+        missing = {"secrets": secrets, "missing_secrets": list(added.lacking)}
+        why = {} if failure is None else {"failure": failure.message}
+        emit({**status.to_dict(), **missing, **compared_words(added.compared), **why})
+        return code
     say(("✓ Added ", "green"), f"{name}: {status.to_dict()['what']}")
     for secret in secrets:
         say(f"  Kept as the secret {secret}.")
-    _say_lacking(status, lacking)
+    _say_lacking(status, added.lacking)
     if not status.settings.enabled:
         note(("It is not started: the setting mcp.enabled is false.", "yellow"))
-    if compared is not None:
-        say_compared(status, compared)
-    if failure is not None:
+    if added.compared is not None:
+        say_compared(status, added.compared)
+    if needs_login:
+        note((f"It wants a login: toolgate servers login {name}", "yellow"))
+    elif failure is not None:
         note((f"It can't be used yet: {failure.message}", "red"))
-        note(failure.suggestion or f"`toolgate servers refresh {name}` tries again.")
-    return 1 if failure is not None else 0
+        note(failure.suggestion or f"When that is mended: toolgate servers refresh {name}")
+    return code
 
 
-async def _listed(app: App, name: str) -> tuple[Compared | None, CallError | None]:
-    """What a server has, or why it can't be asked."""
-    try:
-        return await app.refresh_server(name), None
-    except CallError as error:
-        return None, error
-
-
-def _say_lacking(status: ServerStatus, lacking: list[str]) -> None:
+def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
     """Which secrets have to be set before it can work, and where to get them."""
     preset = PRESETS.get(status.settings.preset or "")
     known = {need.secret: need for need in preset.needs} if preset is not None else {}

@@ -302,14 +302,17 @@ def accept(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Whatever waits, of every server.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of a server in one question; without a name, of every server.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Accept what is shown without asking.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show definitions whole, with their schemas.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Accept what MCP servers offer that is new or has changed: it is shown first. Until then nobody can call it."""
     from toolgate.cli.accept import accept_tools
 
-    return accept_tools(ctx, names or [], everything=everything, yes=yes, as_json=as_json)
+    return accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
 
 
 # -- custom tools: files of their own, and code that is imported when it is wanted

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,11 @@ class Servers:
         """`secrets`: the value of a secret that settings name. `keep` and `tokens`: keep and read those of logins, which no
         settings can name. `home`: None in memory. `rules`: what no program may open. `places`: decides what of their changes
         in folders is brought in."""
+        self.restarts_by_itself = True
+        """Whether a server that fails is started again before anybody asks. A command that ends at once sets it to False."""
         self._secrets = secrets
+        self._tried: dict[str, Mapping[str, str]] = {}
+        """The secrets of servers that are tried out, which are not kept yet."""
         self._keep = keep
         self._tokens = tokens
         self._rules = rules
@@ -68,6 +72,31 @@ class Servers:
             after.add_done_callback(self._going.discard)
         concealer = self._concealers.setdefault(name, Concealer())
         self._servers[name] = Supervised(name, settings, self._open, self._told, concealer, after)
+        self._servers[name].restarts = self.restarts_by_itself
+
+    @asynccontextmanager
+    async def trial(self, name: str, settings: ServerSettings, secrets: Mapping[str, str]) -> AsyncIterator[None]:
+        """A server that may yet be refused: it is gone if this is left with an error, and what had its name is back. It is
+        started once, with these secrets besides those that are kept. Otherwise it stays."""
+        before = self._servers.get(name)
+        self._tried[name] = secrets
+        self.set(name, settings)
+        self._servers[name].restarts = False
+        try:
+            yield
+        except BaseException as error:
+            failed = self._servers[name]
+            await asyncio.shield(self.remove(name))
+            if before is not None:
+                self.set(name, before.settings)
+            if isinstance(error, Unreachable) and failed.failure is not None:
+                said = {"stderr": list(failed.standing().last_lines)}
+                failure = failed.failure
+                raise Unreachable(failure.code, failure.message, suggestion=failure.suggestion, details=said) from None
+            raise
+        finally:
+            del self._tried[name]
+        self._servers[name].restarts = self.restarts_by_itself
 
     async def remove(self, name: str) -> None:
         """Stop it and forget it."""
@@ -132,7 +161,8 @@ class Servers:
         await of.subscribing.remove(of.live, uri)
 
     def listen(self, listener: Listener) -> None:
-        """Hear of changes: the server; "tools", "prompts", "resources", "resource", "up" or "down"; the resource's URI."""
+        """Hear of changes: the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; the resource's
+        URI, or what is done next with a server that is started."""
         self._listeners.append(listener)
 
     # -- stopping them
@@ -171,14 +201,17 @@ class Servers:
     async def _open(self, name: str, settings: ServerSettings, stack: AsyncExitStack, concealer: Concealer) -> "Line":
         """The transport of a server, which is closed with the stack."""
 
+        tried = self._tried.get(name, {})
+
         def secrets(wanted: str) -> str | None:
-            value = self._secrets(wanted)
+            value = tried.get(wanted) or self._secrets(wanted)
             concealer.learn(value)
             return value
 
         if settings.url is not None:
             from toolgate.mcpclient.remote import open_transport
 
+            self._told(name, "step", "connecting")
             remote = open_transport(name, settings, secrets, concealer, self._keep, self._tokens)
             return await stack.enter_async_context(remote)
 
@@ -187,6 +220,6 @@ class Servers:
 
         program = await open_program(
             name, settings, secrets, self._sandbox, self._home, rules=None if self._rules is None else self._rules(),
-            places=self._places,
+            places=self._places, step=lambda words: self._told(name, "step", words),
         )  # fmt: skip
         return await stack.enter_async_context(speaking(program, settings.output_bytes, concealer.words))

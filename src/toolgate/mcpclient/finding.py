@@ -145,7 +145,7 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
         yield _project(real) or real
     elif path.suffix in SCRIPTS and not real.exists():
         raise Unreachable(
-            message=f"The server {name!r} can't be started: there is no file {real}.",
+            message=f"There is no file {real}, which the server {name!r} is to run.",
             suggestion=_near(real) or "Check its name, and the folder that it is started in (`--cwd DIR`, setting `cwd`).",
         )
 

@@ -94,19 +94,22 @@ async def open_program(
     rules: "Sensitive | None" = None,
     places: "Places | None" = None,
     resolve: "Resolve | None" = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> Program:
     """Start it; raises Unreachable. Must be called on the event loop's thread.
 
     `rules`: what no tool may open. `places`: decides what of its changes is brought in. `resolve`: how the names of hosts
-    are looked up."""
+    are looked up. `step`: is told what is done next."""
     given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
-    command = await packages.command(name, settings, home) or finding.find(name, settings.command, settings.cwd)
+    if settings.isolation != "none":
+        _refuse_runners(name, settings)
+    command = await packages.command(name, settings, home, step) or finding.find(name, settings.command, settings.cwd)
+    step("starting")
     command, values = conceal_arguments(name, command, secrets)
     given |= values
     jail = None if settings.isolation == "none" else await _jail(name, sandbox)
     if jail is None:
         return await _start_plainly(name, command, given, settings.cwd)
-    _refuse_runners(name, settings, command)
     reach = reach_of(settings)
     try:
         domains = _domains(name, settings) if reach == "domains" else None
@@ -166,11 +169,16 @@ def locale() -> dict[str, str]:
 # -- in a jail
 
 
-def _refuse_runners(name: str, settings: ServerSettings, command: Command) -> None:
+def _refuse_runners(name: str, settings: ServerSettings) -> None:
     setting = finding.fetches(settings.command[0]) if settings.command and not (settings.npm or settings.pypi) else None
+    if settings.command[:2] == ("uv", "run"):
+        raise Unreachable(
+            message="`uv run` looks after an environment at each start, which it can't from inside of a jail.",
+            suggestion="Make the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
+        )
     if setting is not None and reach_of(settings) != "host":
         raise Unreachable(
-            message=f"{Path(command.argv[0]).name} is to fetch the server {name!r}, which it can't from inside of a jail.",
+            message=f"{Path(settings.command[0]).name} is to fetch the server {name!r}: it can't from inside of a jail.",
             suggestion=f"Name the package in the setting `{setting}`: it is installed once and then started.",
         )
 

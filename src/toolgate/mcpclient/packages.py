@@ -16,11 +16,12 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -144,18 +145,25 @@ def _noted(folder: Path) -> Installed | None:
     return None
 
 
-async def ready(name: str, settings: ServerSettings, home: Path | None) -> Installed | None:
+async def ready(
+    name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
+) -> Installed | None:
     """Install the package of a server if it is missing; None if it has none. Raises Unreachable."""
     package = wanted(settings)
     if package is None:
         return None
     folder = folder_of(name, package, home)
-    return _noted(folder) or await _install_alone(name, package, folder)
+    if (found := _noted(folder)) is not None:
+        return found
+    step(f"installing {settings.npm or settings.pypi}")
+    return await _install_alone(name, package, folder)
 
 
-async def command(name: str, settings: ServerSettings, home: Path | None) -> Command | None:
-    """How to start the package of a server; None if it has none."""
-    package, found = wanted(settings), await ready(name, settings, home)
+async def command(
+    name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
+) -> Command | None:
+    """How to start the package of a server; None if it has none. `step`: is told what is done next."""
+    package, found = wanted(settings), await ready(name, settings, home, step)
     if package is None or found is None:
         return None
     folder = folder_of(name, package, home)
@@ -166,17 +174,22 @@ async def command(name: str, settings: ServerSettings, home: Path | None) -> Com
 
 
 async def _install_alone(name: str, package: Wanted, folder: Path) -> Installed:
-    """Two processes that want the same install it once. The lock is held until the thread is done, or never began: whoever
-    waits for it may have gone away."""
+    """Two processes that want the same install it once. The lock is held until the thread is done, or never began. If
+    whoever waits goes away, the installation is ended: a command that was interrupted would wait for its thread."""
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = await _locked(folder, package)
+    run = Steps(folder)
     try:
-        work = _installers.submit(_install, name, package, folder)
+        work = _installers.submit(_install, name, package, run)
     except BaseException:
         os.close(lock)
         raise
     work.add_done_callback(lambda _: os.close(lock))
-    return await asyncio.wrap_future(work)
+    try:
+        return await asyncio.wrap_future(work)
+    except asyncio.CancelledError:
+        run.cancel()
+        raise
 
 
 async def _locked(folder: Path, package: Wanted) -> int:
@@ -202,7 +215,8 @@ async def _locked(folder: Path, package: Wanted) -> int:
 # -- installing, in a thread
 
 
-def _install(name: str, package: Wanted, folder: Path) -> Installed:
+def _install(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
     found = _noted(folder)
     if found is not None:
         return found
@@ -210,7 +224,7 @@ def _install(name: str, package: Wanted, folder: Path) -> Installed:
     folder.mkdir()
     folder.chmod(0o755)
     try:
-        found = _install_npm(name, package, folder) if package.kind == "npm" else _install_pypi(name, package, folder)
+        found = _install_npm(name, package, run) if package.kind == "npm" else _install_pypi(name, package, run)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -219,14 +233,15 @@ def _install(name: str, package: Wanted, folder: Path) -> Installed:
     return found
 
 
-def _install_npm(name: str, package: Wanted, folder: Path) -> Installed:
+def _install_npm(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
     npm = find_program("npm")
     if npm is None:
         raise _lacks(name, "npm")
     (folder / "package.json").write_text('{"name": "toolgate-server", "private": true}\n')
     asked = package.name if package.version is None else f"{package.name}@{package.version}"
     options = ["--ignore-scripts", "--no-bin-links", "--omit=dev", "--save-exact", "--no-audit", "--no-fund"]
-    _run([str(npm), "install", "--prefix", str(folder), *options, "--loglevel=error", "--", asked], folder, asked)
+    run([str(npm), "install", "--prefix", str(folder), *options, "--loglevel=error", "--", asked], asked)
     about = _json(folder / "node_modules" / package.name / "package.json")
     locked = _json(folder / "package-lock.json").get("packages", {}).get(f"node_modules/{package.name}", {})
     _same_version(package, str(about.get("version")))
@@ -245,12 +260,13 @@ def _scripts(package: Wanted, about: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(path) for key, path in programs.items()} if isinstance(programs, dict) else {}
 
 
-def _install_pypi(name: str, package: Wanted, folder: Path) -> Installed:
+def _install_pypi(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
     venv = folder / "venv"
-    _run([str(python()), "-m", "venv", str(venv)], folder, f"a virtual environment for {name}")
+    run([str(python()), "-m", "venv", str(venv)], f"a virtual environment for {name}")
     asked = package.name + package.extras + (f"=={package.version}" if package.version else "")
     options = ["--disable-pip-version-check", "--no-input", "--quiet", "--only-binary=:all:", "--report", "pip-report.json"]
-    _run([str(venv / "bin" / "python"), "-I", "-c", PIP_ALONE, "install", *options, "--", asked], folder, asked)
+    run([str(venv / "bin" / "python"), "-I", "-c", PIP_ALONE, "install", *options, "--", asked], asked)
     report = _json(folder / "pip-report.json").get("install", [])
     if direct := [item["metadata"]["name"] for item in report if item.get("is_direct")]:
         raise Unreachable(message=f"{asked} needs {direct[0]} from an address of its own, and not from the index.")
@@ -331,23 +347,45 @@ def _lacks(name: str, program: str) -> Unreachable:
     )
 
 
-def _run(argv: Sequence[str], folder: Path, what: str) -> None:
-    """A step of an installation, without our own environment."""
-    environment = {key: value for key, value in os.environ.items() if KEPT.fullmatch(key) or key in CERTIFICATES}
-    with subprocess.Popen(
-        argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True, umask=0o022,  # whoever it will run as has to read it
-    ) as child:  # fmt: skip
-        try:
-            said, _ = child.communicate(timeout=SECONDS)
-        except BaseException as error:
-            os.killpg(child.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Unreachable(message=f"Installing {what} took more than {SECONDS:g} s.") from None
-            raise
-    if child.returncode != 0:
-        last = " ".join(said.decode(errors="replace").split())[-400:]
-        raise Unreachable(
-            message=f"{what} could not be installed: {last or f'exit code {child.returncode}'}",
-            suggestion="Check its name and version, and that the registry can be reached.",
-        )
+class Steps:
+    """The steps of an installation, each a program, without our own environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._child: subprocess.Popen[bytes] | None = None
+        self._cancelled = False
+        self._lock = Lock()
+
+    def cancel(self) -> None:
+        """End the step that runs, and begin none after it. From any thread."""
+        with self._lock:
+            self._cancelled = True
+            if self._child is not None and self._child.poll() is None:
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+    def __call__(self, argv: Sequence[str], what: str) -> None:
+        """Run one. Raises Unreachable if it fails."""
+        environment = {key: value for key, value in os.environ.items() if KEPT.fullmatch(key) or key in CERTIFICATES}
+        with self._lock:
+            if self._cancelled:
+                raise Unreachable(message=f"Installing {what} was interrupted.")
+            child = self._child = subprocess.Popen(
+                argv, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True, umask=0o022,  # whoever it will run as has to read it
+            )  # fmt: skip
+        with child:
+            try:
+                said, _ = child.communicate(timeout=SECONDS)
+            except BaseException as error:
+                os.killpg(child.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise Unreachable(message=f"Installing {what} took more than {SECONDS:g} s.") from None
+                raise
+        if child.returncode != 0:
+            lines = said.decode(errors="replace").splitlines()
+            errors = [line for line in lines if line.lower().startswith(("error", "npm err"))]
+            last = " ".join(" ".join(errors or lines).split())[-400:]
+            raise Unreachable(
+                message=f"{what} could not be installed: {last or f'exit code {child.returncode}'}",
+                suggestion="Check its name and version, and that the registry can be reached.",
+            )

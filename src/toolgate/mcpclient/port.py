@@ -43,6 +43,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     """Why it is not up, if it should be; or what went wrong last. For operators: a program's last words, which may be about
     anybody's call, are in it."""
+    last_lines: tuple[str, ...] = ()
+    """The last that a program said which could not be started."""
     starts: int = 0
     restarts: int = 0
     """In a row."""

@@ -28,6 +28,8 @@ PIECE = 262_144
 AT_A_STRETCH = 200
 """Lines of rubbish that are passed over before others have their turn."""
 ERRORS_KEPT = 4_096
+LINES_SHOWN = 12
+"""Of what it said last, to whoever adds it."""
 GRACE = 2.0
 """Seconds that a program has to end by itself once its input has ended."""
 TERM = 1.0
@@ -220,16 +222,21 @@ class Stdio:
         """There is no quicker way."""
 
     def said(self) -> str:
-        """The last line of its stderr that says something. A line whose beginning is lost is not shown: there is no
-        telling what it said."""
-        words = self._errors.decode("utf-8", "replace")
-        if len(self._errors) == ERRORS_KEPT:
-            words = words.partition("\n")[2]
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        """The last line of its stderr that says something."""
+        lines = self.last_lines()
         if not lines and self.read.skipped:
             such_as = printable(self._conceal(self.read.such_as.decode("utf-8", "replace")), 80)
             return f"{self.read.skipped} lines that are no messages" + (f", such as {such_as!r}" if such_as else "")
-        return printable(self._conceal(lines[-1]), 500) if lines else ""
+        return lines[-1].strip() if lines else ""
+
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines of its stderr that say something. A line whose beginning is lost is not shown: there is no telling
+        what it said."""
+        words = self._errors.decode("utf-8", "replace")
+        if len(self._errors) == ERRORS_KEPT:
+            words = words.partition("\n")[2]
+        lines = [line.rstrip() for line in words.splitlines() if line.strip()]
+        return tuple(printable(self._conceal(line), 500) for line in lines[-LINES_SHOWN:])
 
     async def close(self) -> None:
         """Its input ends; then it is asked to end; then it is ended, with all that it started."""

@@ -78,6 +78,8 @@ class Supervised:
         self._tries = Tries(name, settings, concealer.words)
         self.starts = 0
         """How often a start was begun."""
+        self.restarts = True
+        """Whether it is started again by itself when it fails; otherwise by the next call."""
         self._used = monotonic()
         self._under_way: dict[int, tuple[float, float]] = {}
         """Calls: when each began, and the seconds that whoever asked will wait."""
@@ -134,6 +136,7 @@ class Supervised:
         if kept is not None and not fresh:
             return kept
         self._used = monotonic()
+        self._tell(self.name, "step", "listing what it has")
         return await self.lists.get(await self.connection(), what, self.settings, fresh=fresh)
 
     async def about(self) -> About:
@@ -161,6 +164,11 @@ class Supervised:
     def _waits(self) -> bool:
         return self._state in ("waiting", "resting")
 
+    @property
+    def failure(self) -> Unreachable | None:
+        """What went wrong last, as anybody may know it."""
+        return self._tries.failure
+
     def standing(self) -> Standing:
         """How it stands."""
         line = self._line
@@ -171,6 +179,7 @@ class Supervised:
             about=self._about,
             jail=getattr(line, "jail", None),
             failure=self._tries.words(),
+            last_lines=self._tries.last_lines,
             starts=self.starts,
             restarts=self._tries.in_a_row,
             next_try=self._tries.left if self._waits else None,
@@ -276,7 +285,7 @@ class Supervised:
             self._tries.in_a_row = 0
             if connection.renewed:
                 return True
-        if failure.code == "MISSING_AUTH":  # no fault of the server's: the next call may find a login
+        if failure.code == "MISSING_AUTH" or not self.restarts:  # a login is missing: the next call may find one
             return False
         wait, state = self._tries.failed()
         logger.warning("server %s: %s It is started again in %s.", self.name, self._tries.words(), span(wait))
@@ -294,6 +303,7 @@ class Supervised:
             line: Line | None = None
             try:
                 line = self._line = await self._open_line(self.name, self.settings, stack, self.concealer)
+                self._tell(self.name, "step", "handshake")
                 async with asyncio.timeout(self.settings.start_seconds):
                     meant = connected(self.name, self.settings, line, self._era, self.subscribing.notice, self.concealer)
                     connection = await stack.enter_async_context(meant)
@@ -303,8 +313,9 @@ class Supervised:
                 if failure is not None:
                     self._tries.note(failure, line.said())
             except Exception as error:  # noqa: BLE001 - whatever kept it from starting
-                failure = await explained(error, line if self._connection is None else None, self.settings)
-                self._tries.note(failure)
+                silent = line if self._connection is None else None
+                failure = await explained(error, silent, self.settings)
+                self._tries.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
             if failure is not None and line is not None:
                 line.hopeless = True
             return failure

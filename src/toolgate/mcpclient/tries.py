@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds: between these the longest wait doubles."""
+SAID = " The last that it said: "
 NEAR = 3.0
 """Seconds: a start that is so near is waited for."""
 
@@ -37,6 +38,8 @@ class Tries:
         self._said = ""
         """The last that the server said then, if it had been asked something: it may be about anybody's call, so it is for
         operators only."""
+        self.last_lines: tuple[str, ...] = ()
+        """The last that it said when it could not be started: about nobody's call."""
         self._name = name
         self._settings = settings
         self._conceal = conceal
@@ -51,8 +54,9 @@ class Tries:
         self._next = monotonic() + wait
         return wait, "resting" if rests else "waiting"
 
-    def note(self, failure: Unreachable, said: str = "") -> None:
-        """Keep it, fit to be shown. `said`: the last words of the server, if those may be about a call."""
+    def note(self, failure: Unreachable, said: str = "", lines: tuple[str, ...] = ()) -> None:
+        """Keep it, fit to be shown. `said`: the last words of the server, if those may be about a call. `lines`: if not."""
+        self.last_lines = lines
         self.failure = Unreachable(failure.code, self._conceal(failure.message), suggestion=failure.suggestion)
         self._said = self._conceal(said)
 
@@ -103,4 +107,4 @@ async def explained(error: Exception, line: "Line | None", settings: ServerSetti
 
 def with_last_words(words: str, said: str) -> str:
     """Words of ours, and the last of the server's."""
-    return f"{words} The last that it said: {said}" if said else words
+    return f"{words}{SAID}{said}" if said else words

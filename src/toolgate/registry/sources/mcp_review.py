@@ -26,6 +26,7 @@ BLANKS = re.compile(r"([^\S\n])\1{8,}")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n){4,}")
 BLANK_NAMES = {" ": "blanks", "\t": "tabs"}
 MOST_WARNINGS = 20
+MOST_ARGUMENTS = 30
 ORDERS = {
     "tells its reader to ignore what it was told": (
         r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|any)\b"
@@ -64,6 +65,8 @@ class Waiting(NamedTuple):
     changed_at: datetime
     wrong: str | None = None
     """Why it can't be offered even if it is accepted."""
+    tier: str | None = None
+    """That it would have here; None: it is no tool, or can't be offered."""
 
     @property
     def key(self) -> Key:
@@ -87,6 +90,13 @@ class Waiting(NamedTuple):
         """What has changed, line by line; of a new one, all of it."""
         return diff_of(self.accepted, self.found)
 
+    def brief(self) -> list[str]:
+        """The least that tells what it is: the first line of its description, and the names of its arguments. What is left
+        out of the description is counted. A change is shown by its diff."""
+        if not self.is_new:
+            return self.diff()
+        return [*_first_line(self.found.get("description")), *_arguments(self.found)]
+
     def warnings(self) -> list[str]:
         return suspicious(self.found)
 
@@ -97,6 +107,7 @@ class Waiting(NamedTuple):
             "kind": self.kind,
             "tool": self.label,
             "state": "new" if self.is_new else "changed",
+            "tier": self.tier,
             "hash": self.hash,
             "definition": self.found,
             "accepted": self.accepted,
@@ -106,6 +117,32 @@ class Waiting(NamedTuple):
             "first_seen": self.first_seen.isoformat(),
             "changed_at": self.changed_at.isoformat(),
         }
+
+
+def _first_line(description: Any) -> list[str]:
+    if not isinstance(description, str) or not description.strip():
+        return ["(no description)"]
+    text = description.strip()
+    first = text.split("\n", 1)[0][:FOLD]
+    more = len(text) - len(first)
+    return [visible(first) + (f" … and {more:,} characters more" if more else "")]
+
+
+def _arguments(found: Mapping[str, Any]) -> list[str]:
+    """The names of a tool's or a prompt's arguments; those that may be left out are in brackets."""
+    schema, listed = found.get("inputSchema"), found.get("arguments")
+    if isinstance(schema, Mapping):
+        properties, required = schema.get("properties"), schema.get("required")
+        names = list(properties) if isinstance(properties, Mapping) else []
+        needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    else:
+        parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        names = [str(one.get("name")) for one in parts]
+        needed = {str(one.get("name")) for one in parts if one.get("required") is True}
+    shown = [visible(str(name))[:64] for name in names[:MOST_ARGUMENTS]]
+    words = [name if name in needed else f"[{name}]" for name in shown]
+    more = [f"and {len(names) - MOST_ARGUMENTS:,} more"] if len(names) > MOST_ARGUMENTS else []
+    return [f"arguments: {', '.join([*words, *more])}"] if words else []
 
 
 def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:

@@ -143,17 +143,18 @@ class McpTools:
         return [self._waiting(pin) async for pin in in_pieces(there) if pin.server in self._upstreams]
 
     def _waiting(self, pin: Pin) -> Waiting:
-        upstream, text, wrong = self._upstreams[pin.server], pin.found or "{}", None
+        upstream, text, wrong, tier = self._upstreams[pin.server], pin.found or "{}", None, None
         if pin.method not in ITEMS:
             wrong = self._names.fault(upstream, pin.key)
             try:
-                entry_of(upstream, pin.key, text, self._rules)
+                tier = entry_of(upstream, pin.key, text, self._rules).tier
             except DefinitionError as error:
                 wrong = faults(error)
         name = f"{pin.server}/{label(pin.key)}" if pin.method in ITEMS else name_here(upstream, pin.key)
         return Waiting(
             pin.server, pin.method, pin.tool, name, pin.found_hash or "", orjson.loads(text),
             None if pin.accepted is None else orjson.loads(pin.accepted), pin.first_seen, pin.changed_at, wrong,
+            tier,
         )  # fmt: skip
 
     def _trusts(self, upstream: Upstream, key: Key) -> str | None:
