@@ -7,6 +7,7 @@ Whoever names no actor is the person who runs this installation, as with flags; 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -153,8 +154,13 @@ class Connecting(Wired):
         """Gives one MCP server. Raises `SettingsError` if there is none of that name."""
         found = next((status for status in await self.servers() if status.name == name), None)
         if found is None:
-            raise SettingsError(f"There is no server named {name[:64]}.", suggestion="`toolgate servers list` shows them.")
+            raise self._no_server(name)
         return found
+
+    def _no_server(self, name: str) -> SettingsError:
+        near = get_close_matches(name[:64], self.mcp_tools.upstreams, 1)
+        advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
+        return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
 
     @to_the_end
     async def add_server(
@@ -187,10 +193,11 @@ class Connecting(Wired):
         actor: Actor | None = None,
         replace: bool = False,
     ) -> bool:
-        """Start a server that is about to be added, and ask it what it has: nothing of it is kept. Raises CallError if it
+        """Starts a server that is about to be added, and asks it what it has: nothing of it is kept. Raises CallError if it
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
         missing. Otherwise it runs, and `add_server` with the same settings takes it over."""
         given, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        self._check_enabled(name)
         brought = secrets or {}
         if not given.enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
@@ -215,7 +222,9 @@ class Connecting(Wired):
         if name in self.settings.servers:
             raise SettingsError(f"Server {name} is in the settings file.", suggestion="Change it there.")
         if not replace and name in self.mcp_tools.upstreams:
-            raise SettingsError(f"There is a server named {name} already.", suggestion="Give this one another name.")
+            raise SettingsError(
+                f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
+            )
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
         upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
@@ -256,7 +265,7 @@ class Connecting(Wired):
         if name in self.settings.servers:
             raise SettingsError(f"Server {name} is in the settings file.", suggestion="Take it out there.")
         if not await self._keeper.change(table.remove_server(name)):
-            raise SettingsError(f"There is no server named {name[:64]}.", suggestion="`toolgate servers list` shows them.")
+            raise self._no_server(name)
         await self._note("mcp.server_removed", actor or LOCAL, "", {"server": name})
 
     @to_the_end
@@ -270,13 +279,16 @@ class Connecting(Wired):
     async def refresh_server(self, name: str) -> Compared:
         """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
         await self.server(name)
+        self._check_enabled(name)
+        return await self.mcp_tools.refresh(name)
+
+    def _check_enabled(self, name: str) -> None:
         if not self.settings.mcp.enabled:
             raise SettingsError(
                 f"Server {name} is not started: the setting mcp.enabled is false.",
                 suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
             )
         require("mcp")
-        return await self.mcp_tools.refresh(name)
 
     async def quarantined(self, server: str | None = None) -> list[Waiting]:
         """Gives the definitions that wait to be accepted: of a server, or of all."""

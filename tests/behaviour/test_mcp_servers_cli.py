@@ -77,11 +77,20 @@ def test_for_programs_everything_is_json(terminal: Terminal, upstream: Upstream)
 
 
 def test_what_a_program_is_for_people(terminal: Terminal, upstream: Upstream) -> None:
-    assert "No servers" in terminal("servers", "list").err
+    assert "No servers yet: `toolgate servers add NAME" in terminal("servers", "list").err
     add(terminal, upstream, "--read", ".", "--block", "*.pem", "--env", "LEVEL=debug")
+    terminal("servers", "add", "brave", "--preset", "brave-search")
+    add(terminal, upstream, "--no-start", name="later")
     listed = terminal("servers", "list")
     assert "plain_server.py" in listed.out
-    assert "toolgate tools accept plain" in listed.err
+    states = {line.split()[0]: line for line in listed.lines[1:]}
+    assert states["plain"].endswith("  2 tools to be accepted")
+    assert states["brave"].endswith("  needs the secret BRAVE_API_KEY")
+    assert states["later"].endswith("  not started yet")
+    commands = ("tools accept plain", "secrets set BRAVE_API_KEY --servers", "servers refresh later")
+    assert all(f": toolgate {command}" in listed.err for command in commands)
+    assert "Did you mean plain?" in terminal("servers", "remove", "plane").err
+    assert "Did you mean plain?" in terminal("tools", "accept", "plane", "--yes").err
     shown = terminal("servers", "show", "plain")
     assert "blocked    *.pem" in shown.out
     assert "env        LEVEL" in shown.out

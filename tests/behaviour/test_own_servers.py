@@ -1,6 +1,7 @@
 """MCP servers that somebody wrote: added from the folder that they lie in, and held in a jail all the same."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -44,6 +45,8 @@ for line in sys.stdin:
 """
 
 
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE, PAGE = ROOT / "examples" / "mcp_server" / "server.py", ROOT / "docs" / "howto" / "plug-in-mcp-servers.md"
 PATHS = (
     "data.txt", "sub/helper.py", ".env", "id_rsa", ".git", ".git/config", ".toolgate", ".toolgate/toolgate.db",
     "../beside.txt", "/etc/passwd",
@@ -87,6 +90,19 @@ def test_a_server_reads_the_folder_that_it_was_added_from_but_nothing_secret(ter
     called = terminal("call", "mcp_mine_peek", "--json")
     assert called.code == 0, called.out
     assert called.json["output"] == "data.txt sub/helper.py"
+
+
+def test_the_example_is_plugged_in_as_its_page_says(terminal: Terminal) -> None:
+    (terminal.folder / "server.py").write_bytes(EXAMPLE.read_bytes())
+    assert EXAMPLE.read_text().partition('"""\n\n')[2] in PAGE.read_text()
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("toolgate ") and "shop" in line]
+    assert len(lines) == 3
+    done = [terminal(*shlex.split(line)[1:], *(["--yes"] if " accept " in line else [])) for line in lines]
+    assert [one.code for one in done] == [0, 0, 0], done
+    assert "3 tools new: resources/read, prompts/get, price" in done[0].out
+    assert "mcp_shop_price  write  (price of server shop)  new" in done[1].out
+    assert "arguments: article, [pieces]" in done[1].out
+    assert '"result": 2.0' in done[2].out
 
 
 def test_a_script_that_is_named_from_a_home_begins_in_its_own_folder(

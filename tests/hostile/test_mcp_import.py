@@ -214,7 +214,7 @@ def test_a_name_means_one_server_or_one_tool(terminal: Terminal, tmp_path: Path)
         assert [one["name"] for one in done["accepted"]] == accepted, name
     for name, words in (
         ("mcp_clock_now", "is accepted already"),
-        ("here", "Do you mean evil/here?"),
+        ("here", "Did you mean evil/here?"),
         ("clock/clock", "neither a server nor a tool"),
         ("nobody/here", "neither a server nor a tool"),
     ):

@@ -1,6 +1,7 @@
 """`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
 
 import asyncio
+from difflib import get_close_matches
 from itertools import groupby
 
 import typer
@@ -169,7 +170,9 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> li
         there = any(entry.name == name for entry in app.catalog.entries())
         why = "is accepted already" if there else "is neither a server nor a tool that waits"
         like = next((f"{one.server}/{one.tool}" for one in waiting if one.tool == name), None)
-        advice = f"Do you mean {like}?" if like and not there else "`toolgate servers list` shows where something waits."
+        near = get_close_matches(name[:64], [*servers, *(one.name for one in waiting)], 1)
+        like = like or (near[0] if near else None)
+        advice = f"Did you mean {like}?" if like and not there else "`toolgate servers list` shows where something waits."
         raise NotFound(f"{name[:64]} {why}.", suggestion=advice)
     return found
 

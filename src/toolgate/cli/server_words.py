@@ -2,8 +2,7 @@
 listing of a server has changed.
 """
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from toolgate.cli.completion import server_names
 from toolgate.cli.opening import NotFound, Usage
 from toolgate.cli.screen import note, plural, say
 from toolgate.connecting import ServerStatus
+from toolgate.errors import SettingsError
 from toolgate.mcpclient.finding import script_in
 from toolgate.mcpclient.lending import is_shared
 from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
@@ -26,12 +26,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_de
 
 async def known(app: App, name: str) -> ServerStatus:
     """The server of a name."""
-    servers = {status.name: status for status in await app.servers()}
-    if name in servers:
-        return servers[name]
-    near = get_close_matches(name[:64], servers, 1)
-    advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
-    raise NotFound(f"There is no server named {name[:64]}.", suggestion=advice)
+    try:
+        return await app.server(name)
+    except SettingsError as error:
+        raise NotFound(error.message, suggestion=error.suggestion) from None
 
 
 def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, str]:
@@ -92,6 +90,36 @@ def _begun(command: list[str], here: Path) -> dict[str, Any]:
     return {"command": whole, "cwd": str(folder)}
 
 
+def state_of(one: ServerStatus, lacking: Sequence[str]) -> str:
+    """How a server stands, as a person reads it."""
+    if not one.settings.enabled:
+        return "disabled in its settings"
+    if lacking:
+        return f"needs the secret {lacking[0]}"
+    if one.problem is not None:
+        return f"can't be used: {one.problem}"
+    if one.listed_at is None:
+        return "not started yet"
+    in_use = f"{plural(one.accepted, 'tool')} in use" if one.accepted else ""
+    waits = f"{_definitions(one, one.waiting)} to be accepted" if one.waiting else ""
+    return ", ".join(filter(None, (in_use, waits))) or "has no tools"
+
+
+def next_step(one: ServerStatus, lacking: Sequence[str]) -> str | None:
+    """The command that brings a server further; None: nothing has to be done."""
+    if not one.settings.enabled:
+        return None
+    if lacking:
+        return f"{one.name} needs a secret: toolgate secrets set {lacking[0]} --servers"
+    if one.problem is not None or one.listed_at is None:
+        return f"See what {one.name} has: toolgate servers refresh {one.name}"
+    return f"Look at what {one.name} offers, and accept it: toolgate tools accept {one.name}" if one.waiting else None
+
+
+def _definitions(one: ServerStatus, number: int) -> str:
+    return plural(number, "definition" if one.items.waiting else "tool")
+
+
 def compared_words(compared: Compared | None) -> dict[str, Any]:
     """What a listing has changed, for programs."""
     return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
@@ -106,7 +134,7 @@ def say_compared(status: ServerStatus, compared: Compared) -> None:
             of = "definition" if any(key[0] in ITEMS for key in getattr(compared, what)) else "tool"
             say(f"  {plural(len(names), of)} {words[what]}: {', '.join(names[:MOST_NAMED])}{more}")
     if not compared.any:
-        say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use.")
+        has_any = any((*status.tools, *status.items))
+        say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use." if has_any else "  It has no tools.")
     if status.waiting:
-        of = "definition" if status.items.waiting else "tool"
-        note((f"{plural(status.waiting, of)} to look at: toolgate tools accept {status.name}", "yellow"))
+        note((f"{_definitions(status, status.waiting)} to look at: toolgate tools accept {status.name}", "yellow"))

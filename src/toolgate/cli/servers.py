@@ -9,8 +9,7 @@ from toolgate.cli.columns import columns
 from toolgate.cli.opening import AsJson, opened
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.cli.server_adding import add, import_file
-from toolgate.cli.server_words import Name, compared_words, known, say_compared
-from toolgate.cli.times import shown
+from toolgate.cli.server_words import Name, compared_words, known, next_step, say_compared, state_of
 from toolgate.connecting import ServerStatus
 from toolgate.errors import Denied
 from toolgate.registry.catalog import Problem
@@ -42,35 +41,29 @@ group.command("import")(import_file)
 
 @group.command("list")
 def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """List the servers: what they are, how many tools they have, and how many wait to be accepted."""
+    """List the servers: what each is, whether its tools can be called, and what to do if not."""
 
-    async def gather() -> tuple[list[ServerStatus], list[Problem], bool]:
+    async def gather() -> tuple[list[tuple[ServerStatus, list[str]]], list[Problem], bool]:
         async with opened(ctx) as app:
-            return await app.servers(), list(app.mcp_tools.problems), app.settings.mcp.enabled
+            found = [(one, app.missing_secrets(one.settings)) for one in await app.servers()]
+            return found, list(app.mcp_tools.problems), app.settings.mcp.enabled
 
     found, problems, enabled = asyncio.run(gather())
     if as_json:
-        emit({"servers": [one.to_dict() for one in found], "problems": [problem._asdict() for problem in problems]})
+        emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
     if found:
-        header = ["name", "what", "from", ">tools", ">waiting", "listed"]
-        columns(header, [_cells(one) for one in found], ["" if one.settings.enabled else "dim" for one in found])
-    else:
-        note(("No servers. `toolgate servers add NAME -- COMMAND …` or `toolgate servers presets`.", "dim"))
+        rows = [[one.name, one.to_dict()["what"], state_of(one, lacking)] for one, lacking in found]
+        columns(["name", "what", "state"], rows, ["" if one.settings.enabled else "dim" for one, _ in found])
+    elif not problems:
+        note(("No servers yet: `toolgate servers add NAME -- COMMAND …`, or one of `toolgate servers presets`.", "dim"))
     if not enabled:
         note(("None of them is used: the setting mcp.enabled is false.", "yellow"))
     for problem in problems:
         note((f"{problem.where}: {problem.why}", "yellow"))
-    waiting = [one.name for one in found if one.waiting]
-    if waiting:
-        note((f"Something waits to be accepted: toolgate tools accept {waiting[0]}", "yellow"))
+    for advice in dict.fromkeys(filter(None, (next_step(one, lacking) for one, lacking in found))):
+        note((advice, "yellow"))
     return 0
-
-
-def _cells(one: ServerStatus) -> list[str]:
-    what = one.to_dict()["what"] if one.settings.enabled else "(off)"
-    listed = "never" if one.listed_at is None else shown(one.listed_at)
-    return [one.name, what, one.origin, str(one.accepted), str(one.waiting), listed]
 
 
 @group.command("show")

@@ -20,6 +20,8 @@ SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin")
 RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")
 """Programs that fetch what they run, and the setting that does it once instead."""
 INTERPRETERS = ("node", "nodejs", "python", "python2", "python3", "deno", "bun", "ruby", "sh", "bash")
+SHIMS = "shims"
+"""The folder of programs that pyenv and its like put in place of others."""
 PROJECT = ("package.json", "pyproject.toml", "node_modules")
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
 CODE = ("-c", "-e", "--eval", "-p", "--print", "eval")

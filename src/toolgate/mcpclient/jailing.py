@@ -146,7 +146,7 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
         raise Unreachable(
             "SANDBOX_UNAVAILABLE",
             f"The server {name!r} may only run in a jail. {error.message}",
-            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `isolation: none`.",
+            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `--isolation none`.",
         ) from error
 
 
@@ -170,11 +170,20 @@ def locale() -> dict[str, str]:
 
 
 def _refuse_runners(name: str, settings: ServerSettings) -> None:
-    setting = finding.fetches(settings.command[0]) if settings.command and not (settings.npm or settings.pypi) else None
+    if not settings.command or settings.npm is not None or settings.pypi is not None:
+        return
+    setting = finding.fetches(settings.command[0])
     if settings.command[:2] == ("uv", "run"):
         raise Unreachable(
             message="`uv run` looks after an environment at each start, which it can't from inside of a jail.",
             suggestion="Make the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
+        )
+    program = finding.find_program(settings.command[0], settings.cwd)
+    if program is not None and program.parent.name == finding.SHIMS and setting is None:
+        raise Unreachable(
+            message=f"{program} only looks for the program that it stands for, which it can't from inside of a jail.",
+            suggestion=f"Name that program: `pyenv which {program.name}` shows it, for one. Or name that of an environment: "
+            "`.venv/bin/python`.",
         )
     if setting is not None and reach_of(settings) != "host":
         raise Unreachable(
