@@ -5,10 +5,12 @@ import json
 import logging
 import re
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from tests.authority import Authority, Browser, guarded, visit
 from tests.mcp_servers import call, until
 from tests.remote_servers import free_port
+from tests.terminal import SCRIPT
 from toolgate import App
 from toolgate.errors import CallError
 from toolgate.mcpclient.engine import Servers
@@ -429,3 +432,19 @@ def test_each_server_has_secrets_of_its_own(one: str, other: str) -> None:
 @pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("x" * 64, "x" * 65), ("a b", "a-b")])
 def test_names_that_look_alike_have_different_secrets(one: str, other: str) -> None:
     assert secret_name(one, "CLIENT") != secret_name(other, "CLIENT")
+
+
+@pytest.mark.requirement("DOOR-6")
+async def test_a_server_that_wants_a_login_is_added_before_it_if_that_was_said(tmp_path: Path) -> None:
+    async def toolgate(*words: str) -> tuple[int, str]:
+        run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = await asyncio.to_thread(run, [SCRIPT, *words])
+        return done.returncode, done.stdout + done.stderr
+
+    async with guarded() as (_, url, _):
+        code, said = await toolgate("servers", "add", "one", "--oauth", "--url", url)
+        assert (code, "It wants a login: toolgate servers login one" in said) == (0, True), said
+        code, said = await toolgate("servers", "add", "two", "--url", url)
+        assert (code, "Server two was not added." in said, "--oauth" in said) == (1, True, True), said
+    code, said = await toolgate("servers", "list", "--json")
+    assert [one["name"] for one in json.loads(said)["servers"]] == ["one"]

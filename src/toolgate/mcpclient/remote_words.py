@@ -83,7 +83,10 @@ def login_suggestion(name: str, *, oauth: bool) -> str:
     """What to do where a server wants a login."""
     if oauth:
         return f"`toolgate servers login {name}`."
-    return f"Set a header with its key for {name}, or `oauth` in its settings and `toolgate servers login {name}`."
+    return (
+        "Give its key with `--header` (setting `headers`), or say `--oauth` (setting `oauth`) and then "
+        f"`toolgate servers login {name}`."
+    )
 
 
 def error_body(kind: Kind, message: str, *, code: int = INTERNAL, id: object = None) -> dict[str, Any]:
