@@ -234,7 +234,7 @@ def test_at_a_terminal_prompts_and_resources_are_shown_and_accepted_like_tools(
     refused = terminal("call", "mcp_plain_read_resource", "uri=x://notes")
     assert refused.code == 1
     shown = terminal("tools", "accept", "plain/prompts/greet", "--yes")
-    assert "plain/prompts/greet (prompt): new" in shown.out and "Greet somebody." in shown.out
+    assert "plain/prompts/greet  prompt  new" in shown.out and "Greet somebody." in shown.out
     assert "✓ Accepted 1 prompt: plain/prompts/greet" in shown.out
     waiting = {one["name"]: one["kind"] for one in terminal("tools", "accept", "plain", "--json").json["waiting"]}
     assert waiting["plain/resources/x://notes"] == "resource"
