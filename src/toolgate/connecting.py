@@ -197,10 +197,10 @@ class Connecting(Wired):
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
         missing. Otherwise it runs, and `add_server` with the same settings takes it over."""
         given, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
-        self._check_enabled(name)
-        brought = secrets or {}
-        if not given.enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
+        brought, enabled = secrets or {}, given.enabled and self.settings.mcp.enabled
+        if not enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
+        self._check_enabled(name)
         async with self.servers_engine.trial(name, upstream.settings, brought):
             await ask(self.servers_engine, upstream)
         return True
