@@ -332,6 +332,7 @@ async def test_who_waits_for_news_is_told_no_more_when_the_key_ends() -> None:
 
 @pytest.mark.requirement("DOOR-3")
 def test_a_key_without_a_user_is_nobody_elses(terminal: Terminal) -> None:
+    assert "without it, key:NAME" in terminal("keys", "create", "--help").out
     assert terminal("keys", "create", "laptop", "--json").json["user"] == "key:laptop"
     assert terminal("keys", "create", "local", "--json").json["user"] == "key:local"
     assert terminal("keys", "create", "named", "--user", "ann", "--json").json["user"] == "ann"

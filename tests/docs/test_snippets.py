@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages
+from toolgate.settings import load_settings
 
 # Runs a file as the main module, letting it await at top level as a notebook does.
 RUN = """
@@ -78,6 +79,17 @@ def test_a_console_block_runs(block: Block, tmp_path: Path) -> None:
     for command in _commands(block):
         done = run(["sh", "-c", command], tmp_path)
         assert done.returncode == _expected(block), f"$ {command}\n{done.stdout}{done.stderr}"
+
+
+SETTINGS = [
+    block for block in _shown("yaml") if block.page.stem != "custom-tools" and not block.text.startswith("# cases.yaml")
+]
+
+
+@pytest.mark.parametrize("block", SETTINGS, ids=str)
+def test_settings_that_are_shown_are_valid(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "toolgate.yaml").write_text(block.text)
+    load_settings(tmp_path / "toolgate.yaml", {}, {})
 
 
 @pytest.mark.parametrize("page", pages("CONTRIBUTING.md", "CHANGELOG.md"), ids=lambda page: str(page.relative_to(ROOT)))

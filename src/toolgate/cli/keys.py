@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, User, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened, readable
 from toolgate.cli.screen import clean, emit, note, say
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.model import LOCAL
@@ -28,7 +28,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, or who has it.", show_default=False)],
     tenant: Tenant = None,
     persona: Persona = None,
-    user: User = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, key:NAME.")] = None,
     scope: Annotated[
         list[str] | None, typer.Option("--scope", metavar="S", help="What tools may ask for (tool:web_search); repeatable.")
     ] = None,
