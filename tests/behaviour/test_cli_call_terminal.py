@@ -134,7 +134,7 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
     causes = {
         ("calcultor",): "Did you mean calculator?",
         ("Echo",): "Did you mean echo?",
-        ("greet",): "broken.py could not be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+        ("greet",): "broken.py:1 could not be loaded: ModuleNotFoundError: No module named 'no_such_module'",
         ("mcp_plain_say",): "its definition is new, and waits to be accepted: `toolgate tools accept mcp_plain_say`",
         ("timestamp",): "timestamp is disabled: `toolgate tools enable timestamp`",
         ("datetime", "--tenant", "acme"): "`toolgate tools enable datetime --tenant acme`",
@@ -150,6 +150,9 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
         assert error["message"] == f"There is no tool named '{words[0]}'."
         assert error["suggestion"] == "`toolgate tools list` shows the tools that you have.", "programs pass it on"
     assert "Did you mean calculator?" in terminal("tools", "info", "calcultor").err
+    assert "is disabled" not in terminal("tools", "info", "datetime", "--tenant", "acme").err
+    assert "broken.py:1 could not be loaded" in terminal("explain", "greet").err
+    assert terminal("workspace", "show", "nothing", "--json").json["error"]["code"] == "INVALID_INPUT"
     assert terminal("tools", "accept", "plain", "--yes").code == 0
     upstream.offer(tool("say", "Something else."))
     assert terminal("servers", "refresh", "plain").code in (0, 1)

@@ -8,8 +8,9 @@ import typer
 
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
 from toolgate.cli.completion import argument_words, tool_names
-from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, opened, readable
-from toolgate.cli.screen import emit, say
+from toolgate.cli.missing import why_missing
+from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
+from toolgate.cli.screen import emit, note, say
 from toolgate.explain import Explanation
 from toolgate.model import Actor
 
@@ -52,11 +53,13 @@ def explain(
     readable("--session", session)
     actor = actor_of(tenant, persona, user, scope or ())
     given, whole = read_words(words or (), args)
-    found = asyncio.run(_explain(ctx, name, whole or {}, given, actor, session, key))
+    found, advice = asyncio.run(_explain(ctx, name, whole or {}, given, actor, session, key))
     if as_json:
         emit(found.to_dict())
     else:
         _show(found)
+        if advice is not None:
+            note(advice)
     return EXIT[found.verdict]
 
 
@@ -68,10 +71,13 @@ async def _explain(
     actor: Actor,
     session: str | None,
     key: str | None,
-) -> Explanation:
+) -> tuple[Explanation, str | None]:
+    """What every gate says, and why there is no such tool, if there is none."""
     async with opened(ctx) as app:
         arguments = merge(whole, given, schema_of(app, name, actor))
-        return await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
+        found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
+        is_missing = entry_named(app, name, actor) is None
+        return found, await why_missing(app, name, actor) if is_missing else None
 
 
 def _show(found: Explanation) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.app import App
 from toolgate.cli.screen import clean
-from toolgate.errors import Failed
+from toolgate.errors import Failed, did_you_mean
 from toolgate.model import Actor, Entry, Source
 
 BADGES: dict[Source, str] = {
@@ -109,6 +109,8 @@ async def find(app: App, name: str, actor: Actor, *, only_on: bool = False) -> L
     known = {tool.name: tool for tool in await listed(app, actor) if tool.on or not only_on}
     if name in known:
         return known[name]
-    from toolgate.cli.missing import why_missing
+    from toolgate.cli.missing import LIST, why_missing
 
-    raise Failed("TOOL_NOT_FOUND", f"Tool not found: {clean(name[:64])}", suggestion=await why_missing(app, name, actor))
+    # what an actor does not have is not there for it, whatever the cause
+    advice = did_you_mean(name, known) or LIST if only_on else await why_missing(app, name, actor)
+    raise Failed("TOOL_NOT_FOUND", f"Tool not found: {clean(name[:64])}", suggestion=advice)

@@ -18,7 +18,7 @@ from toolgate.approval.request import ApprovalError
 from toolgate.bus.redis import BusError
 from toolgate.cli.opening import NotFound, Place, Usage
 from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
-from toolgate.errors import CallError, DefinitionError, SettingsError, StoreError, ToolgateError, did_you_mean
+from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolgateError, did_you_mean
 from toolgate.extras import MissingExtra, extra_of
 from toolgate.journal import NoBackup, NotUndone
 from toolgate.policy.documents import PolicyError
@@ -34,6 +34,7 @@ CODES: dict[type[ToolgateError], tuple[str, int]] = {
     PolicyError: ("POLICY_ERROR", 1),
     ApprovalError: ("APPROVAL_ERROR", 1),
     NoBackup: ("NOT_FOUND", 1),
+    InvalidInput: ("INVALID_INPUT", 1),
     NotUndone: ("NOT_UNDONE", 1),
     BusError: ("REDIS_ERROR", 1),
     KeyRefused: ("KEY_ERROR", 1),
