@@ -125,7 +125,7 @@ def test_what_could_not_be_loaded_is_told_and_the_rest_is_there(equipped: Termin
     done = equipped("tools", "list")
     assert marks(done.lines)["weather"] == "✓"
     assert "Could not be loaded:" in done.err
-    assert "broken.py: ModuleNotFoundError: No module named 'no_such_module'" in done.err
+    assert "broken.py:1: ModuleNotFoundError: No module named 'no_such_module'" in done.err
     assert equipped("tools", "list", "--json").json["problems"][0]["why"].startswith("ModuleNotFoundError")
 
 

@@ -110,7 +110,7 @@ def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
     for one in found:
         when = f", set {shown(one.set_at)}" if one.set_at is not None else ""
         say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner}", (f"  {one.source}{when}", "dim"))
-    if not found:
+    if not found and all(why is None for _, why in states):
         note("There are no secrets. `toolgate secrets set NAME` sets one.")
     for name, why in states:
         if why is not None:
