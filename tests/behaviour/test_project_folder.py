@@ -107,6 +107,9 @@ def test_what_is_found_above_is_obeyed_only_after_a_person_said_so(terminal: Ter
     with pytest.raises(Untrusted, match=r"mine\.py is new"):
         App.open()
     assert not ran.exists()
+    named = within(terminal, ".", "trust", "src/deep")
+    assert (named.code, f"use the project {terminal.folder}" in named.err) == (1, True), "only what is named is agreed to"
+    assert not list((tmp_path / "config").rglob("trust.json"))
     done = within(terminal, "src/deep", "trust", "--json")
     assert done.json["folder"] == str(terminal.folder)
     assert within(terminal, "src", "call", "echo", "text=a").code == 0

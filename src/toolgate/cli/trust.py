@@ -35,11 +35,7 @@ def trust(
     folder = discover().folder if path is None else Path(os.path.realpath(path))
     if remove:
         return _remove(folder, as_json)
-    if not folder.is_dir():
-        raise NotFound(f"There is no folder {folder}.")
-    os.chdir(folder)
-    project = _project(place_of(ctx))
-    folder = project.folder
+    project = _project(place_of(ctx)) if path is None else _project_at(folder, place_of(ctx))
     changes = project.changes()
     project.agree(changes)
     if as_json:
@@ -82,6 +78,20 @@ def _drop_typed() -> None:
         import termios
 
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def _project_at(folder: Path, place: Place) -> Project:
+    """The project in a folder that a person named: nobody is to agree to more than that, such as to one above it."""
+    if not folder.is_dir():
+        raise NotFound(f"There is no folder {folder}.")
+    os.chdir(folder)
+    project = _project(place)
+    if project.folder != folder:
+        raise NotFound(
+            f"{folder} has nothing that Toolgate would obey: commands there use the project {project.folder}.",
+            suggestion=f"`toolgate trust {project.folder}` trusts that.",
+        )
+    return project
 
 
 def _project(place: Place) -> Project:
