@@ -130,14 +130,14 @@ async def _tried(
     app: App, name: str, values: dict[str, Any], secrets: dict[str, str], *, replace: bool
 ) -> tuple[bool, CallError | None]:
     """Whether a server was tried, and why it can't be used."""
-    with Steps() as steps:
-        app.servers_engine.listen(
-            lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
-        )
-        try:
+    try:
+        with Steps() as steps:
+            app.servers_engine.listen(
+                lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
+            )
             return await app.try_server(name, values, secrets=secrets, replace=replace), None
-        except CallError as error:
-            return False, error
+    except CallError as error:
+        return False, error
 
 
 def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_json: bool) -> int:

@@ -46,6 +46,7 @@ class Spinner:
         self._told = ""
         self._pauses = 0
         self._waited = 0.0
+        self._begun = monotonic()
         self._drawn = False
         self._stream = sys.stderr
         encoding = getattr(self._stream, "encoding", None) or "ascii"
@@ -100,18 +101,22 @@ class Spinner:
             self._pauses -= 1
             self._waited += monotonic() - begun
 
+    def restart(self, title: str) -> None:
+        """Show something else from now on, and count its time."""
+        self._title, self._begun, self._waited = clean(title), monotonic(), 0.0
+
     def erase(self) -> None:
         if self._drawn:
             self._drawn = False
             self._write(ERASE)
 
     async def _draw(self) -> None:
-        begun, number = monotonic(), 0
+        self._begun, number = monotonic(), 0
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             if not self._pauses:
-                seconds = monotonic() - begun - self._waited
-                text = f"{self._frames[number % len(self._frames)]} {self._title}  {_elapsed(seconds)}"
+                seconds = monotonic() - self._begun - self._waited
+                text = f"{self._frames[number % len(self._frames)]} {self._title}  {elapsed(seconds)}"
                 line = f"{text}  {self._told}" if self._told else text
                 width = max(get_terminal_size().columns - 1, 1)
                 self._drawn = True
@@ -140,5 +145,6 @@ class _Above:
         return getattr(self._stream, name)
 
 
-def _elapsed(seconds: float) -> str:
+def elapsed(seconds: float) -> str:
+    """Seconds, for people."""
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
