@@ -206,6 +206,12 @@ class App(Governing):
                 self.catalog.note(problem)
                 logging.getLogger(PROBLEMS).warning("%s: %s", *problem)
 
+    async def check_tools(self) -> None:
+        """Have the sandbox compile the code of custom tools that nobody has compiled yet. What does not is taken out of the
+        catalog, and is in `problems`. It happens by itself soon after the App is opened."""
+        if self.custom is not None:
+            await self.custom.check()
+
     @property
     def problems(self) -> list[Problem]:
         """The tools that could not be loaded, and why."""

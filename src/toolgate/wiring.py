@@ -106,7 +106,7 @@ class Wired:
         from toolgate.registry.compile import Rules
         from toolgate.registry.keeper import Keeper
         from toolgate.registry.sources.custom import CustomFolder
-        from toolgate.registry.sources.custom_check import compiled
+        from toolgate.registry.sources.custom_check import CompiledCode
         from toolgate.registry.sources.custom_taking import CustomTools
         from toolgate.registry.sources.mcp_taking import McpTools
         from toolgate.sandbox.engine import Sandbox
@@ -186,7 +186,7 @@ class Wired:
                 self.catalog,
                 self._register,
                 self.guard.forget,
-                lambda tool: compiled(tool, self.sandbox),
+                CompiledCode(self.sandbox, None if settings.in_memory else settings.home / "compiled.json").check,
             )
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)

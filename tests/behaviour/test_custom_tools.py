@@ -175,6 +175,33 @@ async def test_code_that_never_compiled_is_told_by_its_first_call(tmp_path: Path
     assert (outcome.error.details or {})["line"] == 2
 
 
+@pytest.mark.requirement("SBX-1", "DOOR-6")
+async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_is_known(terminal: Terminal) -> None:
+    tools = terminal.home / "tools"
+    tools.mkdir(parents=True)
+    head = GREET.format(name="broken", words="hello").partition("runtime:")[0]
+    (tools / "broken.yml").write_text(f"{head}code: |\n  const x = 1;\n  export const execute = = x;\n")
+    good = f"{head}code: |\n  export const execute = () => 1;\n".replace("broken", "fine")
+    (tools / "fine.yml").write_text(good)
+    async with App.open() as app:
+        await app.check_tools()
+        assert [tool.name for tool in await app.tools(source="custom")] == ["fine"]
+        outcome = await app.invoke("broken", {})
+        assert outcome.error is not None
+        assert outcome.error.code == "TOOL_NOT_FOUND"
+    known = (terminal.home / "compiled.json").read_text()
+    listed = await asyncio.to_thread(terminal, "tools", "list", "--source", "custom")
+    assert "fine" in listed.out
+    assert "broken" not in listed.out
+    assert listed.err.count("broken.yml:6:") == 1
+    assert (terminal.home / "compiled.json").read_text() == known
+    for odd in ("{", "[1, {}]", '{"a": 1}'):  # whatever is in it, only the sandbox says what does not compile
+        (terminal.home / "compiled.json").write_text(odd)
+        async with App.open() as app:
+            await app.check_tools()
+            assert [problem.where.partition(":")[0] for problem in app.problems] == [".toolgate/tools/broken.yml"]
+
+
 @pytest.mark.requirement("SBX-1", "TOOL-4")
 async def test_a_file_that_would_take_a_builtin_s_name_is_a_problem_and_the_others_load(tmp_path: Path) -> None:
     tools = tmp_path / "home" / "tools"

@@ -69,18 +69,25 @@ async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[
     that has failed."""
     app = open_app(place_of(ctx))
     app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
-    problems = logging.getLogger(PROBLEMS)
-    before, problems.disabled = problems.disabled, not serving  # not with every command: `tools list` and `doctor` show them
-    try:
+    with problems_logged(serving):
         with diverted():
             await app.__aenter__()
+        try:
+            yield app
+        finally:
+            with diverted():
+                await app.__aexit__(*sys.exc_info())
+
+
+@contextmanager
+def problems_logged(wanted: bool) -> Iterator[None]:
+    """Has the log tell which tools could not be loaded, or not: `tools list` and `doctor` show them, not every command."""
+    problems = logging.getLogger(PROBLEMS)
+    before, problems.disabled = problems.disabled, not wanted
+    try:
+        yield
     finally:
         problems.disabled = before
-    try:
-        yield app
-    finally:
-        with diverted():
-            await app.__aexit__(*sys.exc_info())
 
 
 @contextmanager

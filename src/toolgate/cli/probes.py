@@ -21,7 +21,7 @@ from toolgate.app import App
 from toolgate.bus.redis import BusError
 from toolgate.cli.checks import Check
 from toolgate.cli.governance import governance
-from toolgate.cli.opening import Place, diverted
+from toolgate.cli.opening import Place, diverted, problems_logged
 from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
 from toolgate.discovery import FILE, discover
@@ -63,8 +63,9 @@ async def probe(place: Place) -> AsyncGenerator[Check]:
     yield _home(settings)
     try:
         app = App(settings)
-        with diverted():
+        with diverted(), problems_logged(False):
             await app.__aenter__()
+            await app.check_tools()
     except ToolgateError as error:
         yield Check(_NAMES.get(type(error), "database"), "fault", error.message, error.suggestion)
         return

@@ -65,6 +65,7 @@ def list_tools(
 
     async def gather() -> tuple[list[Listed], list[Problem], bool, dict[str, str]]:
         async with opened(ctx) as app:
+            await app.check_tools()
             found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
             return found, list(app.problems), app.settings.show_token_costs, app.mcp_tools.withheld
 

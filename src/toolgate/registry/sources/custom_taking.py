@@ -1,7 +1,8 @@
 """Takes what changes in a folder of custom tools into the catalog, while calls go on.
 
-At the start nothing is compiled in the sandbox: that would start it for whoever only lists tools. Code that does not compile
-is then found by its first call. A file that changes later is compiled first, and if it can't be, its tool stays as it was.
+At the start nothing is compiled in the sandbox: whoever only calls a tool would wait for it. `check` does it, for whoever
+lists tools, and soon after the start in a process that stays: a tool whose code does not compile is taken out again. A file
+that changes later is compiled first, and if it can't be, its tool stays as it was.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.errors import CallError, DefinitionError
 from toolgate.model import Entry
-from toolgate.registry.catalog import Catalog, Problem
+from toolgate.registry.catalog import PROBLEMS, Catalog, Problem
 from toolgate.registry.sources.custom import CustomFolder, Loaded, Removed
 from toolgate.registry.sources.custom_file import ToolFile
 
@@ -18,7 +19,7 @@ POLL_SECONDS = 1.0
 """How often the folder is looked at."""
 
 Check = Callable[[ToolFile], Awaitable[Problem | None]]
-logger = logging.getLogger("toolgate")
+logger = logging.getLogger(PROBLEMS)
 
 
 class CustomTools:
@@ -38,6 +39,8 @@ class CustomTools:
         self._forget = forget
         self._check = check
         self._watching: asyncio.Task[None] | None = None
+        self._unchecked: list[Loaded] = []
+        """Tools that were taken as they are, without their code having been compiled."""
 
     @property
     def problems(self) -> list[Problem]:
@@ -49,7 +52,18 @@ class CustomTools:
         for change in self._folder.changes():
             if isinstance(change, Loaded):
                 self._take(change)
+                self._unchecked.append(change)
         self._watching = asyncio.create_task(self._watch())
+
+    async def check(self) -> None:
+        """Take out what was there at the start and does not compile. Without a sandbox, nothing is known to be wrong."""
+        unchecked, self._unchecked = self._unchecked, []
+        for change in unchecked:
+            wrong = await self._wrong(change)
+            if wrong is not None and self._held(change.entry.name) is change.entry:
+                self._catalog.remove(change.entry.name)
+                self._forget()
+                self._refuse(change, wrong)
 
     async def stop(self) -> None:
         if self._watching is not None:
@@ -107,6 +121,7 @@ class CustomTools:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
+                await self.check()
                 await self.look()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
                 logger.warning("custom tools could not be looked at: %s", error)
