@@ -23,12 +23,12 @@ def shell(tmp_path: Path) -> Shell:
     """Runs a script in a project's folder as a person would; gives what it said."""
     (tmp_path / "project").mkdir()
 
-    def run(script: str, code: int = 0, **environment: str) -> str:
+    def run(script: str, code: int = 0, more: tuple[str, ...] = (), **environment: str) -> str:
         done = subprocess.run(
             ["bash", "-euc", script],
             cwd=tmp_path / "project",
             env={
-                "PATH": os.pathsep.join((str(Path(sys.executable).parent), str(postgres_programs()), os.environ["PATH"])),
+                "PATH": os.pathsep.join((str(Path(sys.executable).parent), *more, os.environ["PATH"])),
                 "HOME": str(tmp_path / "home"),
                 **environment,
             },
@@ -66,13 +66,15 @@ def test_what_was_backed_up_while_calls_ran_is_whole_when_it_is_restored(shell: 
 
 def test_postgresql_is_dumped_and_restored(shell: Shell, postgres_server: Postgres, postgres_database: str) -> None:
     shell("toolgate call echo text=before; mkdir backup", TOOLGATE_DATABASE_URL=postgres_database)
-    shell(SCRIPTS["back up PostgreSQL"], TOOLGATE_DATABASE_URL=postgres_database)
+    programs = (str(postgres_programs()),)
+    shell(SCRIPTS["back up PostgreSQL"], more=programs, TOOLGATE_DATABASE_URL=postgres_database)
     name = f"{postgres_database.rpartition('/')[2].partition('?')[0]}_restored"
     postgres_server.create(name)
     try:
         other = postgres_server.url(name)
         said = shell(
             f"{SCRIPTS['restore PostgreSQL']}toolgate audit sign --anew; toolgate audit verify; toolgate audit tail",
+            more=programs,
             TOOLGATE_DATABASE_URL=other,
         )
     finally:
