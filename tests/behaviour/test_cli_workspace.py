@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminal import Terminal
 from toolgate import App
 from toolgate.cli.main import main
 
@@ -125,3 +126,17 @@ def test_the_question_has_nothing_that_a_terminal_obeys(
     asked = capsys.readouterr().err
     assert "[2J" in asked
     assert "\x1b" not in asked
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_what_a_newcomer_is_told_names_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(tmp_path, monkeypatch, capsys)
+    assert "No changes wait for review." in terminal("workspace", "list").err
+    refused = terminal("workspace", "take", "f63cf02d")
+    assert refused.code == 2
+    assert "there is no terminal to ask at" in refused.err
+    assert "`toolgate workspace show f63cf02d`" in refused.err
+    assert "Made a new key" not in terminal("audit", "key").out
+    assert "✓ Made a new key, which signs from now on." in terminal("audit", "key", "--rotate").out

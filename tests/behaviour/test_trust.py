@@ -303,7 +303,7 @@ def test_a_relative_folder_in_the_variable_is_a_mistake(terminal: Terminal) -> N
 
 
 def test_the_command_shows_records_lists_and_removes(terminal: Terminal, config: Path) -> None:
-    assert "nothing that Toolgate would obey" in terminal("trust").out
+    assert "no settings, policy or tools that Toolgate would use" in terminal("trust").out
     terminal.settings("max_execution_time: 5")
     (terminal.folder / "toolgate.yaml").chmod(0o666)
     shown = terminal("trust").out

@@ -236,9 +236,9 @@ def sign(
     if as_json:
         emit(b"null" if head is None else head.to_json())
     elif head is None:
-        note(("Nothing to sign: the log is empty, or audit.key is none.", "dim"))
+        note(("Nothing was signed: the log is empty, or the setting audit.key is none.", "dim"))
     else:
-        say((f"✓ signed up to row {head.seq:,} by key {head.key}", "green"))
+        say((f"✓ Signed the log up to row {head.seq:,} with key {head.key}", "green"))
     return 0
 
 
@@ -260,10 +260,12 @@ def key(
     if as_json:
         emit(found)
     elif found is None:
-        note(("Heads of this log are not signed: audit.key is none, or the log is in memory.", "dim"))
+        note(("This log is not signed: the setting audit.key is none, or the log is in memory.", "dim"))
     else:
-        say(f"key {found['key']}, in {found['place']}")
-        say(f"public key {found['public_key']}")
+        if rotate:
+            say(("✓ Made a new key", "green"), ", which signs from now on. What earlier keys signed stays valid.")
+        say(f"Key:        {found['key']}, in {found['place']}")
+        say(f"Public key: {found['public_key']}")
     return 0
 
 

@@ -27,7 +27,7 @@ def trust(
     list_all: Annotated[bool, typer.Option("--list", help="List the folders that are trusted.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show which files of a folder Toolgate would obey, and trust them as they are now."""
+    """Show which files of a folder Toolgate would use (settings, policy, tools), and trust them as they are now."""
     if remove and list_all:
         raise Usage("--remove and --list can't be used together.")
     if list_all:
@@ -46,9 +46,9 @@ def trust(
     if changes:
         say(("✓ Trusted", "green"), f": {folder}, until one of these changes")
     else:
-        say(f"{folder} has nothing that Toolgate would obey. It is asked about again when it has.")
+        say(f"{folder} has no settings, policy or tools that Toolgate would use. Once it has, run `toolgate trust` again.")
     if project.is_named:
-        note((f"{VARIABLE} names this folder, so no record is asked for here.", "dim"))
+        note((f"{VARIABLE} names this folder, so it is trusted without a record.", "dim"))
     return 0
 
 
@@ -59,7 +59,7 @@ def ask(place: Place) -> bool:
     if not at_a_terminal() or "--json" in sys.argv:
         return False
     project = _project(place)
-    note(f"Toolgate would obey these files in {project.folder}, and nobody has trusted them as they are:")
+    note(f"Toolgate would use these files in {project.folder}, and you have not trusted them as they are now:")
     changes = project.changes()
     for change in changes:
         note(*_line(change))
@@ -104,12 +104,12 @@ def _list(as_json: bool) -> int:
         emit([{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()])
         return 0
     for folder, agreed in records.items():
-        gone = "" if Path(folder).is_dir() else ", which is gone"
+        gone = "" if Path(folder).is_dir() else ", the folder no longer exists"
         say(folder, (f"  {plural(len(agreed.files), 'file')}{gone}", "dim"))
     if not records:
         note(("No folder is trusted. `toolgate trust` trusts the files of the folder you are in.", "dim"))
     if os.environ.get(VARIABLE):
-        note((f"{VARIABLE} trusts, besides: {os.environ[VARIABLE]}", "dim"))
+        note((f"Also trusted, by {VARIABLE}: {os.environ[VARIABLE]}", "dim"))
     return 0
 
 

@@ -23,14 +23,16 @@ MAX_DIFF_LINES = 200
 """Of one file."""
 DELETED, ADDED = "red", "green"
 
-group = typer.Typer(help="Changes of programs and servers that are not in the workspace.", no_args_is_help=True)
+group = typer.Typer(
+    help="Review changes of files that programs and servers made and that were not applied.", no_args_is_help=True
+)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
 Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
 
 
 @group.command("list")
 def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """List what was set aside: for each run or server, who made the changes and where they would be."""
+    """List the sets of changes that were not applied: who made them, when, and in which workspace."""
 
     async def gather() -> list[Listed]:
         async with opened(ctx) as app:
@@ -43,8 +45,8 @@ def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     if found:
         columns(["ID", "AT", "BY", ">CHANGES", "WORKSPACE"], [_row(one) for one in found])
     else:
-        filled = "Changes that programs (code_execute …) and servers make wait here if no rule takes them in."
-        note((f"Nothing is set aside. {filled}", "dim"))
+        filled = "Changes of code_execute, commands and servers are listed here if sandbox.bring_in does not match them."
+        note((f"No changes wait for review. {filled}", "dim"))
     return 0
 
 
@@ -67,7 +69,7 @@ def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = 
         say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}{_also(one, change)}", (f"  {change.why}", "dim"))
         for line in diff:
             say("    ", (line, {"-": DELETED, "+": ADDED}.get(line[:1], "dim")))
-    note((f"toolgate workspace take {one.id}", "dim"))
+    note((f"Apply: `toolgate workspace take {one.id}`. Discard: `toolgate workspace drop {one.id}`.", "dim"))
     return 0
 
 
@@ -79,9 +81,12 @@ def take(
     yes: Annotated[bool, typer.Option("--yes", help="Without asking: you have seen what it changes.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make the changes of a set in the workspace: all, or those to some paths."""
+    """Apply the changes of a set to the workspace: all of them, or those to some paths."""
     if not yes and not at_a_terminal():
-        raise Usage("There is nobody here to ask.", suggestion="Look at it (`toolgate workspace show`), then say --yes.")
+        raise Usage(
+            "This changes files, and there is no terminal to ask at.",
+            suggestion=f"Review the changes (`toolgate workspace show {clean(number[:64])}`), then add --yes.",
+        )
 
     async def run() -> list[str] | None:
         async with opened(ctx) as app:
@@ -98,13 +103,13 @@ def take(
     else:
         for line in failed:
             say(("✗ ", "red"), line)
-        say(("✓ Taken", "green") if not failed else ("Not all could be taken.", "yellow"))
+        say(("✓ Applied", "green") if not failed else ("Not all changes could be applied.", "yellow"))
     return 1 if failed or failed is None else 0
 
 
 @group.command()
 def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
-    """Forget a set of changes."""
+    """Discard a set of changes."""
 
     async def run() -> str:
         async with opened(ctx) as app:
