@@ -1,5 +1,6 @@
 """MCP clients for tests of the server door: the SDK's own, of both protocol eras, over HTTP with a real key."""
 
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -20,7 +21,7 @@ ERAS = ("legacy", "2026-07-28")
 
 async def key_for(app: App, actor: Actor, **terms: Any) -> str:
     """A new key of an actor's."""
-    return (await Keys(app).create("test", actor, **terms))[1]
+    return (await Keys(app).create(f"test {uuid.uuid4()}", actor, **terms))[1]
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Site:
 
     async def with_key(self, app: App, actor: Actor = LOCAL, **terms: Any) -> Self:
         """From now on requests have a key of this actor's."""
-        self.key = (await Keys(app).create("test", actor, **terms))[1]
+        self.key = (await Keys(app).create(f"test {uuid.uuid4()}", actor, **terms))[1]
         return self
 
     async def raw(self, request: bytes) -> Answer:

@@ -126,16 +126,21 @@ async def test_an_app_that_closes_lets_running_calls_end(tmp_path: Path) -> None
 @pytest.mark.requirement("PIPE-5", "PIPE-6")
 @pytest.mark.parametrize("tier", ["read_only", "write"])
 async def test_an_app_that_closes_leaves_calls_behind_that_take_too_long(tmp_path: Path, tier: Tier) -> None:
+    begun, closed = asyncio.Event(), asyncio.Event()
+
     @tool(tier=tier)
     async def slow() -> str:
         """Takes its time."""
-        await asyncio.sleep(0.3)
+        begun.set()
+        await closed.wait()
         return "done"
 
     async with App.open(home=tmp_path / "home", shutdown_seconds=0.05) as app:
         app.register(slow)
         call = asyncio.ensure_future(app.invoke("slow"))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            await begun.wait()
+    closed.set()
     outcome = await call
     assert outcome.error is not None
     assert outcome.error.code == "OUTCOME_UNKNOWN"
