@@ -161,7 +161,7 @@ def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_jso
         note((f"It wants a login: toolgate servers login {name}", "yellow"))
     elif failure is not None:
         note((f"It can't be used yet: {failure.message}", "red"))
-        note(failure.suggestion or f"When that is mended: toolgate servers refresh {name}")
+        note(failure.suggestion or f"When that is corrected: toolgate servers refresh {name}")
     return code
 
 
