@@ -182,7 +182,7 @@ sys.exit(main(["tools"]))
 
 
 @pytest.mark.requirement("DOOR-1", "REG-2")
-@pytest.mark.needs("root")  # to become somebody who may write nowhere
+@pytest.mark.needs("root", "another user")  # to become somebody who may write nowhere
 def test_the_data_of_another_user_is_one_line_with_advice() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
