@@ -150,7 +150,7 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     if spec.fixed or spec.hidden:
         parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
         raise Unavailable(
-            f"Landlock can't keep parts of a folder from a program that is given the rest ({parts}); bubblewrap can.",
+            f"Landlock can't keep parts of a workspace from a program that is given the rest ({parts}); bubblewrap can.",
             suggestion="Install bubblewrap (on Debian: apt-get install bubblewrap), or give it a folder without such files.",
         )
 
