@@ -279,7 +279,7 @@ def test_a_terminal_shows_what_did_not_load_where_it_is_asked_and_not_with_every
     assert "mine" in listed.out
     assert "bad" not in listed.out
     assert listed.err.count("bad.py:1: it does not compile: invalid syntax") == 1
-    assert "bad.py:1: it does not compile" in " ".join(terminal("doctor").out.split())  # which is wrapped
+    assert "bad.py:1 could not be loaded: it does not compile" in " ".join(terminal("doctor").out.split())  # it is wrapped
     called = terminal("call", "mine")
     assert (called.code, "bad.py" in called.err) == (0, False)
 
