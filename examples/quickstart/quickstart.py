@@ -14,7 +14,7 @@ async def add(a: int, b: int) -> int:
 async def main() -> None:
     async with App.open() as app:
         app.register(add)
-        outcome = await app.invoke("add", {"a": 1, "b": 2}, actor=Actor(tenant="acme", persona="analyst", user="u-1"))
+        outcome = await app.invoke(add, {"a": 1, "b": 2}, actor=Actor(tenant="acme", persona="analyst", user="u-1"))
         print(outcome.status, outcome.output, outcome.error, outcome.metrics)
 
 
