@@ -146,7 +146,8 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
         raise Unreachable(
             "SANDBOX_UNAVAILABLE",
             f"The server {name!r} may only run in a jail. {error.message}",
-            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `--isolation none`.",
+            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `--isolation none` "
+            "(setting `isolation: none`).",
         ) from error
 
 
