@@ -416,7 +416,7 @@ async def test_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatc
         first = await site.site.mcp("tools/list")
         monkeypatch.setattr(quick_lists, "MOST_BYTES", 2 * len(first.body))
         for number in range(5):
-            key = (await site.site.front.keys.create("other", Actor("acme", "analyst", f"other-{number}")))[1]
+            key = (await site.site.front.keys.create(f"other-{number}", Actor("acme", "analyst", f"other-{number}")))[1]
             other = await site.site.mcp("tools/list", key=key)
             assert other.json == first.json
             assert kept._listed.size <= 2 * len(first.body)

@@ -139,9 +139,9 @@ class Taken(NamedTuple):
         )
         changes = "1 change is" if len(self.aside) == 1 else f"{len(self.aside)} changes are"
         return [
-            f"{changes} set aside and not in the workspace: {names}. The operator reviews them with `toolgate workspace "
-            f"show {number}` and applies them with `toolgate workspace take {number}`. The setting sandbox.bring_in lists "
-            "what is applied without review."
+            # A model reads this too: it is told who decides, not the command that takes the changes.
+            f"{changes} set aside and not in the workspace: {names}. The operator reviews them: set {number} of `toolgate "
+            "workspace list`. The setting sandbox.bring_in lists what is applied without review."
         ]
 
 
