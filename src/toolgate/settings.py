@@ -816,6 +816,8 @@ def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
     try:
         content = read_regular(file)
     except FileNotFoundError:
+        if file.is_symlink():  # it would make its folder a project, away from the settings above, with nothing to be trusted
+            raise SettingsError(f"The settings file {file} can't be read: it is a link to nothing.") from None
         content = None
     except OSError as error:
         raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error

@@ -92,6 +92,16 @@ def test_a_server_reads_the_folder_that_it_was_added_from_but_nothing_secret(ter
     assert called.json["output"] == "data.txt sub/helper.py"
 
 
+def test_what_another_user_puts_above_does_not_widen_what_a_server_reads(terminal: Terminal) -> None:
+    terminal.folder.chmod(0o1777)  # as /tmp is: everybody may put a project file there
+    (terminal.folder / "package.json").write_text("{}")
+    (terminal.folder / "beside.txt").write_text("beside")
+    os.chdir(terminal.folder / "sub")
+    assert add(terminal, "--tier", "read_only", "--", "python", "server.py").code == 0
+    assert terminal("tools", "accept", "mine", "--yes").code == 0
+    assert terminal("call", "mcp_mine_peek", "--json").json["output"] == ""
+
+
 def test_the_example_is_plugged_in_as_its_page_says(terminal: Terminal) -> None:
     (terminal.folder / "server.py").write_bytes(EXAMPLE.read_bytes())
     assert EXAMPLE.read_text().partition('"""\n\n')[2] in PAGE.read_text()

@@ -70,6 +70,15 @@ def test_the_nearest_folder_wins_and_one_without_anything_in_it_does_not_count(t
     assert load_settings().project == terminal.folder / "src"
 
 
+def test_a_link_to_nothing_does_not_take_a_folder_out_of_the_project(terminal: Terminal) -> None:
+    terminal.settings("tools: {echo: {enabled: false}}")
+    assert terminal("trust").code == 0
+    (terminal.folder / "src" / "toolgate.yaml").symlink_to("nowhere")
+    done = within(terminal, "src", "call", "echo", "text=a")
+    assert (done.code, "link to nothing" in done.err) == (2, True), done
+    assert not (terminal.folder / "src" / ".toolgate").exists(), "calls would be recorded there, under looser settings"
+
+
 def test_with_nothing_above_the_data_folder_is_made_here(terminal: Terminal) -> None:
     done = within(terminal, "src/deep", "call", "echo", "text=a")
     assert done.code == 0, done

@@ -7,6 +7,7 @@ among it (a script, its project) is told apart, so that the secret files in it s
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -208,10 +209,15 @@ def _near(missing: Path) -> str | None:
 
 
 def _project(script: Path) -> Path | None:
+    """The nearest folder with a project file in it that whoever owns the script made, or we did: what another user puts
+    above must not widen what a server is given."""
     home = Path.home()
-    for folder in script.parents:
-        if home.is_relative_to(folder):
-            return None
-        if any((folder / name).exists() for name in PROJECT):
-            return folder
+    with suppress(OSError):
+        owners = {script.stat().st_uid, os.geteuid() if hasattr(os, "geteuid") else 0}
+        for folder in script.parents:
+            found = folder.stat()
+            if home.is_relative_to(folder) or found.st_uid not in owners or found.st_mode & stat.S_IWOTH:
+                return None
+            if any((folder / name).exists() and (folder / name).stat().st_uid in owners for name in PROJECT):
+                return folder
     return None

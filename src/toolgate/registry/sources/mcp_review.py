@@ -27,6 +27,14 @@ BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n){4,}")
 BLANK_NAMES = {" ": "blanks", "\t": "tabs"}
 MOST_WARNINGS = 20
 MOST_ARGUMENTS = 30
+PLAIN_NAME = re.compile(r"[\w.$-]{1,64}\Z")
+PLAIN_SCHEMA = frozenset(
+    {"$defs", "$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
+)
+"""Fields of a schema beside which there are no arguments but those in `properties`."""
+IN_BRIEF = ("name", "description", "uri", "uriTemplate")
+WITHOUT_PROSE = ("$ref", "$schema", "required", "type")
+"""Fields of a schema in which only words of its own can stand."""
 ORDERS = {
     "tells its reader to ignore what it was told": (
         r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|any)\b"
@@ -92,10 +100,10 @@ class Waiting(NamedTuple):
 
     def brief(self) -> list[str]:
         """The least that tells what it is: the first line of its description, and the names of its arguments. What is left
-        out of the description is counted. A change is shown by its diff."""
+        out is counted, for a model reads all of it. A change is shown by its diff."""
         if not self.is_new:
             return self.diff()
-        return [*_first_line(self.found.get("description")), *_arguments(self.found)]
+        return [*_first_line(self.found.get("description")), *_arguments(self.found), *_left_out(self.found)]
 
     def warnings(self) -> list[str]:
         return suspicious(self.found)
@@ -139,10 +147,48 @@ def _arguments(found: Mapping[str, Any]) -> list[str]:
         parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         names = [str(one.get("name")) for one in parts]
         needed = {str(one.get("name")) for one in parts if one.get("required") is True}
-    shown = [visible(str(name))[:64] for name in names[:MOST_ARGUMENTS]]
-    words = [name if name in needed else f"[{name}]" for name in shown]
+    words = [_argument(name) if name in needed else f"[{_argument(name)}]" for name in map(str, names[:MOST_ARGUMENTS])]
     more = [f"and {len(names) - MOST_ARGUMENTS:,} more"] if len(names) > MOST_ARGUMENTS else []
-    return [f"arguments: {', '.join([*words, *more])}"] if words else []
+    elsewhere = sorted(schema.keys() - PLAIN_SCHEMA) if isinstance(schema, Mapping) else []
+    if elsewhere:
+        more.append(f"and what {' and '.join(_argument(str(key)) for key in elsewhere[:5])} says of them")
+    return [f"arguments: {', '.join([*words, *more])}"] if words or more else []
+
+
+def _argument(name: str) -> str:
+    """A name; one that could be taken for several, or is cut, is in quotes."""
+    return name if PLAIN_NAME.match(name) else f'"{visible(name[:64])}{"…" if len(name) > 64 else ""}"'
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """How many characters of text the other fields have, each: descriptions of arguments, say. Names are not counted that
+    only repeat those of arguments or of the tool, as some servers' titles do."""
+    tool = _letters(str(found.get("name")))
+    known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))
+    counts = {
+        field: sum(len(text) for text in _prose(found.get(field), known, "")) for field in FIELDS if field not in IN_BRIEF
+    }
+    parts = [f"{number:,} in {field}" for field, number in counts.items() if number]
+    return [f"not shown: characters of text, {', '.join(parts)}"] if parts else []
+
+
+def _prose(value: Any, known: tuple[str, ...], key: str) -> Iterator[str]:
+    """The texts in a field, and names that are no arguments', but for what is known."""
+    if isinstance(value, str):
+        if key not in WITHOUT_PROSE and _letters(value) not in known:
+            yield value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if not PLAIN_NAME.match(str(name)):
+                yield str(name)
+            yield from _prose(part, (*known[:5], _letters(key)) if name == "title" else known, str(name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _prose(part, known, key)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
 
 
 def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
