@@ -69,12 +69,15 @@ class HookTimer:
         self._stop()
         self._loop = None
 
-    def is_over(self) -> bool:
-        """Whether a cancellation that arrives is this timer's alone; the task is then as if it had not been cancelled."""
-        if not self._cancels or self._task is None:
-            return False
+    def has_fired(self) -> bool:
+        """Whether a cancellation that arrives is this timer's."""
+        return self._cancels > 0
+
+    def take_back(self) -> bool:
+        """Take the timer's cancellation back from the task, and tell whether it was the only one: the task is then as if it
+        had not been cancelled. Else its caller has cancelled it as well."""
         self._cancels -= 1
-        return self._task.uncancel() <= self._cancelled_before  # else its caller cancelled it as well
+        return self._task is not None and self._task.uncancel() <= self._cancelled_before
 
     def give_grace(self) -> None:
         self._start(GRACE_SECONDS)
@@ -97,11 +100,14 @@ class HookTimer:
 class Awaited:
     """The rest of a coroutine that has suspended, driven step by step."""
 
-    __slots__ = ("_is_over", "_steps", "_timer", "_waits_for")
+    __slots__ = ("_is_ending", "_is_over", "_steps", "_timer", "_waits_for")
 
     def __init__(self, timer: HookTimer, steps: Coroutine[Any, Any, Any], waits_for: Any) -> None:
         self._timer, self._steps, self._waits_for = timer, steps, waits_for
+        self._is_ending = False
+        """Its time is over, and it was told."""
         self._is_over = False
+        """That is why it ends: nobody else wanted it to."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         waits_for = self._waits_for
@@ -131,13 +137,14 @@ class Awaited:
 
     def _throw(self, thrown: BaseException) -> Any:
         """Pass on what the coroutine is to see. When its time is over that is a cancellation; if it goes on after that, it
-        is dropped at the second."""
-        if isinstance(thrown, asyncio.CancelledError) and self._timer.is_over():
-            if self._is_over:
+        is dropped at the second, also if its caller has gone: what the call holds is to be given back."""
+        if isinstance(thrown, asyncio.CancelledError) and self._timer.has_fired():
+            self._is_over = self._timer.take_back()
+            if self._is_ending:
                 with suppress(Exception):  # it may ignore this as well
                     self._steps.close()
-                raise HookTimeout(self._timer.seconds)
-            self._is_over = True
+                raise thrown
+            self._is_ending = True
             self._timer.give_grace()
         return self._steps.throw(thrown)
 

@@ -176,6 +176,22 @@ async def test_whoever_goes_away_while_a_hook_hangs_is_let_go_and_nothing_is_hel
         assert app.running.count == 0
 
 
+@pytest.mark.parametrize("stage", ["will_authorize", "will_execute", "around_execute", "will_redact_output", "will_audit"])
+async def test_a_hook_that_ignores_that_its_caller_went_away_is_dropped_at_its_limit(stage: str) -> None:
+    async with memory_app(limits={"tenant_concurrency": 1}) as app:
+        await app.set_budget(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
+        app.add_hook(hanging(stage, 0.2, stubborn=True))
+        app.register(double)
+        calling = asyncio.ensure_future(app.invoke("double", {"number": 2}))
+        await asyncio.sleep(0.05)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(calling), PATIENCE)
+        assert calling.cancelled(), "not the test that lost its patience"
+        assert app.running.count == 0
+        assert sum(one.reserved for one in await app.budget_status("default")) == 0
+
+
 async def test_a_hook_runs_in_the_task_and_the_context_of_its_call() -> None:
     seen: list[str] = []
 

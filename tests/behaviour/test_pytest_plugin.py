@@ -103,6 +103,7 @@ def test_it_is_apart_from_who_runs_it(toolgate_app, tmp_path):
     assert toolgate_app.settings.home.is_relative_to(tmp_path)
     assert toolgate_app.project.records.path.is_relative_to(tmp_path)
     assert not Path(".toolgate").exists()
+    assert [source.held() for source in toolgate_app.secrets.sources] == [{}]
 
 
 @pytest.mark.asyncio
@@ -125,7 +126,7 @@ async def test_raises_the_cause(toolgate_app):
 
 def run(folder: Path, *options: str) -> str:
     """What pytest says to the tests in a folder, where every warning is an error."""
-    environment = {**os.environ, "HOME": str(folder / "home")}
+    environment = {**os.environ, "HOME": str(folder / "home"), "TOOLGATE_SECRET_TOKEN": "a person's own"}
     environment.pop("PYTEST_ADDOPTS", None)
     strict = (
         "-W",
