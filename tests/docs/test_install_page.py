@@ -15,6 +15,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
 TOLERATED = {"uvloop"}
 """Brought by an extra, and done without where there is no wheel of it."""
+HOSTS = dict.fromkeys(PROJECT["entry-points"]["pytest11"].values(), "pytest")
+"""Modules that only another program loads, which is therefore there: pytest its plugin."""
 
 
 def name_of(requirement: str) -> str:
@@ -93,11 +95,12 @@ def test_the_source_imports_only_the_core_and_the_extras() -> None:
     known = {module for extra in EXTRAS.values() for module in extra.modules} | TOLERATED | {"toolgate"}
     strange = set()
     for file in (ROOT / "src").rglob("*.py"):
+        host = HOSTS.get(".".join(file.relative_to(ROOT / "src").with_suffix("").parts))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
-            for top in {name.partition(".")[0] for name in names} - known - sys.stdlib_module_names:
+            for top in {name.partition(".")[0] for name in names} - known - {host} - sys.stdlib_module_names:
                 if not {name_of(one) for one in by_module.get(top, ())} & core:
                     strange.add(f"{file.relative_to(ROOT)}: {top}")
     assert not strange
