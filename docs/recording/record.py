@@ -30,7 +30,7 @@ LONGEST_COMMAND_SECONDS = 900
 SESSION: tuple[tuple[str, str], ...] = (
     # what is waited for, what is typed then
     (PROMPT, "make run\n"),
-    *((("q: quit]", "\n"),) * 4),
+    *((("q Enter: quit]", "\n"),) * 4),
     (PROMPT, ". .venv/bin/activate\n"),
     (PROMPT, "mkdir -p ../demo/.toolgate/tools && cd ../demo\n"),
     (PROMPT, "toolgate call calculator expression='sqrt(16)+2^3'\n"),

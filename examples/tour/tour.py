@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -61,7 +62,7 @@ def scenes(folder: Path) -> Iterator[Scene | Step | str]:
     yield Step(f"explain refund order=1042 amount=9000 {AGENT}", 1)
 
     yield Scene("3. A call that waits for a person",
-                "$120 is within the policy. But refund is of tier external_api, and such tools never run unasked:\n"
+                "$120 is within the policy. But refund is of tier external_api, and such tools never run unasked: "
                 "the call waits, also over a restart, until somebody answers for exactly these arguments.")  # fmt: skip
     yield Step(f"call refund order=1042 amount=120 {AGENT}", 3)
     yield Step("approvals list --tenant shop")
@@ -131,12 +132,16 @@ class Screen:
     def say(self, text: str, code: str = "") -> None:
         print(f"\033[{code}m{text}\033[0m" if self.coloured and code else text)
 
+    def tell(self, text: str) -> None:
+        """Prose, in lines that fit."""
+        self.say(textwrap.fill(text, shutil.get_terminal_size().columns))
+
     def stop(self) -> None:
         """Waits for the person, if there is one."""
         if not self.stops:
             return
         try:
-            answer = input("\n[Enter: next, s: the rest without stops, q: quit] ").strip().lower()
+            answer = input("\n[Enter: next; s Enter: the rest without stops; q Enter: quit] ").strip().lower()
         except EOFError:
             answer = "q"
         if answer.startswith("q"):
@@ -152,7 +157,7 @@ def show(folder: Path, screen: Screen) -> None:
                 screen.stop()
             first = False
             screen.say(f"\n{part.title}", "1;36")
-            screen.say(part.words)
+            screen.tell(part.words)
         elif isinstance(part, Step):
             screen.say(f"\n$ toolgate {part.command}", "1")
             ended = toolgate(folder, part.command).returncode
@@ -165,7 +170,7 @@ def show(folder: Path, screen: Screen) -> None:
 def main() -> int:
     screen = Screen()
     screen.say("Toolgate: every call of a tool passes one gate that decides, asks, pays, runs and records.", "1")
-    screen.say("A tour of two minutes. The commands are real; they run in a folder that is removed at the end.")
+    screen.tell("A tour of two minutes. The commands are real; they run in a folder that is removed at the end.")
     try:
         with tempfile.TemporaryDirectory(prefix="toolgate-tour-") as name:
             folder = Path(name) / "shop"
@@ -184,4 +189,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
