@@ -1,5 +1,6 @@
 """MCP servers that somebody wrote: added from the folder that they lie in, and held in a jail all the same."""
 
+import asyncio
 import os
 import shlex
 import sys
@@ -90,6 +91,25 @@ def test_a_server_reads_the_folder_that_it_was_added_from_but_nothing_secret(ter
     called = terminal("call", "mcp_mine_peek", "--json")
     assert called.code == 0, called.out
     assert called.json["output"] == "data.txt sub/helper.py"
+
+
+@pytest.mark.requirement("SBX-2")
+def test_a_secret_file_that_is_written_anew_while_the_server_runs_stays_hidden(terminal: Terminal) -> None:
+    folder = terminal.folder
+    (folder / "data.txt").write_text("data")
+    (folder / ".env").write_text("KEY=1")
+    assert add(terminal, "--tier", "read_only", "--", "python", "sub/server.py").code == 0
+    assert terminal("tools", "accept", "mine", "--yes").code == 0
+
+    async def look() -> list[str]:
+        async with App.open() as app:
+            before = await app.invoke("mcp_mine_peek", {})
+            (folder / ".env.new").write_text("KEY=2")
+            (folder / ".env.new").replace(folder / ".env")  # as editors save: a mount on the old one would be gone
+            (folder / "id_rsa").write_text("key")  # and one that was not there before
+            return [before.output, (await app.invoke("mcp_mine_peek", {})).output]
+
+    assert asyncio.run(look()) == ["data.txt sub/helper.py"] * 2
 
 
 def test_what_another_user_puts_above_does_not_widen_what_a_server_reads(terminal: Terminal) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
-from toolgate.sandbox.jails.apart import How, Parts, parts
+from toolgate.sandbox.jails.apart import How, Parts, parts, without_hidden
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
@@ -67,6 +67,7 @@ class Bubblewrap:
         if not self._swept:
             self._swept = True
             end_orphans()
+        spec = without_hidden(spec)
         apart = parts(spec)
         try:
             made = self._launch(self._program, spec, apart)

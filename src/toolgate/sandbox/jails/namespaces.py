@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
-from toolgate.sandbox.jails.apart import Parts, parts
+from toolgate.sandbox.jails.apart import Parts, parts, without_hidden
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
@@ -55,6 +55,7 @@ class Namespaces:
     async def start(self, spec: Spec) -> box.Process:
         """Start a process in a world of its own."""
         self._boxes = {other for other in self._boxes if not other.closed}
+        spec = without_hidden(spec)
         apart = parts(spec)
         try:
             made = self._launch(spec, apart)
