@@ -44,30 +44,60 @@ def shell(tmp_path: Path) -> Shell:
     return run
 
 
+RESTORE = SCRIPTS["restore"].replace("2026-11-16-063000", "the-first")
+
+
 def test_what_was_backed_up_while_calls_ran_is_whole_when_it_is_restored(shell: Shell, tmp_path: Path) -> None:
     shell("toolgate call echo text=before; printf secret | toolgate secrets set KEY")
     running = "(for n in 1 2; do toolgate call echo text=$n; done) & "
-    shell(f"{running}{SCRIPTS['back up']} wait; toolgate call echo text=lost; cp -a backup ..")
-    assert oct((tmp_path / "project" / "backup").stat().st_mode)[-3:] == "700"
+    shell(f"{running}{SCRIPTS['back up']} wait; mv $B ${{B%/*}}/the-first; toolgate call echo text=lost")
+    backup = tmp_path / "home" / "toolgate-backups" / "the-first"
+    assert oct(backup.stat().st_mode)[-3:] == "700"
+    assert [path.name for path in (tmp_path / "project").iterdir()] == [".toolgate"]  # where tools could read a copy
 
-    without_heads = SCRIPTS["restore"].replace("cp -a backup/config/audit", ": ")
-    assert "the tail is cut" in shell(without_heads, code=1)  # what was lost shows
-
-    said = shell(f"rm -rf .toolgate.before\n{SCRIPTS['restore']}toolgate secrets list; toolgate audit tail --json")
+    assert "the tail is cut" in shell(RESTORE, code=1)  # what was lost shows
+    said = shell("toolgate audit sign --anew; toolgate audit verify; toolgate secrets list; toolgate audit tail --json")
     assert "The audit log is whole" in said
     assert "KEY" in said
     assert "lost" not in said
+    assert [path.name for path in (tmp_path / "project").iterdir()] == [".toolgate"]
 
-    elsewhere = f"mkdir -p ../other/.toolgate; cd ../other; mv ../backup .\n{SCRIPTS['restore']}"
+    elsewhere = f"mkdir ../other; cd ../other\n{RESTORE}"
     assert "the database was moved or exchanged" in shell(elsewhere, code=1)
     accepted = "cd ../other; toolgate audit sign --anew; toolgate call echo text=after; toolgate audit verify"
     assert "The audit log is whole" in shell(accepted)
 
 
+def test_a_second_backup_does_not_touch_the_first_and_an_empty_account_takes_either(shell: Shell, tmp_path: Path) -> None:
+    shell(f"toolgate call echo text=before\n{SCRIPTS['back up']}mv $B ${{B%/*}}/the-first\n{SCRIPTS['back up']}")
+    folder = tmp_path / "home" / "toolgate-backups"
+    assert sorted(path.name for path in (folder / "the-first").iterdir()) == ["config", "home.tar", "toolgate.db"]
+    assert len(list(folder.iterdir())) == 2
+    said = shell(RESTORE, XDG_CONFIG_HOME=str(tmp_path / "of another account"))
+    assert "The audit log is whole" in said
+
+
+def test_restoring_one_project_leaves_the_head_of_another(shell: Shell, tmp_path: Path) -> None:
+    shell("mkdir ../other; cd ../other; toolgate call echo text=before")
+    heads = tmp_path / "home" / ".config" / "toolgate" / "audit" / "heads"
+    (head,) = heads.glob("*.json")
+    shell(f"toolgate call echo text=before\n{SCRIPTS['back up']}mv $B ${{B%/*}}/the-first")
+    shell("cd ../other; toolgate call echo text=after")
+    later = head.read_bytes()
+    shell(RESTORE)
+    assert head.read_bytes() == later
+
+
+def test_a_project_that_was_removed_can_begin_again(shell: Shell) -> None:
+    shell(f"toolgate call echo text=before\n{SCRIPTS['remove']}toolgate call echo text=after")
+    assert "rewritten" in shell("toolgate audit verify", code=1)
+    assert "The audit log is whole" in shell("toolgate audit sign --anew; toolgate audit verify")
+
+
 def test_postgresql_is_dumped_and_restored(shell: Shell, postgres_server: Postgres, postgres_database: str) -> None:
-    shell("toolgate call echo text=before; mkdir backup", TOOLGATE_DATABASE_URL=postgres_database)
+    shell("toolgate call echo text=before; mkdir ../backup", TOOLGATE_DATABASE_URL=postgres_database)
     programs = (str(postgres_programs()),)
-    shell(SCRIPTS["back up PostgreSQL"], more=programs, TOOLGATE_DATABASE_URL=postgres_database)
+    shell(SCRIPTS["back up PostgreSQL"], more=programs, B="../backup", TOOLGATE_DATABASE_URL=postgres_database)
     name = f"{postgres_database.rpartition('/')[2].partition('?')[0]}_restored"
     postgres_server.create(name)
     try:
@@ -75,6 +105,7 @@ def test_postgresql_is_dumped_and_restored(shell: Shell, postgres_server: Postgr
         said = shell(
             f"{SCRIPTS['restore PostgreSQL']}toolgate audit sign --anew; toolgate audit verify; toolgate audit tail",
             more=programs,
+            B="../backup",
             TOOLGATE_DATABASE_URL=other,
         )
     finally:
