@@ -298,6 +298,9 @@ class SecretSettings(Section):
     """The encrypted file; None: `secrets.enc` in `home`."""
     keyring: bool = False
     """Whether the system's keyring is asked as well."""
+    keyring_backend: str | None = None
+    """A backend of the package keyring (`module.Class`) that is used although Toolgate does not know that it encrypts. None:
+    only Secret Service, libsecret, KWallet, macOS Keychain, Windows Credential Locker and keyrings.alt's encrypted files."""
 
     @field_validator("use")
     @classmethod

@@ -191,7 +191,10 @@ class Wired:
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)
         sources = open_sources(
-            None if settings.in_memory else settings.home, file=settings.secrets.file, keyring=settings.secrets.keyring
+            None if settings.in_memory else settings.home,
+            file=settings.secrets.file,
+            keyring=settings.secrets.keyring,
+            keyring_backend=settings.secrets.keyring_backend,
         )
         self.secrets = Secrets(*sources, use=settings.secrets.use)
         self.servers_engine = Servers(
@@ -298,7 +301,9 @@ class Wired:
         if self.settings.in_memory or settings.key == "none":
             return None
         name = log_name(self.settings.database)
-        keys: HeadKeys = KeyringKeys(name) if settings.key == "keyring" else KeyFile(settings.place / "key.json")
+        keys: HeadKeys = KeyFile(settings.place / "key.json")
+        if settings.key == "keyring":
+            keys = KeyringKeys(name, self.settings.secrets.keyring_backend)
         return Heads(
             self.store,
             Witness(settings.place, name),

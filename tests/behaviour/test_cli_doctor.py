@@ -151,6 +151,13 @@ def test_a_keyring_that_is_gone_is_a_fault_if_it_held_secrets(terminal: Terminal
         "XDG_DATA_HOME": str(terminal.folder / "data"),
         "HOME": str(terminal.folder),
     }
+    (warned,) = (
+        one for one in terminal.run("doctor", "--json", environment=there).json["checks"]
+        if one["name"] == "credentials" and one["message"].startswith("keyring")
+    )  # fmt: skip
+    assert warned["status"] == "warning"
+    assert "keyrings.alt.file.PlaintextKeyring is not known to encrypt" in warned["message"]
+    there["TOOLGATE_SECRETS__KEYRING_BACKEND"] = there["PYTHON_KEYRING_BACKEND"]
     assert terminal.run("secrets", "set", "A", "--in", "keyring", stdin=b"correct horse", environment=there).code == 0
     assert keyring() == ("fault", "keyring: this machine has no keyring; its 1 secret can't be read")
 

@@ -176,11 +176,17 @@ def test_nobody_is_asked_for_a_value_that_the_machine_can_not_keep(terminal: Per
 
 def test_the_keyring_keeps_a_secret_between_processes(terminal: Person) -> None:
     terminal.settings("secrets: {keyring: true}")
+    unencrypted = "keyrings.alt.file.PlaintextKeyring"
     backend = {
-        "PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring",
+        "PYTHON_KEYRING_BACKEND": unencrypted,
         "XDG_DATA_HOME": str(terminal.folder / "data"),
         "HOME": str(terminal.folder),
     }
+    refused = terminal.run("secrets", "set", "SERVICE", "--in", "keyring", stdin=VALUE.encode(), environment=backend)
+    assert refused.code == 1
+    assert f"{unencrypted} is not known to encrypt" in " ".join(refused.err.split())
+    assert not list(terminal.folder.rglob("keyring_pass.cfg")), "nothing was written"
+    terminal.settings(f"secrets: {{keyring: true, keyring_backend: {unencrypted}}}")
     said = terminal.run("secrets", "set", "SERVICE", "--in", "keyring", stdin=VALUE.encode(), environment=backend)
     assert said.code == 0, said.err
     listed = terminal.run("secrets", "list", "--json", environment=backend).json

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keyring.backend import KeyringBackend
+from keyring.backends.chainer import ChainerBackend
 from keyring.backends.fail import Keyring as NoKeyring
 from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
 from msgspec.structs import replace
@@ -228,6 +229,10 @@ def test_a_list_names_who_and_when_and_never_the_value(file: EncryptedFile) -> N
 # -- the keyring
 
 
+PLAINTEXT = "keyrings.alt.file.PlaintextKeyring"
+"""Which is real, and used only where it is named."""
+
+
 @pytest.fixture
 def system_keyring(tmp_path: Path) -> Iterator[KeyringBackend]:
     """A real keyring, in a file."""
@@ -245,12 +250,12 @@ def no_keyring() -> KeyringBackend:
 
 
 def test_a_secret_is_kept_in_the_keyring(tmp_path: Path, system_keyring: KeyringBackend) -> None:
-    vault = Keyring(tmp_path)
+    vault = Keyring(tmp_path, PLAINTEXT)
     assert vault.why_not() is None
     vault.set(key_of("TOKEN", Owner("acme", "ann")), VALUE)
     assert system_keyring.get_password("toolgate", "acme/ann/TOKEN") == VALUE
     assert VALUE not in vault.path.read_text()
-    secrets = Secrets(Keyring(tmp_path))
+    secrets = Secrets(Keyring(tmp_path, PLAINTEXT))
     assert secrets.find("token", ANN) == VALUE
     assert secrets.find("token", BOB) is None
     assert list(vault.held()) == ["acme/ann/TOKEN"]
@@ -262,16 +267,40 @@ def test_a_secret_is_kept_in_the_keyring(tmp_path: Path, system_keyring: Keyring
     assert not vault.remove("acme/ann/TOKEN")
 
 
+@pytest.mark.parametrize("backend", [None, "keyrings.alt.file.EncryptedKeyring"])
+def test_a_keyring_that_does_not_encrypt_keeps_and_gives_nothing(
+    tmp_path: Path, system_keyring: KeyringBackend, backend: str | None
+) -> None:
+    Keyring(tmp_path, PLAINTEXT).set("TOKEN", VALUE)
+    vault = Keyring(tmp_path, backend)
+    assert f"{PLAINTEXT} is not known to encrypt" in str(vault.why_not())
+    with pytest.raises(StoreError, match="not known to encrypt"):
+        vault("TOKEN")
+    with pytest.raises(StoreError, match="not known to encrypt"):
+        vault.set("OTHER", VALUE)
+    assert system_keyring.get_password("toolgate", "OTHER") is None
+
+
+def test_a_chain_of_keyrings_is_used_only_if_all_of_it_encrypt(tmp_path: Path, system_keyring: KeyringBackend) -> None:
+    class Chained(ChainerBackend):
+        backends = [no_keyring(), system_keyring]  # noqa: RUF012 - the base has it as a property of the class
+
+    Chained.__module__, Chained.__qualname__ = ChainerBackend.__module__, ChainerBackend.__qualname__
+    keyring.set_keyring(Chained())  # type: ignore[no-untyped-call]
+    assert f"{PLAINTEXT} is not known" in str(Keyring(tmp_path).why_not())
+    assert Keyring(tmp_path, PLAINTEXT).why_not() is None
+
+
 def test_what_others_keep_in_the_keyring_is_out_of_reach(tmp_path: Path, system_keyring: KeyringBackend) -> None:
     system_keyring.set_password("toolgate", "TOKEN", "of another installation")
-    assert Secrets(Keyring(tmp_path)).find("TOKEN", ANN) is None
+    assert Secrets(Keyring(tmp_path, PLAINTEXT)).find("TOKEN", ANN) is None
 
 
 def test_a_machine_without_a_keyring_is_no_error_until_one_is_needed(tmp_path: Path) -> None:
     before = keyring.get_keyring()
     keyring.set_keyring(no_keyring())
     try:
-        vault = Keyring(tmp_path)
+        vault = Keyring(tmp_path, PLAINTEXT)
         assert vault.why_not() == "this machine has no keyring"
         assert vault("TOKEN") is None
         assert vault.held() == {}
@@ -284,10 +313,10 @@ def test_a_machine_without_a_keyring_is_no_error_until_one_is_needed(tmp_path: P
 
 @pytest.mark.usefixtures("system_keyring")
 def test_a_secret_whose_keyring_is_gone_does_not_become_a_wider_one(tmp_path: Path) -> None:
-    Keyring(tmp_path).set(key_of("TOKEN", Owner("acme", "ann")), VALUE)
+    Keyring(tmp_path, PLAINTEXT).set(key_of("TOKEN", Owner("acme", "ann")), VALUE)
     keyring.set_keyring(no_keyring())
     with pytest.raises(StoreError):
-        Secrets(from_environment({"TOOLGATE_SECRET_TOKEN": "wide"}), Keyring(tmp_path)).find("TOKEN", ANN)
+        Secrets(from_environment({"TOOLGATE_SECRET_TOKEN": "wide"}), Keyring(tmp_path, PLAINTEXT)).find("TOKEN", ANN)
 
 
 @pytest.mark.requirement("IO-5")

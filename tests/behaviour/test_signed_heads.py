@@ -497,9 +497,15 @@ async def test_the_key_may_be_in_the_keyring_of_the_system(database: str, tmp_pa
     backend.file_path = str(tmp_path / "keyring.cfg")
     keyring.set_keyring(backend)
     audit: dict[str, Any] = {"folder": tmp_path / "apart", "key": "keyring"}
+    named = {"keyring_backend": "keyrings.alt.file.PlaintextKeyring"}  # which does not encrypt: only because it is named
     try:
+        async with App.open(home=tmp_path / "home", database_url=database, audit=audit, entry_points=False) as app:
+            await app.invoke("echo", {"text": "hello"})
+            assert not (tmp_path / "keyring.cfg").exists()
         for _ in range(2):
-            async with App.open(home=tmp_path / "home", database_url=database, audit=audit, entry_points=False) as app:
+            async with App.open(
+                home=tmp_path / "home", database_url=database, audit=audit, secrets=named, entry_points=False
+            ) as app:
                 await app.invoke("echo", {"text": "hello"})
                 verdict = await app.verify_audit()
                 assert verdict.ok

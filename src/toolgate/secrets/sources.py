@@ -47,6 +47,7 @@ def open_sources(
     *,
     file: Path | None = None,
     keyring: bool = False,
+    keyring_backend: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Source, ...]:
     """The sources, first one first. Without a home there is only the environment. Nothing is read or made yet."""
@@ -58,7 +59,7 @@ def open_sources(
         if keyring:
             from toolgate.secrets.system import Keyring
 
-            made.append(Keyring(home))
+            made.append(Keyring(home, keyring_backend))
     return tuple(made)
 
 

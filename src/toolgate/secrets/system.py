@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 
 from toolgate.errors import StoreError
-from toolgate.extras import install_command, is_installed
 from toolgate.secrets import disk
 from toolgate.secrets.names import folded
-from toolgate.store.system_keyring import ask_keyring
+from toolgate.store.system_keyring import ask_keyring, refusal
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SERVICE = "toolgate"
 REMEMBER_SECONDS = 10.0
-EMPTY = ("keyring.backends.fail", "keyring.backends.null")
-"""Backends that keep nothing: what the package offers where there is none."""
 
 
 class Keyring:
@@ -34,8 +31,10 @@ class Keyring:
 
     name = "keyring"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, backend: str | None = None) -> None:
+        """`backend`: one that is used besides those that are known to encrypt (`module.Class`)."""
         self.path = folder / "secrets.keyring"
+        self._backend = backend
         self._lock_path = folder / "secrets.lock"
         self._listed: tuple[disk.State, dict[str, datetime]] | None = None
         self._answers: dict[str, tuple[float, datetime, str]] = {}
@@ -57,15 +56,7 @@ class Keyring:
 
     def why_not(self) -> str | None:
         """Why nothing can be kept here; None if it can."""
-        if not is_installed("keyring"):
-            return f"the package keyring is not installed: {install_command('keyring')}"
-        import keyring
-
-        try:
-            found = keyring.get_keyring()
-        except Exception as error:  # noqa: BLE001 - it loads what its own settings name
-            return f"the keyring that is configured can't be loaded ({type(error).__name__})"
-        return "this machine has no keyring" if type(found).__module__ in EMPTY else None
+        return refusal(self._backend)
 
     def held(self) -> dict[str, datetime | None]:
         """The keys that have a value, and since when."""
@@ -118,12 +109,8 @@ class Keyring:
     # -- the keyring
 
     def _ask(self, question: "Callable[[KeyringBackend], T]") -> T:
-        why_not = self.why_not()
-        if why_not is not None:
-            raise StoreError(f"The keyring is not available: {why_not}.")
-        return ask_keyring(
-            question, "Unlock it, or keep the secret in the encrypted file (`toolgate secrets set NAME --in file`)."
-        )
+        advice = "Unlock it, or keep the secret in the encrypted file (`toolgate secrets set NAME --in file`)."
+        return ask_keyring(question, advice, self._backend)
 
 
 def _delete(keyring: "KeyringBackend", key: str) -> None:

@@ -152,14 +152,15 @@ class KeyringKeys(_Ed25519):
 
     place = "the system's keyring"
 
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, backend: str | None = None) -> None:
         self._log = log
+        self._backend = backend
 
     def _load(self) -> str | None:
-        return ask_keyring(lambda keyring: keyring.get_password(SERVICE, self._log), SUGGESTION)
+        return ask_keyring(lambda keyring: keyring.get_password(SERVICE, self._log), SUGGESTION, self._backend)
 
     def _save(self, text: str) -> None:
-        ask_keyring(lambda keyring: keyring.set_password(SERVICE, self._log, text), SUGGESTION)
+        ask_keyring(lambda keyring: keyring.set_password(SERVICE, self._log, text), SUGGESTION, self._backend)
 
 
 def is_signed(public_key: str, statement: bytes, signature: bytes) -> bool:
