@@ -20,7 +20,7 @@ TOOLS = '''
     async def slow(ctx: InvokeContext, seconds: float) -> str:
         """Take long."""
         for number in range(10):
-            await ctx.progress(number, 10, f"step {number}")
+            await ctx.progress(number, 10, f"step {number}" + "\t" * 99)
             await asyncio.sleep(seconds / 10)
         print("printed by the tool")
         return "the answer"
@@ -54,7 +54,7 @@ def test_a_terminal_shows_progress_while_the_call_runs_and_nothing_of_it_after(t
     assert shown.end() == 0, shown.shown
     frames = shown.shown.split(ERASE)
     assert any("slow  0." in frame and "%  step " in frame for frame in frames), shown.shown
-    assert all(len(frame) < 60 for frame in frames[1:-2])
+    assert all(len(frame) < 60 and "\t" not in frame for frame in frames[1:-2]), "it must not run over its line"
     assert "printed by the tool" in shown.shown
     assert "step" not in frames[-1]
     assert "the answer" in frames[-1]

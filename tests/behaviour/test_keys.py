@@ -115,8 +115,8 @@ async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
         assert await Keys(app).list() == []
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, "two\nlines", "\x1b[31m"])
-async def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "x" * 257, "two\nlines", "\x1b[31m", " ci", "ci ", "cafe\u0301", "\uff43i"])
+async def test_a_name_that_no_record_could_hold_or_that_looks_like_another_is_refused(name: str) -> None:
     async with memory_app() as app:
         with pytest.raises(KeyRefused):
             await Keys(app).create(name, ANALYST)
@@ -216,7 +216,7 @@ def test_keys_that_begin_alike_are_not_confused(terminal: Terminal) -> None:
     for name in ("one", "two"):
         terminal("keys", "create", name)
     with sqlite3.connect(terminal.home / "toolgate.db") as database:
-        for number, (id,) in enumerate(database.execute("SELECT id FROM api_keys").fetchall()):
+        for number, (id,) in enumerate(database.execute("SELECT id FROM api_keys ORDER BY created_at").fetchall()):
             database.execute("UPDATE api_keys SET id = ? WHERE id = ?", (f"same{number:08}", id))
     database.close()
     done = terminal("keys", "revoke", "same")

@@ -17,8 +17,8 @@ from toolgate.cli.screen import clean
 from toolgate.errors import did_you_mean
 from toolgate.model import Actor, Entry
 from toolgate.registry.catalog import Problem
+from toolgate.trust import read_regular
 
-MAX_FILE_BYTES = 1_000_000
 LIST = "`toolgate tools list` shows all tools."
 
 
@@ -64,6 +64,6 @@ def _may_hold(problem: Problem, name: str) -> bool:
     if word.search(f"{problem.where} {problem.why}"):
         return True
     text = ""
-    with suppress(OSError, ValueError), Path(problem.where.split(":")[0]).open("rb") as file:
-        text = file.read(MAX_FILE_BYTES).decode(errors="replace")
+    with suppress(OSError, ValueError):  # a pipe is not waited for
+        text = read_regular(Path(problem.where.split(":")[0])).decode(errors="replace")
     return bool(word.search(text))

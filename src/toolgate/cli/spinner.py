@@ -55,11 +55,12 @@ class Spinner:
     # -- what a tool reports
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Keep the latest; the next frame shows it."""
+        """Keep the latest; the next frame shows it. Without tabs: they make a line longer than it counts, and what runs over
+        its end is not erased."""
         done = f"{progress:g}" if isfinite(progress) else ""
         if total is not None and isfinite(progress) and isfinite(total) and total > 0:
             done = f"{min(max(progress / total, 0.0), 1.0):.0%}"
-        self._told = "  ".join(part for part in (done, clean(message[:500]) if message else "") if part)
+        self._told = "  ".join(part for part in (done, clean(message[:500].replace("\t", " ")) if message else "") if part)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Nothing: messages of servers are not for this line."""

@@ -11,6 +11,7 @@ import logging
 import secrets
 import string
 import time
+import unicodedata
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -78,6 +79,11 @@ class Keys:
         """Make a key with which its holder acts for an actor. Gives it and, this once, its text."""
         if not name.isprintable() or not 0 < len(name) <= 256:
             raise KeyRefused("The name of a key must be 1 to 256 printable characters.")
+        if name != unicodedata.normalize("NFKC", name).strip():  # two names would look like one, and be two users
+            raise KeyRefused(
+                "The name of a key can't begin or end with a blank, or have letters that are another way to write others.",
+                suggestion=f"Name it {unicodedata.normalize('NFKC', name).strip() or 'otherwise'!r}.",
+            )
         if len(actor.scopes) > MOST_SCOPES or any(
             not scope.isprintable() or not 0 < len(scope) <= 256 for scope in actor.scopes
         ):
