@@ -7,15 +7,17 @@ from pathlib import Path
 from toolgate import App
 
 FILES = Path(__file__).parent / "tools"
-LOADED_FROM = Path(".toolgate") / "tools"
+HOME = Path(".toolgate")
 
 
 async def main() -> None:
-    LOADED_FROM.mkdir(parents=True, exist_ok=True)
+    (HOME / "tools").mkdir(parents=True, exist_ok=True)
     for file in FILES.glob("*.yml"):
-        shutil.copy(file, LOADED_FROM)  # or: toolgate tools add --from-file FILE
+        shutil.copy(file, HOME / "tools")
 
-    async with App.open() as app:
+    # A folder that is named here is trusted. In one that is merely found, `toolgate trust` accepts files that were copied;
+    # `toolgate tools add --from-file FILE` copies and accepts one.
+    async with App.open(home=HOME) as app:
         for tool in await app.tools(source="custom"):
             print(tool.name, app.catalog.resolve(tool.name, "default").tier)
 
