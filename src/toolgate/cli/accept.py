@@ -184,7 +184,7 @@ def say_waiting(one: Waiting, *, full: bool) -> None:
     full = full or bool(warnings)
     what = "new" if one.is_new else "changed"
     whose = f"  {one.tier}" if one.tier else f"  {one.kind}" if one.kind != "tool" else ""
-    own = f"  ({visible(one.tool)} of server {one.server})" if one.tool else ""
+    own = f"  ({visible(one.tool)} of server {one.server})" if one.kind == "tool" and one.tool else ""
     say(
         (visible(one.name), "bold"), whose, own, "  ", (what, "yellow"), (f"  sha256 {one.hash[:16]}" if full else "", "dim")
     )
