@@ -235,6 +235,7 @@ def test_at_a_terminal_prompts_and_resources_are_shown_and_accepted_like_tools(
     assert refused.code == 1
     shown = terminal("tools", "accept", "plain/prompts/greet", "--yes")
     assert "plain/prompts/greet  prompt  new" in shown.out and "Greet somebody." in shown.out
+    assert "arguments: who" in shown.out and "not shown" not in shown.out
     assert "✓ Accepted 1 prompt: plain/prompts/greet" in shown.out
     waiting = {one["name"]: one["kind"] for one in terminal("tools", "accept", "plain", "--json").json["waiting"]}
     assert waiting["plain/resources/x://notes"] == "resource"

@@ -165,10 +165,10 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     only repeat those of arguments or of the tool, as some servers' titles do."""
     tool = _letters(str(found.get("name")))
     known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))
-    counts = {field: sum(map(len, _prose(found.get(field), known, ""))) for field in FIELDS if field not in IN_BRIEF}
     if isinstance(arguments := found.get("arguments"), list):  # of a prompt, whose names are shown
-        counts["arguments"] -= sum(len(str(one.get("name"))) for one in arguments if isinstance(one, Mapping))
-    parts = [f"{number:,} in {field}" for field, number in counts.items() if number > 0]
+        found = {**found, "arguments": [{**one, "name": None} if isinstance(one, Mapping) else one for one in arguments]}
+    counts = {field: sum(map(len, _prose(found.get(field), known, ""))) for field in FIELDS if field not in IN_BRIEF}
+    parts = [f"{number:,} in {field}" for field, number in counts.items() if number]
     return [f"not shown: characters of text, {', '.join(parts)}"] if parts else []
 
 
