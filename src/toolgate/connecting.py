@@ -22,7 +22,15 @@ from toolgate.registry.sources.mcp import Upstream
 from toolgate.registry.sources.mcp_asking import ask
 from toolgate.registry.sources.mcp_import import Imported, read_servers
 from toolgate.registry.sources.mcp_review import Waiting
-from toolgate.registry.sources.mcp_settings import described, preset_of, secrets_in, upstream_of, validated
+from toolgate.registry.sources.mcp_settings import (
+    completed,
+    described,
+    names_program,
+    preset_of,
+    secrets_in,
+    upstream_of,
+    validated,
+)
 from toolgate.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.secrets.sources import Vault
 from toolgate.settings import ServerSettings
@@ -135,7 +143,7 @@ class Connecting(Wired):
         return ServerStatus(
             name,
             upstream.settings,
-            "settings" if name in self.settings.servers else "store",
+            "settings" if self._is_in_settings(name) else "store",
             standing,
             _counted(counts, items=False),
             _counted(counts, items=True),
@@ -157,7 +165,22 @@ class Connecting(Wired):
             raise self._no_server(name)
         return found
 
+    def _is_in_settings(self, name: str) -> bool:
+        """Tells a server that the settings make from one that was added, of which they may say more."""
+        said = self.settings.servers.get(name)
+        return said is not None and names_program(said)
+
+    def _check_not_in_settings(self, name: str, actor: Actor | None, suggestion: str) -> None:
+        """Refuses to change a server of the settings. An actor may not change one either of which they only say more: that
+        was said of another program, and may name secrets."""
+        if self._is_in_settings(name) or (actor is not None and name in self.settings.servers):
+            raise SettingsError(f"Server {name} is in the settings file.", suggestion=suggestion)
+
     def _no_server(self, name: str) -> SettingsError:
+        why = self.mcp_tools.why_unusable(name)
+        if why is not None:
+            advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
+            return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
         near = get_close_matches(name[:64], self.mcp_tools.upstreams, 1)
         advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
         return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
@@ -196,8 +219,8 @@ class Connecting(Wired):
         """Starts a server that is about to be added, and asks it what it has: nothing of it is kept. Raises CallError if it
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
         missing. Otherwise it runs, and `add_server` with the same settings takes it over."""
-        given, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
-        brought, enabled = secrets or {}, given.enabled and self.settings.mcp.enabled
+        _, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        brought, enabled = secrets or {}, upstream.settings.enabled and self.settings.mcp.enabled
         if not enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
         self._check_enabled(name)
@@ -219,15 +242,15 @@ class Connecting(Wired):
         require("mcp")
         if not NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
-        if name in self.settings.servers:
-            raise SettingsError(f"Server {name} is in the settings file.", suggestion="Change it there.")
+        self._check_not_in_settings(name, actor, "Change it there.")
         if not replace and name in self.mcp_tools.upstreams:
             raise SettingsError(
                 f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
             )
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
-        upstream, before = upstream_of(name, given), self.mcp_tools.upstreams.get(name)
+        upstream = upstream_of(name, completed(given, self.settings.servers.get(name)))
+        before = self.mcp_tools.upstreams.get(name)
         self._check_names(upstream)
         if actor is not None:
             same = before is not None and before.identity == upstream.identity
@@ -262,8 +285,7 @@ class Connecting(Wired):
     async def remove_server(self, name: str, *, actor: Actor | None = None) -> None:
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
-        if name in self.settings.servers:
-            raise SettingsError(f"Server {name} is in the settings file.", suggestion="Take it out there.")
+        self._check_not_in_settings(name, actor, "Take it out there.")
         if not await self._keeper.change(table.remove_server(name)):
             raise self._no_server(name)
         await self._note("mcp.server_removed", actor or LOCAL, "", {"server": name})

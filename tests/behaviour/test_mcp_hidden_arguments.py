@@ -192,3 +192,20 @@ async def test_an_actor_adds_no_server_that_is_given_what_others_set(tmp_path: P
         moved = ServerSettings(url="https://elsewhere.example/mcp", headers=dict(stolen.headers))
         with pytest.raises(SettingsError, match="was not given with them"):
             await app.add_server("own", moved, actor=builder, replace=True)
+
+
+@pytest.mark.requirement("IO-5")
+async def test_an_actor_puts_no_program_under_what_the_settings_say_of_a_server(tmp_path: Path) -> None:
+    """Settings may say more of a server that was added: a secret that is meant for it goes to no other."""
+    builder, own = Actor("acme", "builder", "ann"), ServerSettings(url="https://evil.example/mcp")
+    said = {"files": {"headers": {"X": "{{secret:GITHUB_TOKEN}}"}}}
+    async with App.open(home=tmp_path / "home", servers=said) as app:
+        await app.allow_adding_tools("builder")
+        with pytest.raises(SettingsError, match="in the settings file"):
+            await app.add_server("files", own, actor=builder)
+        added = await app.add_server("files", {"url": "https://example.com/mcp"})
+        assert added.settings.headers == said["files"]["headers"]
+        with pytest.raises(SettingsError, match="in the settings file"):
+            await app.add_server("files", own, actor=builder, replace=True)
+        with pytest.raises(SettingsError, match="in the settings file"):
+            await app.remove_server("files", actor=builder)

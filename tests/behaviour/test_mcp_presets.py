@@ -44,7 +44,7 @@ SEARCH = {
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_says_exactly_what_is_started(name: str) -> None:
-    upstream = upstream_of("it", ServerSettings(preset=name))
+    upstream = upstream_of("it", ServerSettings(preset=name, read=(Path("/data"),)))
     package = upstream.settings.npm or upstream.settings.pypi or ""
     assert package.removeprefix("@").partition("@" if upstream.settings.npm else "==")[2][:1].isdigit(), "an exact version"
     assert "anthropic" not in package, "document A's package names do not exist, and anybody could take them"
@@ -70,7 +70,7 @@ def test_document_a_gets_its_four_servers() -> None:
 def test_the_tools_of_a_preset_have_document_as_names_permissions_and_costs(
     preset: str, definition: dict[str, Any], name: str, permission: str | None, fixed: str, tier: str
 ) -> None:
-    upstream = upstream_of("it", ServerSettings(preset=preset), "bubblewrap")
+    upstream = upstream_of("it", ServerSettings(preset=preset, read=(Path("/data"),)), "bubblewrap")
     ((key, found),) = found_in(upstream, {}, [definition])[0].items()
     entry = entry_of(upstream, key, found.text, Rules(guards=plan))
     assert (entry.name, entry.tool.requires_permission, entry.tier) == (name, permission, tier)

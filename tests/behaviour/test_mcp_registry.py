@@ -435,7 +435,7 @@ async def test_what_would_be_sent_to_anybody_is_asked_about_also_if_it_is_called
 
 @pytest.mark.parametrize("preset", ["postgres", "github", "filesystem", "brave-search"])
 def test_a_presets_permission_holds_for_all_that_its_server_has(preset: str) -> None:
-    upstream = upstream_of("it", ServerSettings(preset=preset), "bubblewrap")
+    upstream = upstream_of("it", ServerSettings(preset=preset, read=(Path("/data"),)), "bubblewrap")
     has: dict[str, Any] = {"resources": {}, "prompts": {}, "completions": {}}
     found, _ = found_in(upstream, has, [tool("made_up_in_a_later_version")])
     permissions = {entry_of(upstream, key, one.text, RULES).tool.requires_permission for key, one in found.items()}

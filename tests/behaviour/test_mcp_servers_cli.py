@@ -153,6 +153,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "add", "1x", "--", "a"), "The name of a server"),
         (("servers", "add", "x", "--url", "ftp://x"), "must begin with https"),
         (("servers", "add", "x", "--preset", "filesytem"), "Did you mean 'filesystem'"),
+        (("servers", "add", "x", "--preset", "filesystem"), "`--write ./notes`"),
         (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env wants NAME=VALUE"),
         (("servers", "add", "x", "--header", "A", "--url", "https://x"), "--header wants NAME:VALUE"),
         (("servers", "add", "x", "--timeout", "0", "--", "a"), "timeout"),
@@ -185,6 +186,22 @@ def test_a_server_of_the_settings_file_is_changed_there(terminal: Terminal, upst
     assert (listed["origin"], listed["listed_at"]) == ("settings", None)
     assert terminal("tools", "accept", "plain", "--yes").code == 0, "it is listed for that"
     assert terminal("call", "mcp_plain_say").code == 0
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_settings_that_name_no_program_say_more_of_the_server_that_was_added(terminal: Terminal, upstream: Upstream) -> None:
+    assert add(terminal, upstream).code == 0
+    assert terminal("tools", "accept", "plain", "--yes").code == 0
+    terminal.settings("servers: {plain: {bring_in: ['*.md'], tools: {hear: {enabled: false}}}, none: {disk_mb: 9}}")
+    assert terminal("call", "mcp_plain_say", "text=a").code == 0, "it is still there"
+    assert terminal("call", "mcp_plain_hear").code == 1, "and what the settings say of it holds"
+    listed = terminal("servers", "list", "--json").json
+    assert [(one["name"], one["origin"]) for one in listed["servers"]] == [("plain", "store")]
+    for words in (("servers", "list"), ("servers", "show", "none"), ("call", "mcp_none_say")):
+        assert "says neither what to start nor what to reach" in " ".join(terminal(*words).err.split()), words
+    assert add(terminal, upstream, "--replace").code == 0
+    assert add(terminal, upstream, name="none").code == 0, "the operator may add what the settings say more of"
+    assert terminal("servers", "remove", "plain").code == 0
 
 
 def test_the_same_name_twice_is_refused_unless_it_is_to_be_replaced(terminal: Terminal, upstream: Upstream) -> None:

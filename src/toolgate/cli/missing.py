@@ -34,6 +34,9 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     owners = sorted({str(one.tool.tenant) for one in app.catalog.entries() if one.name == name})
     if owners:
         return f"{clean(name)} is a tool of tenant {clean(', '.join(owners))}: add --tenant {shlex.quote(owners[0])}."
+    server = next((one for one in app.settings.servers if name.startswith(f"mcp_{one}_")), None)
+    if server is not None and (why := app.mcp_tools.why_unusable(server)) is not None:
+        return f"Server {server} can't be used: {clean(why).rstrip('.')}. Correct its settings (servers.{server})."
     problem = next((one for one in app.problems if _may_hold(one, name)), None)
     if problem is not None:
         return f"{problem.where} could not be loaded: {problem.why}. Correct it and call again."

@@ -136,6 +136,18 @@ def resolved(settings: ServerSettings) -> ServerSettings:
     return ServerSettings.model_validate(values)
 
 
+def names_program(settings: ServerSettings) -> bool:
+    """Tells settings that make a server from those that only say more of one that was added."""
+    return bool(settings.preset or settings.command or settings.npm or settings.pypi or settings.url)
+
+
+def completed(added: ServerSettings, said: ServerSettings | None) -> ServerSettings:
+    """Gives an added server with what the operator's settings say of its name on top."""
+    if said is None:
+        return added
+    return ServerSettings.model_validate(_merged(added.model_dump(exclude_unset=True), said.model_dump(exclude_unset=True)))
+
+
 def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) -> Upstream:
     """A server as its tools depend on it. Raises SettingsError if settings do not say what to start or to reach."""
     preset, whole = preset_of(settings), resolved(settings)
@@ -146,7 +158,13 @@ def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) ->
     if not said and not whole.command:
         raise SettingsError(
             f"Server {name} says neither what to start nor what to reach.",
-            suggestion="Give it one of command, npm, pypi, url and preset.",
+            suggestion=f"Give it one of command, npm, pypi, url and preset, or add it: `toolgate servers add {name} …`.",
+        )
+    if preset is not None and preset.folders and whole.url is None and not whole.command:
+        raise SettingsError(
+            f"Server {name} works on folders, and none is named.",
+            suggestion="Name one that it may change, `--write ./notes`, or only read, `--read ./notes` (settings: `write`, "
+            "`read`).",
         )
     _check_texts(name, whole)
     _check_references(name, whole)

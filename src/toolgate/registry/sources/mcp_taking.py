@@ -25,7 +25,7 @@ from toolgate.registry.sources.mcp_methods import CAPABILITIES
 from toolgate.registry.sources.mcp_names import Names
 from toolgate.registry.sources.mcp_offering import Offering, faults, in_pieces
 from toolgate.registry.sources.mcp_review import Waiting
-from toolgate.registry.sources.mcp_settings import upstream_of
+from toolgate.registry.sources.mcp_settings import completed, names_program, upstream_of
 from toolgate.settings import ServerSettings
 from toolgate.store import servers as table
 from toolgate.store.database import Store
@@ -94,7 +94,8 @@ class McpTools:
         if self.lists_by_itself:
             self._comparing.spawn(self._comparing.now_and_then())
             for server in self._unlisted & self._settings.keys():
-                self._comparing.soon(server)
+                if names_program(self._settings[server]):
+                    self._comparing.soon(server)
 
     async def stop(self) -> None:
         """Stop looking."""
@@ -121,6 +122,14 @@ class McpTools:
         """Servers and tools that can't be used, and why."""
         listed = [problem for problems in self._comparing.no_definitions.values() for problem in problems]
         return [*self._misread.values(), *listed, *self._offering.refused]
+
+    def why_unusable(self, server: str) -> str | None:
+        """Says what is wrong with the settings of a server; None: nothing is, or there is no such server."""
+        problem = self._misread.get(server)
+        if problem is None:
+            return None
+        own = f"Server {server} "  # how most of the messages begin; it is put after the server's name
+        return f"it {problem.why.removeprefix(own)}" if problem.why.startswith(own) else problem.why
 
     def missing(self) -> list[Problem]:
         """Servers that can't be reached now: what they have may be missing, or fail when it is called."""
@@ -277,15 +286,18 @@ class McpTools:
                 self._comparing.spawn(self._restart(name))
 
     def _read_servers(self, recorded: table.Recorded) -> dict[str, Upstream]:
-        """The servers of the settings file, and those that were added; of the same name, the file's counts."""
+        """The servers of the settings, and those that were added. Of the same name, the settings' counts if it says what to
+        start or to reach; otherwise it says more of the one that was added."""
         read: dict[str, Upstream] = {}
         self._misread = {}
-        added = {row.name: row.settings for row in recorded.servers if row.name not in self._settings}
-        for name in (*self._settings, *added):
-            given = self._settings[name] if name in self._settings else added[name]
-            listing = recorded.listings.get(name)
+        added = {row.name: row.settings for row in recorded.servers}
+        for name in dict.fromkeys((*self._settings, *added)):
+            said, listing = self._settings.get(name), recorded.listings.get(name)
             try:
-                settings = given if isinstance(given, ServerSettings) else ServerSettings.model_validate_json(given)
+                if said is not None and (name not in added or names_program(said)):
+                    settings = said
+                else:
+                    settings = completed(ServerSettings.model_validate_json(added[name]), said)
                 if not self._enabled:
                     settings = settings.model_copy(update={"enabled": False})
                 read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
