@@ -44,7 +44,9 @@ def test_its_data_is_brought_in_and_nothing_else(jail: str, user: str) -> None:
 @pytest.mark.parametrize("jail", JAILS)
 def test_the_rest_is_set_aside_and_named(jail: str, user: str) -> None:
     aside = set(told(jail, user).said["aside"])
-    assert "changes are set aside and not in the workspace" in str(told(jail, user).said["output"])
+    output = str(told(jail, user).said["output"])
+    assert "changes are set aside and not in the workspace" in output
+    assert "The setting servers.evil.bring_in lists" in output  # its own, not that of all programs
     held = {name for name in planted.TEXTS if name.startswith((".git/", ".venv/", "node_modules/.bin"))}
     assert aside >= set(planted.TEXTS) - held - {".env"}
     assert len(aside) > 95

@@ -254,7 +254,7 @@ def _layers(
     known = places or Places(home or Path.home() / ".toolgate")
     intakes = [
         known.intake(
-            folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in,
+            folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in, setting=f"servers.{name}.bring_in",
             repositories=[path for path in lent.repositories if path.is_relative_to(folder)],
         )
         for folder in lent.writable

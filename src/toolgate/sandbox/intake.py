@@ -130,8 +130,8 @@ class Taken(NamedTuple):
     aside: list[str]
     """Paths, the nearest first."""
 
-    def words(self, number: str) -> list[str]:
-        """For whoever ran the program; `number` is that of the set."""
+    def words(self, number: str, setting: str) -> list[str]:
+        """For whoever ran the program; `number` is that of the set, `setting` the one whose patterns decide."""
         if not self.aside:
             return []
         names = ", ".join(self.aside[:MAX_NAMED]) + (
@@ -141,7 +141,7 @@ class Taken(NamedTuple):
         return [
             # A model reads this too: it is told who decides, not the command that takes the changes.
             f"{changes} set aside and not in the workspace: {names}. The operator reviews them: set {number} of `toolgate "
-            "workspace list`. The setting sandbox.bring_in lists what is applied without review."
+            f"workspace list`. The setting {setting} lists what is applied without review."
         ]
 
 
@@ -156,11 +156,13 @@ class Intake:
         refuses: Callable[[Path], bool],
         max_bytes: int,
         repositories: Iterable[Parts] = (),
+        setting: str = "sandbox.bring_in",
     ) -> None:
         """`refuses`: paths that are not brought in whatever the rule says. `max_bytes`: what is read at most of a layer, in
         which files with holes may seem larger than the layer. `repositories`: where the program, which is git, may write
-        what a repository consists of, but not what git is set up by."""
+        what a repository consists of, but not what git is set up by. `setting`: the one to name for more patterns."""
         self._repositories = tuple(repositories)
+        self._setting = setting
         self.top = top
         self.kept = kept
         self._rule = rule
@@ -196,7 +198,7 @@ class Intake:
     def settle(self, upper: int, deleted: Iterable[Parts] | None = None) -> list[str]:
         """The same; gives what is to be said of it."""
         try:
-            return self.look(upper, deleted).words(self.kept.listed.id)
+            return self.look(upper, deleted).words(self.kept.listed.id, self._setting)
         except OSError as error:
             return [f"not all that was changed could be looked at, and the rest is not in the workspace: {error}"]
 
@@ -369,7 +371,7 @@ class Intake:
         """Why a file is not brought in; None if it is."""
         inside = self._in_repository(parts)
         if not (self._rule.admits(parts) if inside is None else REPOSITORY.admits(inside)):
-            return "no pattern of sandbox.bring_in matches it" if inside is None else "git may be set up by it"
+            return f"no pattern of {self._setting} matches it" if inside is None else "git may be set up by it"
         if inside is None and not self._is_fit(parts):
             return "it is where programs are kept, or what Toolgate is set up by"
         before = _status(self.top.joinpath(*parts))

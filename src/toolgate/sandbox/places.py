@@ -199,10 +199,17 @@ class Places:
         return Quarantine(self._home)
 
     def intake(
-        self, folder: Path, by: str, max_bytes: int, *, bring_in: Iterable[str] = (), repositories: Iterable[Path] = ()
+        self,
+        folder: Path,
+        by: str,
+        max_bytes: int,
+        *,
+        bring_in: Iterable[str] = (),
+        setting: str = "sandbox.bring_in",
+        repositories: Iterable[Path] = (),
     ) -> "Intake":
         """Decides about the changes that a program (`by`) makes in a layer over a folder of somebody's. `bring_in`: more
-        patterns. `repositories`: of git, which is the program."""
+        patterns, and `setting`: where they stand. `repositories`: of git, which is the program."""
         from toolgate.hazards.looking import Looks, slashed
         from toolgate.sandbox.intake import DATA, Intake, Rule
 
@@ -210,7 +217,7 @@ class Places:
         kept = self.quarantine().begin(folder, by, max_bytes)
         inside = [path.relative_to(folder).parts for path in repositories]
         refuses = lambda path: self.rules.named(slashed(str(path)), Looks(), writing=True) is not None  # noqa: E731
-        return Intake(folder, rule, kept, refuses, max_bytes, inside)
+        return Intake(folder, rule, kept, refuses, max_bytes, inside, setting)
 
     def runs(self, folder: Path, path: Path) -> str | None:
         """What the host would run if a call wrote a path below its folder: what a program may not change, no tool writes."""
