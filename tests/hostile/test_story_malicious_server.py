@@ -58,9 +58,10 @@ def test_where_changes_can_not_be_kept_apart_it_is_not_started() -> None:
     assert told_.after == told_.before
 
 
-def test_the_control_planted_by_hand_they_go_off(tmp_path: Path) -> None:
+def test_the_control_planted_by_hand_they_go_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = planted.project(tmp_path)
-    exec(compile(f"import os; os.chdir({str(work)!r})\n{planted.PLANT}", "plant", "exec"), {})
+    monkeypatch.chdir(work)
+    exec(compile(planted.PLANT, "plant", "exec"), {})
     assert {"python", "virtual environment", "pytest", "git", "make", "shell"} <= set(
         planted.goes_off(work, env=story.person(tmp_path))
     )
