@@ -19,6 +19,7 @@ from toolgate.errors import (
     call_error,
     described,
     said,
+    span_words,
 )
 from toolgate.model import NANO, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.quota.money import UNPRICED, actual
@@ -192,5 +193,5 @@ def _chosen(control: Control) -> CallError:
     if isinstance(control, RetryAfter):
         words = said(control.reason) if control.reason else "The call can't be served now"
         wait = control.seconds
-        return Denied("RATE_LIMITED", f"{words}; try again in {wait:g} s.", details={"retry_after": wait})
+        return Denied("RATE_LIMITED", f"{words}; try again in {span_words(wait)}.", details={"retry_after": wait})
     return Failed("UNEXPECTED_ERROR", f"{type(control).__name__} where it has no meaning.")

@@ -26,6 +26,7 @@ Each call error has one code; `CODES` says what a code means for status and retr
 table of their own (exit codes in `cli`, HTTP statuses in `serve`).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -288,6 +289,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     names = {name.lower(): name for name in known}
     near = get_close_matches(word[:64].lower(), names, MAX_SUGGESTIONS, 0.7)
     return f"Did you mean {' or '.join(names[name] for name in near)}?" if near else None
+
+
+def span_words(seconds: float) -> str:
+    """A time to wait, for people: never less than it is."""
+    if seconds <= 60:
+        return f"{seconds:g} s"
+    minutes, left = divmod(math.ceil(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {left} s"
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
 
 
 class NotRegistered(ToolgateError):

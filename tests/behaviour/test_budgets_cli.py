@@ -42,7 +42,7 @@ def test_a_budget_is_set_holds_and_is_removed(terminal: Terminal) -> None:
     assert done.code == 0
     assert done.lines == [
         "✓ Set the daily budget of tenant acme: $0.50, days of UTC",
-        "✓ Set the monthly budget of tenant acme: $5.00, days of UTC",
+        "✓ Set the monthly budget of tenant acme: $5.00, months of UTC",
     ]
     codes = [terminal("call", "buy", "--tenant", "acme").code for _ in range(3)]
     assert codes == [0, 0, 1]

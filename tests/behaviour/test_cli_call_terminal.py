@@ -1,13 +1,18 @@
 """`toolgate call` at a terminal: progress, interruption, why a tool is missing, and programs that fail."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mcp_upstream import Upstream, tool
 from tests.teletype import Teletype
 from tests.terminal import Terminal
-from toolgate import Actor, App
+from toolgate import Actor, App, Outcome
+from toolgate.cli.call import show_outcome
+from toolgate.cli.screen import pretty
+from toolgate.model import LOCAL
 
 pytestmark = pytest.mark.requirement("DOOR-6")
 ERASE = "\r\x1b[2K"
@@ -125,6 +130,8 @@ def test_a_program_that_failed_is_a_failure_of_the_command(terminal: Terminal) -
 
 def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path: Path) -> None:
     terminal.add_tools("import no_such_module\n\n\ndef greet(): ...\n", "broken")
+    terminal.add_tools("import asyncio\n\nasync def pay(): ...\n\nasyncio.run(pay())\n", "program")
+    terminal.add_tools("def refund(amount: int) -> int:\n    return amount\n", "undecorated")
     upstream = Upstream(tmp_path, tool("say"))
     server = ("--isolation", "none", "--tier", "read_only", "--", *upstream.command)
     assert terminal("servers", "add", "plain", *server).code == 0
@@ -135,6 +142,8 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
         ("calcultor",): "Did you mean calculator?",
         ("Echo",): "Did you mean echo?",
         ("greet",): "broken.py:1 could not be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+        ("pay",): "program.py:5 could not be loaded: it runs a program when it is loaded",
+        ("refund",): "undecorated.py was loaded, but has no tool of this name: put `@tool`",
         ("mcp_plain_say",): "its definition is new, and waits to be accepted: `toolgate tools accept mcp_plain_say`",
         ("timestamp",): "timestamp is disabled: `toolgate tools enable timestamp`",
         ("datetime", "--tenant", "acme"): "`toolgate tools enable datetime --tenant acme`",
@@ -145,6 +154,7 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
         done = terminal("call", *words)
         assert done.code == 1
         assert "TOOL_NOT_FOUND" in done.err
+        assert "RuntimeWarning" not in done.err
         assert cause in done.err, (words, done.err)
         error = terminal("call", *words, "--json").json["error"]
         assert error["message"] == f"There is no tool named '{words[0]}'."
@@ -173,10 +183,63 @@ async def test_other_doors_tell_nobody_why_a_tool_is_missing(terminal: Terminal)
             assert len(set(told)) == 1, told
 
 
+def test_a_refusal_says_which_scope_to_add_and_how_long_to_wait(terminal: Terminal) -> None:
+    terminal.add_tools(
+        """
+        from toolgate import RateLimit, tool
+
+        @tool(tier="read_only", requires_permission="tool:rare", rate_limit=RateLimit(per_hour=1))
+        async def rare() -> str:
+            'Do it rarely.'
+            return "done"
+        """,
+        "rare",
+    )
+    refused = terminal("call", "rare")
+    assert "PERMISSION_DENIED" in refused.err
+    assert "add `--scope tool:rare`" in refused.err
+    assert "--scope" not in terminal("call", "rare", "--json").out
+    assert terminal("call", "rare", "--scope", "tool:rare").code == 0
+    late = terminal("call", "rare", "--scope", "tool:rare")
+    assert re.search(r"RATE_LIMITED: .*try again in (59 min \d+ s|1 h \d min)\.", late.err), late.err
+    assert late.err.lower().count("try again in") == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ({"content": [{"type": "text", "text": "hi"}], "structuredContent": {"result": "hi"}}, "hi"),
+        ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, 3),
+        (
+            {
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                "structuredContent": {"result": ["a", "b"]},
+            },
+            ["a", "b"],
+        ),
+        ({"content": [{"type": "text", "text": "hi"}], "structuredContent": {"result": "other"}}, None),
+        ({"content": [{"type": "text", "text": "hi"}], "structuredContent": {"name": "hi"}}, None),
+        ({"content": [], "structuredContent": {"result": []}}, None),
+    ],
+)
+def test_a_result_that_an_mcp_tool_gives_twice_is_shown_once(
+    capsys: pytest.CaptureFixture[str], output: dict[str, Any], shown: Any
+) -> None:
+    show_outcome(Outcome("1", "say", "success", output), LOCAL)
+    wanted = output if shown is None else shown
+    assert capsys.readouterr().out == (wanted if isinstance(wanted, str) else pretty(wanted)) + "\n"
+
+
 def test_what_is_nearly_right_is_asked_about(terminal: Terminal) -> None:
     for words, told, code in (
         (("call", "echo", "txt=a"), "Did you mean text?", 1),
         (("call", "echo", "text=a", "--jsn"), "No such option: --jsn. Did you mean --json?", 2),
+        (
+            ("call", "echo", "text=a", "--home", "x"),
+            "--home stands before the command.\nWrite `toolgate --home DIR call …`",
+            2,
+        ),
+        (("tools", "list", "--settings=x"), "Write `toolgate --settings FILE tools list …`", 2),
         (("cal", "echo"), "Did you mean 'call'?", 2),
         (("tools", "lsit"), "Did you mean 'list'?", 2),
     ):

@@ -243,7 +243,7 @@ def test_where_nothing_cost_anything_bars_are_empty(terminal: Terminal) -> None:
 def test_where_nothing_ran_it_says_so(terminal: Terminal) -> None:
     done = terminal("costs", "--tenant", "nobody")
     assert (done.code, done.out) == (0, "")
-    assert "Nothing has run since" in done.err
+    assert "Nothing of tenant nobody has run since" in done.err
     assert terminal("costs", "--tenant", "nobody", "--json").json["lines"] == []
 
 

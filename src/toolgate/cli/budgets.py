@@ -165,7 +165,7 @@ class Done(NamedTuple):
     def tell(self) -> None:
         words = described(self.budget, scope_of(self.budget))
         if not self.removed:
-            days = f"days of {self.budget.timezone}{_end(self.budget)}"
+            days = f"{self.budget.period}s of {self.budget.timezone}{_end(self.budget)}"
             say(("✓ Set ", "green"), f"{words}: {dollars(self.budget.cap)}, {days}")
         elif self.changed:
             say(("✓ Removed ", "green"), words)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -9,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from toolgate.app import App
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
 from toolgate.cli.completion import argument_words, tool_names
 from toolgate.cli.missing import why_missing
@@ -16,9 +18,12 @@ from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, a
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.screen import complain, emit, note, show
 from toolgate.cli.spinner import Spinner, has_spinner
-from toolgate.errors import Failed
+from toolgate.errors import Failed, span_words
+from toolgate.execute.mcp import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome
 from toolgate.quota.money import dollars
+from toolgate.store import idempotency as keys
+from toolgate.store.idempotency import Scope
 
 EXIT = {"success": 0, "pending": 3}
 """By the status of the outcome; every other is 1."""
@@ -146,19 +151,39 @@ async def _call(
         arguments = None  # those that were approved
         if whole is not None:
             arguments = merge(whole, given, schema_of(app, name, actor))
+        if options.key is not None and spinner is not None:
+            await _say_whom_it_waits_for(app, actor, options.key)
         with nullcontext() if spinner is None else spinner.running(), diverted():
             outcome = await app.invoke(
                 name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
                 approval=options.approval, timeout=options.timeout, door="cli", caller=spinner,
             )  # fmt: skip
-        is_missing = outcome.error is not None and outcome.error.code == "TOOL_NOT_FOUND" and not as_json
-        return outcome, await why_missing(app, name, actor) if is_missing else None
+        return outcome, None if as_json or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
+
+
+async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
+    """What helps the person at the terminal, where the pipeline's own suggestion does not say it."""
+    if code == "TOOL_NOT_FOUND":
+        return await why_missing(app, name, actor)
+    needed = (app.policy_data.entry(name, actor.tenant) or {}).get("requires_permission")
+    if code == "PERMISSION_DENIED" and needed is not None and needed not in actor.scopes:
+        return f"It is for callers who have the scope {needed}: add `--scope {shlex.quote(needed)}`."
+    return None
+
+
+async def _say_whom_it_waits_for(app: App, actor: Actor, key: str) -> None:
+    """Say at a terminal that a call with the same key has not ended, since this one waits for it."""
+    first = await app.store.read(keys.find(Scope(actor.tenant, actor.user, key)))
+    if first is not None and first.state == "running":
+        wait = span_words(app.presence.seconds)
+        words = f"Waiting for call {first.holder.call_id}, which has the same key and has not ended."
+        note((f"{words} If its process has died, that is known within {wait}.", "dim"))
 
 
 def show_outcome(outcome: Outcome, actor: Actor, advice: str | None = None) -> None:
     """For a person; with advice, that stands in place of the suggestion of an error."""
     if outcome.status == "success":
-        show(outcome.output)
+        show(_without_copy(outcome.output))
     else:
         _show_fault(outcome, advice)
     if outcome.artifact is not None:
@@ -170,6 +195,21 @@ def show_outcome(outcome: Outcome, actor: Actor, advice: str | None = None) -> N
     if failed is not None:
         note((f"The program failed with exit code {failed}.", "red"))
     note((_summary(outcome), "dim"))
+
+
+def _without_copy(output: Any) -> Any:
+    """The value of an MCP tool that gave it both as text and as `{"result": value}`, as many servers' libraries do."""
+    content = parts(output)
+    structured = output.get("structuredContent") if content else None
+    if not content or not isinstance(structured, dict) or structured.keys() != {"result"}:
+        return output
+    value = structured["result"]
+    values = value if isinstance(value, list) and len(value) == len(content) != 1 else [value]
+    texts = [part["text"] if is_plain(part) else None for part in content]
+    same = len(texts) == len(values) and all(
+        text is not None and (text == one or says(text, one)) for text, one in zip(texts, values, strict=True)
+    )
+    return value if same else output
 
 
 def _show_fault(outcome: Outcome, advice: str | None) -> None:
@@ -187,8 +227,8 @@ def _show_fault(outcome: Outcome, advice: str | None) -> None:
         note(advice or error.suggestion or "", lines=True)
     if outcome.pending is not None and outcome.pending.kind == "approval" and sys.stderr.isatty():
         note(f"Whoever may answer does it with: toolgate approvals show|approve|reject {outcome.pending.id}")
-    if isinstance(details.get("retry_after"), int | float):
-        note(f"Try again in {details['retry_after']:g} s.")
+    if isinstance(details.get("retry_after"), int | float) and "try again in" not in message:
+        note(f"Try again in {span_words(details['retry_after'])}.")
 
 
 def _summary(outcome: Outcome) -> str:

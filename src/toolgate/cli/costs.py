@@ -45,7 +45,10 @@ def costs(
         return 0
     if not lines:
         more = "`toolgate costs --since 52w` looks further back; every call counts: `toolgate call NAME KEY=VALUE …`."
-        note((f"Nothing has run since {shown(begin)}. {more}", "dim"))
+        if tenant is not None:
+            more = f"Without --tenant, what all tenants have run is shown. {more}"
+        whose = "" if tenant is None else f" of tenant {tenant}"
+        note((f"Nothing{whose} has run since {shown(begin)}. {more}", "dim"))
         return 0
     columns(
         [by, ">calls", ">cost", ">share", ""],

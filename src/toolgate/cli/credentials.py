@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from toolgate.app import App
+from toolgate.cli.missing import why_missing
 from toolgate.cli.opening import diverted
-from toolgate.errors import Denied, described
+from toolgate.errors import Denied, Failed, described
 from toolgate.model import Actor, Entry
 
 
@@ -25,7 +26,11 @@ class Tested(NamedTuple):
 
 async def test_credential(app: App, tool: str, actor: Actor) -> Tested:
     """Test the credential that a tool would be given for an actor."""
-    entry = app.catalog.resolve(tool, actor.tenant)
+    try:
+        entry = app.catalog.resolve(tool, actor.tenant)
+    except Failed as error:
+        error.suggestion = await why_missing(app, tool, actor)
+        raise
     if entry.auth is None:
         return Tested("not needed", "it declares no credential")
     name = entry.auth.config_key

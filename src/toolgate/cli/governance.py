@@ -23,8 +23,9 @@ PACKAGES = {"file": "cryptography", "keyring": "keyring"}
 async def governance(app: App) -> AsyncIterator[Check]:
     """All of them."""
     yield await _policy(app)
-    yield await _redis(app)
-    if app.redis is not None:
+    redis = await _redis(app)
+    yield redis
+    if redis.status == "ok":
         yield await _circuits(app)
     for source in app.secrets.sources:
         if isinstance(source, Vault):

@@ -76,6 +76,9 @@ def toolgate(
     ctx.obj = Place(settings, home)
 
 
+BEFORE = {"--settings": "FILE", "--home": "DIR"}
+"""Options of the program itself, and what each takes."""
+
 COMMANDS = (
     "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency",
     "undo", "workspace", "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
@@ -101,7 +104,7 @@ def _command_of(words: Sequence[str]) -> str | None:
     """The command that words name, past the options before it; None if that takes all commands to tell."""
     rest = iter(words)
     for word in rest:
-        if word in ("--settings", "--home"):
+        if word in BEFORE:
             next(rest, None)
         elif not word.startswith("-"):
             return word if word in COMMANDS else None
@@ -184,6 +187,9 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
     if isinstance(possible := getattr(error, "possibilities", None), list):  # an option that there is not
         near = did_you_mean(getattr(error, "option_name", ""), possible)
         message = f"{getattr(error, 'message', message)}.{f' {near}' if near else ''}"
+        if (option := getattr(error, "option_name", "")) in BEFORE and context is not None and context.parent is not None:
+            message = f"{option} stands before the command."
+            hint = f"Write `toolgate {option} {BEFORE[option]} {context.command_path.partition(' ')[2]} …`."
     if as_json:
         _emit_error("USAGE_ERROR", message, hint, None)
     else:

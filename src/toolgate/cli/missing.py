@@ -40,6 +40,9 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     problem = next((one for one in app.problems if _may_hold(one, name)), None)
     if problem is not None:
         return f"{problem.where} could not be loaded: {problem.why}. Correct it and call again."
+    idle = _file_without(app, name)
+    if idle is not None:
+        return f"{idle} was loaded, but has no tool of this name: put `@tool` (from toolgate) above its function or class."
     near = did_you_mean(name, [one.name for one in app.catalog.entries() if await why_off(app, one, actor) is None])
     if near is not None:
         return near
@@ -66,7 +69,17 @@ def _may_hold(problem: Problem, name: str) -> bool:
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
     if word.search(f"{problem.where} {problem.why}"):
         return True
-    text = ""
+    return bool(word.search(_text(Path(problem.where.split(":")[0]))))
+
+
+def _file_without(app: App, name: str) -> Path | None:
+    """A file of the tools folder that defines something of a name, and yet no tool of that name."""
+    defined = re.compile(rf"^(async def|def|class) {re.escape(name)}\b", re.MULTILINE)
+    files = (file for folder in app.settings.python_folders for file in sorted(folder.glob("[!_.]*.py")))
+    return next((file for file in files if defined.search(_text(file))), None)
+
+
+def _text(file: Path) -> str:
     with suppress(OSError, ValueError):  # a pipe is not waited for
-        text = read_regular(Path(problem.where.split(":")[0])).decode(errors="replace")
-    return bool(word.search(text))
+        return read_regular(file).decode(errors="replace")
+    return ""

@@ -63,6 +63,7 @@ async def probe(place: Place) -> AsyncGenerator[Check]:
     yield _home(settings)
     try:
         app = App(settings)
+        app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = False  # each is asked once, below
         with diverted(), problems_logged(False):
             await app.__aenter__()
             await app.check_tools()

@@ -37,6 +37,8 @@ async def sandboxes(app: App) -> AsyncIterator[Check]:
         elif found.name != in_use:
             yield Check("sandbox", "ok", f"{found.name} (self-test passed) can be used instead: set sandbox.backend")
     for name, language, code in LANES:
+        if in_use is None and name != "monty":
+            continue  # the same again
         yield await _lane(sandbox, name, language, code)
 
 
@@ -44,8 +46,9 @@ def _without(backend: str, error: NotReached) -> Check:
     """No backend: a fault if one was asked for by name."""
     refused = "tools of tier execute, custom tools and MCP servers in a jail are refused"
     if backend != "auto":
-        advice = f"{error.suggestion or ''} Or set sandbox.backend to auto.".strip()
-        return Check("sandbox", "fault", f"{backend}, which sandbox.backend names, can't be used: {refused}", advice)
+        return Check(
+            "sandbox", "fault", f"{backend}, which sandbox.backend names, can't be used: {refused}", error.suggestion
+        )
     words = f"no backend can be used: {refused}; small Python runs in Monty"
     return Check("sandbox", "warning", words, "Install bubblewrap: `apt install bubblewrap`, or your system's package.")
 

@@ -107,9 +107,10 @@ def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
         )
         return 0
     width = max((len(one.name) for one in found), default=0)
+    whose = max((len(str(one.owner)) for one in found), default=0)
     for one in found:
         when = f", set {shown(one.set_at)}" if one.set_at is not None else ""
-        say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner}", (f"  {one.source}{when}", "dim"))
+        say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner!s:<{whose}}", (f"  {one.source}{when}", "dim"))
     if not found and all(why is None for _, why in states):
         note("There are no secrets. `toolgate secrets set NAME` sets one.")
     for name, why in states:

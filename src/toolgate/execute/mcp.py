@@ -154,10 +154,10 @@ def result(answer: Mapping[str, Any]) -> Any:
     if answer.get("isError") is True:
         raise _failure(content)
     structured = answer.get("structuredContent")
-    alone = content[0].get("text") if len(content) == 1 and _is_plain(content[0]) else None
+    alone = content[0].get("text") if len(content) == 1 and is_plain(content[0]) else None
     if "structuredContent" not in answer:
         return alone if alone is not None else {"content": content}
-    if not content or (alone is not None and _says(alone, structured)):
+    if not content or (alone is not None and says(alone, structured)):
         return structured
     return {"content": content, "structuredContent": structured}
 
@@ -167,11 +167,11 @@ def _failure(content: list[Any]) -> CallError:
     return Failed("MCP_ERROR", shortened(words, LONGEST_WORDS) or "The tool failed, and did not say why.")
 
 
-def _is_plain(part: Any) -> bool:
+def is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == PLAIN and part["type"] == "text" and isinstance(part["text"], str)
 
 
-def _says(text: str, value: Any) -> bool:
+def says(text: str, value: Any) -> bool:
     """Whether text is just the value, written as JSON."""
     try:
         return bool(orjson.loads(text) == value)

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from toolgate.bus.redis import Argument, BusError, Redis, key
-from toolgate.errors import Denied, Failed, StoreError
+from toolgate.errors import Denied, Failed, StoreError, span_words
 from toolgate.model import Actor, Call, Entry, RateLimit
 from toolgate.settings import RateRule
 from toolgate.store import rates
@@ -320,6 +320,6 @@ def _too_often(wait: float, rule: Rule, window: Window) -> Denied:
     calls, article = "call" if window.limit == 1 else "calls", "an" if window.unit == "hour" else "a"
     return Denied(
         "RATE_LIMITED",
-        f"No more than {window.limit} {calls} {article} {window.unit} ({rule.words}); try again in {wait:g} s.",
+        f"No more than {window.limit} {calls} {article} {window.unit} ({rule.words}); try again in {span_words(wait)}.",
         details={"retry_after": wait},
     )

@@ -309,7 +309,7 @@ class Sandbox:
         except Unavailable as error:
             if monotonic() > self._chosen_at + AGAIN_SECONDS:
                 self._choosing = None  # the machine may only have been too busy for the trial
-            raise unavailable(error.message) from error
+            raise unavailable(error.message, error.suggestion) from error
         except asyncio.CancelledError:
             if self._closed and self._choosing.cancelled():
                 raise unavailable("it is closed") from None

@@ -4,6 +4,7 @@ import importlib
 import logging
 import pkgutil
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
@@ -80,12 +81,9 @@ def _load(
     seen: set[int] | None = None,
 ) -> Iterator[Entry | Problem]:
     """The tools in what `get` gives. One that is refused does not keep the others out."""
-    try:
-        offered = _offered(get)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        yield _problem(where, error, folder)
+    offered = _offered_or_problem(where, get, folder)
+    if isinstance(offered, Problem):
+        yield offered
         return
     for code in offered:
         if seen is not None and id(code) in seen:  # a package has it from one of its modules
@@ -96,6 +94,18 @@ def _load(
             yield entry_of(code, source, rules)
         except DefinitionError as error:
             yield _problem(where, error, folder)
+
+
+def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | Problem:
+    with warnings.catch_warnings():
+        # of a file that is a program: the coroutine that it wanted to run goes with the error, before this ends
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            return _offered(get)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return _problem(where, error, folder)
 
 
 def _offered(get: Callable[[], Any]) -> list[Any]:
@@ -137,6 +147,8 @@ def _words(error: BaseException, folder: FolderPackage | None) -> str:
         return str(error.at(None))
     if isinstance(error, SyntaxError):
         return f"it does not compile: {error.msg}"
+    if isinstance(error, RuntimeError) and "cannot be called from a running event loop" in str(error):
+        return 'it runs a program when it is loaded: put that below `if __name__ == "__main__":`'
     words = described(error)
     name = error.name if isinstance(error, ImportError) and folder is not None else None
     hidden = folder.hides(name.partition(".")[0]) if name and folder is not None else None

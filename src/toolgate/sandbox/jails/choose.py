@@ -49,10 +49,12 @@ async def choose(settings: SandboxSettings) -> Jail:
             return await _tried(name, settings)
         except Unavailable as error:
             reasons.append(f"{name}: {error}")
-    raise Unavailable(
-        "No sandbox holds on this machine. " + " ".join(reasons),
-        suggestion="Install bubblewrap, or see `toolgate doctor`." if settings.backend == "auto" else None,
-    )
+    if settings.backend != "auto":
+        raise Unavailable(
+            f"sandbox.backend names {' '.join(reasons)}",
+            suggestion=f"Make {settings.backend} work, or set sandbox.backend to auto: then another that works is used.",
+        )
+    raise Unavailable("No sandbox holds on this machine. " + " ".join(reasons))
 
 
 async def survey(settings: SandboxSettings) -> list[Found]:
