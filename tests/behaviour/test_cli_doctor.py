@@ -63,6 +63,11 @@ def test_a_backend_that_is_named_and_can_not_be_used_is_a_fault(terminal: Termin
     terminal.set("TOOLGATE_SANDBOX__DOCKER_COMMAND", "/nowhere/docker")
     assert ("sandbox", "fault") in troubles(terminal)
     assert "sandbox.backend" in check(terminal, "sandbox")["message"]
+    shown = terminal("doctor").out
+    assert "bubblewrap: `apt" not in shown
+    assert "apt-get install bubblewrap" not in shown
+    assert "No sandbox holds" not in shown
+    assert "`toolgate doctor` shows" not in shown
 
 
 @pytest.mark.requirement("DOOR-6")

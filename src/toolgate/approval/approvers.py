@@ -50,10 +50,10 @@ class Approvers:
         """Why somebody's yes to a call does not count; None if it does. `own`: the door lets its person answer for
         themselves."""
         terms = self.terms(tool, asker.tenant)
+        if terms.approvers is not None and by not in terms.approvers:
+            return "a rule in approvals.rules names others, each as it has to be written"
         if person(by) == person(asker.user) and not self._asker_may(terms, own=own):
             return "whoever asks for a call does not approve it (setting approvals.asker_may_answer)"
-        if terms.approvers is not None and by not in terms.approvers:
-            return "a rule in approvals.rules names others"
         return None
 
     def unanswerable(self, tool: str, asker: Actor) -> str | None:
