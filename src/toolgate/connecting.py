@@ -6,6 +6,7 @@ Whoever names no actor is the person who runs this installation, as with flags; 
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,7 @@ import orjson
 
 from toolgate.errors import Denied, SettingsError, StoreError
 from toolgate.extras import require
-from toolgate.mcpclient.port import Standing
+from toolgate.mcpclient.port import Standing, Unreachable
 from toolgate.model import LOCAL, NAME, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp import Upstream
@@ -65,6 +66,10 @@ class ServerStatus(NamedTuple):
     problem: str | None = None
     issuer: str | None = None
     """The authorization server that its login is pinned to."""
+    jail: str | None = None
+    """What holds it, or held it when it was last listed."""
+    version: str | None = None
+    """Of its package, as it was installed."""
 
     @property
     def accepted(self) -> int:
@@ -85,10 +90,11 @@ class ServerStatus(NamedTuple):
             "enabled": settings.enabled,
             "state": "off" if not settings.enabled else "idle" if standing is None else standing.state,
             "transport": settings.transport or ("http" if settings.url else "stdio"),
-            "what": described(settings),
+            "what": described(settings, self.version),
+            "version": self.version,
             "preset": settings.preset,
             "isolation": settings.isolation,
-            "jail": None if standing is None else standing.jail,
+            "jail": self.jail,
             "env": sorted(settings.env),
             "headers": sorted(settings.headers),
             "issuer": self.issuer,
@@ -151,7 +157,19 @@ class Connecting(Wired):
             {} if listing is None else orjson.loads(listing.about),
             trouble or (None if standing is None else standing.failure),
             None if upstream.settings.oauth is None else self._issuer_of(upstream),
+            (None if standing is None else standing.jail) or upstream.jail,
+            self._version_of(upstream),
         )
+
+    def _version_of(self, upstream: Upstream) -> str | None:
+        if upstream.settings.npm is None and upstream.settings.pypi is None:
+            return None
+        from toolgate.mcpclient.packages import installed
+
+        with suppress(Unreachable):  # for what is not the name of a package
+            found = installed(upstream.name, upstream.settings, None if self.settings.in_memory else self.settings.home)
+            return None if found is None else found.version
+        return None
 
     def _issuer_of(self, upstream: Upstream) -> str | None:
         from toolgate.mcpclient.login import issuer_of

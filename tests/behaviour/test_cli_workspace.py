@@ -55,6 +55,10 @@ def test_what_was_set_aside_is_shown_with_its_differences(
 ) -> None:
     (one,) = listed(tmp_path, capsys)
     assert (one["by"], one["workspace"]) == ("code_execute", str(work))
+    main(["--settings", os.devnull, "--home", str(tmp_path / "home"), "doctor", "--json"])
+    (waits,) = (check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "waiting")
+    assert waits["message"] == "1 set of changes in workspaces"
+    assert "`toolgate workspace list`" in waits["advice"]
     assert run(tmp_path, "list") == 0
     assert str(one["id"]) in capsys.readouterr().out
     assert run(tmp_path, "show", str(one["id"])[:4]) == 0

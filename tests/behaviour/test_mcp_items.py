@@ -230,7 +230,7 @@ def test_at_a_terminal_prompts_and_resources_are_shown_and_accepted_like_tools(
     terminal = Terminal(tmp_path, monkeypatch, capsys)
     added = terminal("servers", "add", "plain", "--isolation", "none", "--tier", "read_only", "--", *upstream.command)
     assert added.code == 0, added.err
-    assert "7 definitions new: " in added.out and "prompts/greet" in added.out
+    assert "definitions of prompts and resources new: " in added.out and "prompts/greet" in added.out
     refused = terminal("call", "mcp_plain_read_resource", "uri=x://notes")
     assert refused.code == 1
     shown = terminal("tools", "accept", "plain/prompts/greet", "--yes")

@@ -43,6 +43,9 @@ def test_a_server_is_added_listed_accepted_and_called(terminal: Terminal, upstre
     assert "✓ Added plain" in done.out
     assert "2 tools new: say, hear" in done.out
     assert "toolgate tools accept plain" in done.err
+    (waits,) = (one for one in terminal("doctor", "--json").json["checks"] if one["name"] == "waiting")
+    assert waits["message"] == "2 definitions of MCP servers to be accepted"
+    assert "none: it runs with the rights" in terminal("servers", "show", "plain").out
     assert terminal("call", "mcp_plain_say", "text=a").code == 1
     listed = terminal("tools", "list")
     assert "mcp_plain_say" not in listed.out
@@ -186,6 +189,16 @@ def test_a_server_of_the_settings_file_is_changed_there(terminal: Terminal, upst
     assert (listed["origin"], listed["listed_at"]) == ("settings", None)
     assert terminal("tools", "accept", "plain", "--yes").code == 0, "it is listed for that"
     assert terminal("call", "mcp_plain_say").code == 0
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_a_package_that_is_taken_over_without_a_version_is_said_to_have_none(terminal: Terminal) -> None:
+    servers = {"clock": {"command": "uvx", "args": ["mcp-server-time"]}, "old": {"command": "uvx", "args": ["thing@1.2"]}}
+    (terminal.folder / "desktop.json").write_text(json.dumps({"mcpServers": servers}))
+    done = terminal("servers", "import", "desktop.json")
+    assert done.code == 0, done.err
+    assert done.err.count("No version was named") == 1
+    assert "mcp-server-time==VERSION" in done.err
 
 
 @pytest.mark.requirement("DOOR-6")

@@ -129,10 +129,14 @@ def test_the_example_is_plugged_in_as_its_page_says(terminal: Terminal) -> None:
     assert len(lines) == 3
     done = [terminal(*shlex.split(line)[1:], *(["--yes"] if " accept " in line else [])) for line in lines]
     assert [one.code for one in done] == [0, 0, 0], done
-    assert "3 tools new: resources/read, prompts/get, price" in done[0].out
+    assert "1 tool new: price" in done[0].out
+    assert "also new: reading its resources, getting its prompts" in done[0].out
+    assert "3 definitions to look at" in done[0].err
+    held = terminal("servers", "show", "shop", "--json").json["jail"]
+    assert f"required: held by {held}" in terminal("servers", "show", "shop").out, "as the page promises"
     assert "mcp_shop_price  write  (price of server shop)  new" in done[1].out
     assert "arguments: article, [pieces]" in done[1].out
-    assert '"result": 2.0' in done[2].out
+    assert done[2].out == "2.0\n"
 
 
 def test_a_script_that_is_named_from_a_home_begins_in_its_own_folder(

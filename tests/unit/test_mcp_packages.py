@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from tests.mcp_servers import descriptors
 from tests.needs import need
+from toolgate import App
 from toolgate.mcpclient import packages
 from toolgate.mcpclient.finding import Command, fetches, find, find_program, needs
 from toolgate.mcpclient.packages import Installed, Wanted
@@ -220,6 +221,20 @@ async def test_an_npm_package_is_installed_once_and_its_scripts_are_not_run(regi
     for file in registry.folder.glob("thing*"):
         file.unlink()
     assert await packages.ready("mine", settings, tmp_path) == found
+
+
+@pytest.mark.requirement("DOOR-6")
+async def test_a_server_whose_version_nobody_named_is_shown_with_what_was_installed(
+    registry: Registry, tmp_path: Path
+) -> None:
+    registry.npm("thing", {"1.0.0": {"bin": "cli.js"}, "2.0.0": {"bin": "cli.js"}}, {"cli.js": SCRIPT})
+    async with App.open(os.devnull, home=tmp_path / "home", entry_points=False) as app:
+        added = await app.add_server("mine", {"npm": "thing"})
+        assert (added.version, added.to_dict()["what"]) == (None, "npm thing")
+        await packages.ready("mine", added.settings, tmp_path / "home")
+        assert (await app.server("mine")).to_dict()["what"] == "npm thing@2.0.0"
+        named = await app.add_server("mine", {"npm": "thing@1.0.0"}, replace=True)
+        assert named.to_dict()["what"] == "npm thing@1.0.0"
 
 
 async def test_a_named_version_is_what_is_installed(registry: Registry, tmp_path: Path) -> None:

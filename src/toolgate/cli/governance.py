@@ -93,6 +93,7 @@ async def _waiting(app: App) -> Check:
     """What only a person can settle."""
     try:
         approvals, keys = await app.waiting(), await app.unsettled_keys()
+        definitions, changes = await app.quarantined(), app.set_aside()
     except ToolgateError as error:
         return Check("waiting", "fault", error.message, error.suggestion)
     words, advice = [], []
@@ -105,6 +106,12 @@ async def _waiting(app: App) -> Check:
     if keys:
         words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")
         advice.append("`toolgate idempotency list` shows the keys; `settle` settles them.")
+    if definitions:
+        words.append(f"{plural(len(definitions), 'definition')} of MCP servers to be accepted")
+        advice.append("`toolgate tools accept --all` shows them, and asks.")
+    if changes:
+        words.append(f"{plural(len(changes), 'set')} of changes in workspaces")
+        advice.append("`toolgate workspace list` shows what programs changed and was not brought in.")
     return Check(
         "waiting", "warning" if keys else "ok", ", ".join(words) or "nothing waits for a person", " ".join(advice) or None
     )

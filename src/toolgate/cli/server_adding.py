@@ -22,7 +22,8 @@ from toolgate.model import Tier
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp_import import Imported
 from toolgate.registry.sources.mcp_presets import PRESETS
-from toolgate.registry.sources.mcp_settings import described
+from toolgate.registry.sources.mcp_settings import described, lacks_version
+from toolgate.settings import ServerSettings
 from toolgate.store.servers import Compared
 
 MOST_BYTES = 4_194_304
@@ -152,6 +153,7 @@ def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_jso
     say(("✓ Added ", "green"), f"{name}: {status.to_dict()['what']}")
     for secret in secrets:
         say(f"  Kept as the secret {secret}.")
+    _say_version(status.settings, status.version)
     _say_lacking(status, added.lacking)
     if not status.settings.enabled:
         note(("It is not started: the setting mcp.enabled is false.", "yellow"))
@@ -163,6 +165,14 @@ def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_jso
         note((f"It can't be used yet: {failure.message}", "red"))
         note(failure.suggestion or f"When that is corrected: toolgate servers refresh {name}")
     return code
+
+
+def _say_version(settings: ServerSettings, version: str | None) -> None:
+    """Which version is started, where the person named none."""
+    if lacks_version(settings):
+        named = f"{settings.npm}@{version or 'VERSION'}" if settings.npm else f"{settings.pypi}=={version or 'VERSION'}"
+        when = f"{version}, the newest one, was installed" if version else "the newest one is installed at its first start"
+        note((f"  No version was named: {when}, and stays. To hold it everywhere, name it: {named}", "yellow"))
 
 
 def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
@@ -207,6 +217,7 @@ def import_file(
         say(("✓ Added ", "green"), f"{one.name}: {described(one.settings)}")
         for secret in one.secrets:
             say(f"  Kept as the secret {secret}.")
+        _say_version(one.settings, None)
         for secret in one.missing:
             if secret not in (use or ()):
                 note((f"  It needs the secret {secret}: toolgate secrets set {secret} --servers", "yellow"))

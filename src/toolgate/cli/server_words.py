@@ -18,9 +18,16 @@ from toolgate.mcpclient.finding import script_in
 from toolgate.mcpclient.lending import is_shared
 from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
 from toolgate.registry.sources.mcp_items import label
+from toolgate.registry.sources.mcp_methods import CAPABILITIES
 from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
+METHOD_WORDS = {
+    "resources/read": "reading its resources",
+    "prompts/get": "getting its prompts",
+    "completion/complete": "completing arguments",
+}
+"""What can be asked of a server besides calling its tools, for people: each has to be accepted as a tool has."""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False, autocompletion=server_names)]
 
 
@@ -117,7 +124,8 @@ def next_step(one: ServerStatus, lacking: Sequence[str]) -> str | None:
 
 
 def _definitions(one: ServerStatus, number: int) -> str:
-    return plural(number, "definition" if one.items.waiting else "tool")
+    has_methods = not set(CAPABILITIES.values()).isdisjoint(one.about.get("capabilities") or ())
+    return plural(number, "definition" if one.items.waiting or has_methods else "tool")
 
 
 def compared_words(compared: Compared | None) -> dict[str, Any]:
@@ -125,14 +133,24 @@ def compared_words(compared: Compared | None) -> dict[str, Any]:
     return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
 
 
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
+
+
 def say_compared(status: ServerStatus, compared: Compared) -> None:
     """What a listing has changed, for people."""
     words = {"new": "new", "changed": "changed", "gone": "gone", "taken": "in use from now on"}
-    for what, names in compared_words(compared).items():
-        if names:
-            more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-            of = "definition" if any(key[0] in ITEMS for key in getattr(compared, what)) else "tool"
-            say(f"  {plural(len(names), of)} {words[what]}: {', '.join(names[:MOST_NAMED])}{more}")
+    for what, keys in compared._asdict().items():
+        tools = [label(key) for key in keys if key[0] == "tools/call"]
+        items = [label(key) for key in keys if key[0] in ITEMS]
+        methods = [METHOD_WORDS[key[0]] for key in keys if key[0] in METHOD_WORDS]
+        if tools:
+            say(f"  {plural(len(tools), 'tool')} {words[what]}: {_some(tools)}")
+        if items:
+            say(f"  {plural(len(items), 'definition')} of prompts and resources {words[what]}: {_some(items)}")
+        if methods:
+            say(f"  {'also ' if tools or items else ''}{words[what]}: {', '.join(methods)}")
     if not compared.any:
         has_any = any((*status.tools, *status.items))
         say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use." if has_any else "  It has no tools.")

@@ -95,7 +95,7 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
     for field in SHOWN:
-        value = plain[field]
+        value = _held(plain) if field == "isolation" else plain[field]
         if value:
             say(f"  {field.ljust(10)} ", ", ".join(value) if isinstance(value, list) else str(value))
     for tool in tools:
@@ -105,6 +105,15 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     if status.waiting:
         note((f"toolgate tools accept {status.name}", "dim"))
     return 0
+
+
+def _held(plain: dict[str, Any]) -> str | None:
+    """How a program is held; None for an address, which runs elsewhere."""
+    if plain["transport"] != "stdio":
+        return None
+    if plain["isolation"] == "none":
+        return "none: it runs with the rights of whoever runs Toolgate"
+    return f"required: held by {plain['jail']}" if plain["jail"] else "required: it was not started yet"
 
 
 @group.command("remove")

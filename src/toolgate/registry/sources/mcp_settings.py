@@ -64,13 +64,22 @@ def secrets_in(settings: ServerSettings) -> dict[str, None]:
     return dict.fromkeys(found.strip() for text in texts for found in REFERENCE.findall(text))
 
 
-def described(settings: ServerSettings) -> str:
-    """What is started or reached, in a few words and without anything that may be secret."""
+def described(settings: ServerSettings, version: str | None = None) -> str:
+    """What is started or reached, in a few words and without anything that may be secret. `version`: what was installed."""
     if settings.url is not None:
         return _address(settings.url)
     if settings.npm is not None or settings.pypi is not None:
-        return f"npm {settings.npm}" if settings.npm is not None else f"pypi {settings.pypi}"
+        kind, between = ("pypi", "==") if settings.npm is None else ("npm", "@")
+        found = "" if version is None or not lacks_version(settings) else f"{between}{version}"
+        return f"{kind} {settings.npm or settings.pypi}{found}"
     return " ".join(without_values(settings.command, MASK))
+
+
+def lacks_version(settings: ServerSettings) -> bool:
+    """Tells a package whose settings leave open which version is installed."""
+    if settings.npm is not None:
+        return "@" not in settings.npm[1:]
+    return settings.pypi is not None and "==" not in settings.pypi
 
 
 def _address(url: str) -> str:
