@@ -151,7 +151,7 @@ async def _call(
         arguments = None  # those that were approved
         if whole is not None:
             arguments = merge(whole, given, schema_of(app, name, actor))
-        if options.key is not None and spinner is not None:
+        if spinner is not None and options.key is not None and options.key.isprintable():  # else the pipeline refuses it
             await _say_whom_it_waits_for(app, actor, options.key)
         with nullcontext() if spinner is None else spinner.running(), diverted():
             outcome = await app.invoke(
