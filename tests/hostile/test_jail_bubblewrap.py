@@ -281,7 +281,9 @@ if size > 40 << 20 or len(os.listdir(".")) > 5000: print("ESCAPED", size, len(os
         check(result)
     else:
         check_stopped(result, "disk")
-    assert sum(path.lstat().st_blocks * 512 for path in workspace.rglob("*")) < 500 * MB
+    # Not rglob: that of older Pythons follows links, and fails at one that leads to too long a name.
+    made = [Path(at, name) for at, folders, files in os.walk(workspace) for name in (*folders, *files)]
+    assert sum(path.lstat().st_blocks * 512 for path in made) < 500 * MB
 
 
 def test_trap_13_it_has_one_core(user: str, folder: Path) -> None:
