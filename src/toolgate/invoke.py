@@ -177,7 +177,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         # does a person agree, and is there money and room?
         if on.will_check_consent:
             await on.will_check_consent(ctx)
-        costs = entry.priced or entry.name in self.budgets.reporting
+        costs = self.budgets.applies(entry)
         if costs:
             ctx.estimate = estimate(entry, ctx.arguments)
         if entry.asks is not None:
