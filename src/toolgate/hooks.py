@@ -63,12 +63,17 @@ class Stages:
 
 STAGES: tuple[str, ...] = tuple(Stages.__annotations__)
 
-POST = frozenset({"did_execute", "will_validate_output", "will_redact_output", "will_transform_output", "will_write_cache"})
-"""The tool has run: a broken hook is recorded and the outcome stands; abort and retry_after still count."""
+REDACTION = "will_redact_output"
+"""A hook that fails here, in whatever way, ends the call: what it was to remove would go out."""
+
+POST = frozenset({"did_execute", "will_validate_output", "will_transform_output", "will_write_cache"})
+"""The tool has run: a hook that raises is recorded and the outcome stands; abort and retry_after still count."""
 
 OBSERVES = frozenset({"will_write_cache"})
 """Of these, the stages that can't change what is given out. At the others a hook that runs out of time ends the call: it may
 have been about to mask or refuse the output."""
+
+SEE_TRACEBACK = "Correct the hook: the program's log, and the end record of the call, say where it failed."
 
 LATE = frozenset(STAGES[STAGES.index("on_error") : STAGES.index("will_finalize_invoke") + 1])
 """The outcome is decided: whatever a hook raises is recorded."""
@@ -246,6 +251,9 @@ def broken(stage: str, hook: str, error: BaseException, *, ran: bool) -> CallErr
     """How a call ends whose hook fails. `ran`: the tool may have had its effect, and the call is not to be tried again."""
     details = {"hook": hook, "stage": stage}
     if not isinstance(error, HookTimeout):
+        if stage == REDACTION:  # the error's own words may quote what was to be removed
+            words = f"Hook {hook} failed at {stage}: {type(error).__name__}. The output is withheld."
+            return Failed("UNEXPECTED_ERROR", words, suggestion=SEE_TRACEBACK, details=details)
         return Failed("UNEXPECTED_ERROR", f"Hook {hook} failed at {stage}: {described(error)}", details=details)
     return TimedOut(
         message=f"Hook {hook} failed at {stage}: {error}.",

@@ -278,7 +278,7 @@ async def test_a_broken_hook_before_execution_stops_the_call_and_is_named(stage:
 
 @pytest.mark.requirement("PIPE-5")
 @pytest.mark.parametrize(
-    "stage", ["did_execute", "will_redact_output", "will_write_cache", "did_audit", "on_metrics", "will_finalize_invoke"]
+    "stage", ["did_execute", "will_transform_output", "will_write_cache", "did_audit", "on_metrics", "will_finalize_invoke"]
 )
 async def test_a_broken_hook_after_execution_is_recorded_and_the_outcome_stands(stage: str) -> None:
     async with memory_app() as app:
@@ -286,9 +286,81 @@ async def test_a_broken_hook_after_execution_is_recorded_and_the_outcome_stands(
         app.register(double)
         outcome = await app.invoke("double", {"number": 4})
         assert (outcome.status, outcome.output) == ("success", 8)
-        if stage in ("did_execute", "will_redact_output", "will_write_cache"):
+        if stage in ("did_execute", "will_transform_output", "will_write_cache"):
             body = await end_record(app)
             assert body["hook_errors"] == [{"stage": stage, "hook": "Broken", "error": "RuntimeError: oops"}]
+
+
+@pytest.mark.requirement("PIPE-5", "IO-2")
+@pytest.mark.parametrize("method", ["will_redact_output", "filter"])
+@pytest.mark.parametrize("given", ["global", "per tool", "respond"])
+async def test_a_hook_that_raises_at_redaction_withholds_the_output(given: str, method: str) -> None:
+    reached: list[str] = []
+
+    class Masks(Hook):
+        def will_redact_output(self, ctx: InvokeContext) -> None:
+            raise ValueError(f"no mask for {ctx.output}")
+
+        def will_transform_output(self, _ctx: InvokeContext) -> None:
+            reached.append("will_transform_output")
+
+    class Answers(Hook):
+        def will_read_cache(self, ctx: InvokeContext) -> None:
+            if given == "respond":
+                ctx.respond("number 078051120")
+
+    if method == "filter":
+        Masks.filter = lambda _self, ctx: 1 // 0 if ctx.output else True  # type: ignore[attr-defined]
+
+    @tool(tier="read_only", hooks=[Masks] if given == "per tool" else [])
+    async def look_up() -> str:
+        """Look up a number."""
+        return "number 078051120"
+
+    async with memory_app() as app:
+        app.add_hook(Answers())
+        if given != "per tool":
+            app.add_hook(Masks())
+        app.register(look_up)
+        outcome = await app.invoke("look_up")
+        record = await end_record(app)
+    kind = "ZeroDivisionError" if method == "filter" else "ValueError"
+    assert outcome.error is not None
+    assert (outcome.status, outcome.output, outcome.error.code) == ("failure", None, "UNEXPECTED_ERROR")
+    assert outcome.error.message == f"Hook Masks failed at will_redact_output: {kind}. The output is withheld."
+    assert (outcome.error.retryable, outcome.error.details) == (False, {"hook": "Masks", "stage": "will_redact_output"})
+    assert "078051120" not in str(outcome.to_dict()), "the words of the error may quote what was to be removed"
+    assert kind in record["traceback"], "the operator sees where it failed"
+    assert reached == []
+
+
+@pytest.mark.requirement("PIPE-5", "IO-2")
+async def test_an_output_that_could_not_be_redacted_is_not_cached() -> None:
+    class Masks(Hook):
+        broken = True
+
+        def will_redact_output(self, ctx: InvokeContext) -> None:
+            if self.broken:
+                raise ValueError("no list of names")
+            ctx.output = "[name]"
+
+    @tool(tier="read_only", cache=60)
+    async def look_up() -> str:
+        """Look up a name."""
+        return "Ada"
+
+    masks = Masks()
+    async with memory_app() as app:
+        app.add_hook(masks)
+        app.register(look_up)
+        outcomes = [await app.invoke("look_up"), await app.invoke("look_up")]
+        assert [(one.status, one.metrics.cached) for one in outcomes] == [("failure", False)] * 2
+        masks.broken = False
+        outcomes = [await app.invoke("look_up"), await app.invoke("look_up")]
+        assert [(one.output, one.metrics.cached) for one in outcomes] == [("[name]", False), ("[name]", True)]
+        masks.broken = True
+        hit = await app.invoke("look_up")
+        assert (hit.output, hit.metrics.cached) == ("[name]", True), "what the cache holds was redacted before"
 
 
 @pytest.mark.requirement("PIPE-5")
