@@ -10,15 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.servers import Postgres, Redis, postgres, redis
 
 pytest_plugins = ["tests.needs"]
 
-# A shared machine's clock proves nothing about an example. CI takes the same examples each time, so that what it says is
-# about the change; whoever works on it takes new ones.
-settings.register_profile("toolgate", deadline=None, derandomize=bool(os.environ.get("CI")))
+# A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
+# each time, so that what it says is about the change; whoever works on it takes new ones.
+settings.register_profile(
+    "toolgate",
+    deadline=None,
+    # Fixtures are shared by the examples of a test on purpose: those tests make what has to be new themselves.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.load_profile("toolgate")
 
 # What tests put into folders of theirs is trusted, as in CI; tests of trust itself unset it. Whatever is recorded all the

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -213,7 +213,7 @@ def _expected(answers: list[tuple[str, str]], asker: str, may: set[str], quorum:
 
 
 @given(RULES, st.sampled_from(("never", "local", "always")), st.sampled_from(("ada", "local")), ANSWERS)
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=60, deadline=None)
 def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
     rules: list[dict[str, Any]], asker_may: str, asker: str, answers: list[tuple[str, str]]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -19,7 +19,7 @@ from toolgate.store.log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-1")
-many = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=150)
 
 
 class Row(BaseModel):

@@ -144,6 +144,7 @@ async def test_a_log_line_goes_to_the_only_caller_from_the_level_that_it_wants()
 async def test_a_log_line_that_could_be_of_two_calls_is_nobodys() -> None:
     async with engine(one=bad()) as servers:
         first, second = Noting(), Noting()
+        await call(servers, "one", "level", first)  # from now on it knows which logs are wanted, and is asked nothing first
         waiting = asyncio.create_task(call(servers, "one", "slow", second, seconds=60))
         await until(lambda: standing(servers, "one").under_way == 1, "the first call is under way")
         await call(servers, "one", "logs", first, seconds=0)
@@ -175,12 +176,14 @@ async def test_a_question_that_could_be_of_two_calls_is_dismissed() -> None:
     """Be it that the other one has nobody who can be asked: the question may be its own."""
     async with engine(one=bad()) as servers:
         asking, other = Noting({"action": "accept"}), Noting({"action": "accept"})
+        await call(servers, "one", "level", other)  # from now on it knows which logs are wanted, and is asked nothing first
         for beside in (other, None):
-            waiting = asyncio.create_task(call(servers, "one", "slow", beside, seconds=0.5))
+            waiting = asyncio.create_task(call(servers, "one", "slow", beside, seconds=60))
             await until(lambda: standing(servers, "one").under_way == 1, "the first call is under way")
             said = await call(servers, "one", "ask", asking, method="elicitation/create")
             assert json.loads(said) == {"action": "cancel"}
-            await waiting
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
         assert asking.asked == other.asked == []
 
 

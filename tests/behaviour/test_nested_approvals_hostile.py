@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.behaviour.nesting import LIMITED, Bench, approve, left, reject, waits
@@ -353,7 +353,7 @@ def wanted(part: Any) -> list[str]:
     return [one for inner in parts for one in wanted(inner)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(program=PROGRAMS, answers=st.lists(st.booleans(), max_size=30))
 async def test_any_program_has_each_of_its_effects_once(tmp_path: Path, program: Any, answers: list[bool]) -> None:
     """Programs of calls one after the other, side by side and inside others; each question is answered by chance, and what

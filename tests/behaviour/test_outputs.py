@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ from toolgate.registry.compile import compile_entry
 from toolgate.store.log import latest
 from toolgate.testing import memory_app
 
-many = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=100)
 
 
 class Gives:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import redis as client_library
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome, RateLimit, tool
@@ -263,7 +263,7 @@ def _wait(outcome: Outcome) -> float:
     return wait
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80)
 @given(rules=st.lists(RULES, min_size=1, max_size=3), steps=STEPS)
 def test_memory_answers_as_the_model_does(rules: list[RateRule], steps: list[Step]) -> None:
     clock = ManualClock()
@@ -287,7 +287,7 @@ async def test_a_redis_whose_clock_was_set_back_asks_nobody_to_wait_longer_than_
         assert _wait(await app.invoke("look")) == 60
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(rules=st.lists(RULES, min_size=1, max_size=3), steps=STEPS)
 def test_redis_answers_as_the_model_does(redis_url: str, rules: list[RateRule], steps: list[Step]) -> None:
     """Redis's clock can't be set. So that time passes, what is on record there is made older."""

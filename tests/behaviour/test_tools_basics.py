@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import App
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-4")
-many = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=100)
 
 
 @pytest.fixture

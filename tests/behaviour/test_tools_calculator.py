@@ -5,14 +5,14 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import App
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
-many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=200)
 
 
 @pytest.fixture

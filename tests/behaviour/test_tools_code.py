@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, InvokeContext, Outcome, tool
@@ -110,7 +110,7 @@ async def test_python_is_what_is_run_if_nothing_is_said(app: App) -> None:
 
 
 @pytest.mark.requirement("BUILTIN-4")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=20),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.docker_engine import IMAGE, engine
@@ -103,7 +103,7 @@ async def test_every_run_is_asked_about(tmp_path: Path, work: Path, tool: str) -
         assert [path.name for path in work.iterdir()] == ["made"]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(words=st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc", "Cf", "Co", "Cn")), max_size=12), max_size=5))
 async def test_a_program_gets_the_words_as_they_stand(app: App, words: list[str]) -> None:
     outcome = await app.invoke("execute_command", {"command": "printf '%s\\n' -", "args": ["-", *words]})

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import App
@@ -17,7 +17,7 @@ from toolgate.model import ErrorInfo
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
-many = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=100)
 
 ZONES = ["UTC", "Africa/Kigali", "Europe/Paris", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]
 SPAN = 200 * 365 * 86_400

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate import Tool
@@ -206,7 +206,7 @@ TOOLS = st.builds(
     schema=schemas().filter(lambda schema: isinstance(schema, dict)),
     output=schemas().filter(lambda schema: isinstance(schema, dict) or schema is None),
 )
-many = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+many = settings(max_examples=120)
 
 
 @many

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.mcp_clients import connected, key_for
@@ -284,7 +284,7 @@ def test_only_an_accepted_form_with_its_box_ticked_is_a_yes(response: Any) -> No
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 def test_a_cursor_that_we_did_not_make_is_refused(text: str) -> None:
     try:
         name = after(text)
