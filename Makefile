@@ -22,6 +22,10 @@ run: $(READY) ## Set up and show Toolgate in a tour of two minutes
 test: engines ## Set up and run the tests, without the slow ones; TESTS= names some of them
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
 
+.PHONY: again
+again: $(READY) ## Run the few that failed in make test once more, one at a time
+	@$(BIN)/python -m tests.unsteady
+
 slow: engines ## Run the slow tests
 	$(BIN)/python -m pytest -m slow $(TESTS)
 
@@ -46,12 +50,12 @@ matrix: ## Run the tests on those of PYTHONS="python3.12 python3.13" that are fo
 	done; \
 	if [ -n "$$failed" ] || [ -z "$$found" ]; then echo "run on:$${found:- none}; failed on:$${failed:- none}" >&2; exit 1; fi
 
-check: $(READY) ## Lint, format, types, layers, documentation
+check: $(READY) ## Lint, format, types, layers, references and links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/docs tests/architecture
+	$(BIN)/python -m pytest tests/docs/test_reference.py tests/docs/test_markdown.py tests/architecture
 
 fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .

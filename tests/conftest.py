@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.servers import Postgres, Redis, postgres, redis
 
-pytest_plugins = ["tests.needs"]
+pytest_plugins = ["tests.needs", "tests.unsteady"]
 
 # A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
 # each time, so that what it says is about the change; whoever works on it takes new ones.
