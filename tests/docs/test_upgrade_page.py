@@ -71,7 +71,7 @@ def test_what_was_backed_up_while_calls_ran_is_whole_when_it_is_restored(shell: 
 def test_a_second_backup_does_not_touch_the_first_and_an_empty_account_takes_either(shell: Shell, tmp_path: Path) -> None:
     shell(f"toolgate call echo text=before\n{SCRIPTS['back up']}mv $B ${{B%/*}}/the-first\n{SCRIPTS['back up']}")
     folder = tmp_path / "home" / "toolgate-backups"
-    assert sorted(path.name for path in (folder / "the-first").iterdir()) == ["config", "home.tar", "toolgate.db"]
+    assert sorted(path.name for path in (folder / "the-first").iterdir()) == ["config", "toolgate-home.tar", "toolgate.db"]
     assert len(list(folder.iterdir())) == 2
     said = shell(RESTORE, XDG_CONFIG_HOME=str(tmp_path / "of another account"))
     assert "The audit log is whole" in said

@@ -11,6 +11,7 @@ of an API may be called so too, and `paths` knows more about those.
 import re
 
 from toolgate.hazards.credential_names import FOLDERS, NAMES, PLACES, SUFFIXES, SUGGESTS, TYPED
+from toolgate.hazards.own_files import own_by_name
 
 WORDS = {
     "secret": "secrets", "secrets": "secrets", "credential": "credentials", "credentials": "credentials",
@@ -63,10 +64,6 @@ BACKUP = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|saved|swp|swo|tmp|copy|
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 NOT_A_WORD = re.compile(r"[^a-z]+")
 
-OWN_FOLDER = ".toolgate"
-OWN_OPEN = ("tools", "sessions")
-"""What may be read of Toolgate's own folder: tools that people keep there, and the working directories of sessions."""
-
 RUN_LATER = {
     ".toolgate/tools": "tools that Toolgate loads", "toolgate.yaml": "Toolgate's settings", ".git/hooks": "what git runs",
     ".git/config": "what git runs", ".gitconfig": "what git runs", ".config/git": "what git runs",
@@ -99,7 +96,7 @@ def holds(path: str, *, surely: bool = False) -> str | None:
     parts = [_plain(part) for part in lower.split("/") if part]
     if not parts:
         return None
-    sure = _by_place(parts) or _own(parts) or _by_name(parts)
+    sure = _by_place(parts) or own_by_name(parts) or _by_name(parts)
     return sure if sure or surely else _suggested(parts, path)
 
 
@@ -132,13 +129,6 @@ def _place(places: dict[str, str], parts: list[str]) -> str | None:
     """What the first of the places holds that a path is in or leads through."""
     slashed = "/" + "/".join(parts) + "/"
     return next((what for place, what in places.items() if f"/{place}/" in slashed), None)
-
-
-def _own(parts: list[str]) -> str | None:
-    if OWN_FOLDER not in parts:
-        return None
-    inside = parts[parts.index(OWN_FOLDER) + 1 :]
-    return None if inside and inside[0] in OWN_OPEN else "Toolgate's own data"
 
 
 def _bare(name: str) -> str:

@@ -24,6 +24,7 @@ from toolgate.hazards.homes import hidden_in_home
 from toolgate.hazards.lookalikes import fold, fold_lower
 from toolgate.hazards.looking import MAGIC, Looks, TooMuch, slashed
 from toolgate.hazards.opening import Escapes, name_of, open_beneath, open_plainly
+from toolgate.hazards.own_files import own_by_content
 from toolgate.hazards.spellings import MOST_READINGS, alternatives, bared, from_windows, odd, of_url
 
 LONGEST = 4096
@@ -166,7 +167,8 @@ class Sensitive:
     def named(
         self, path: str, looks: Looks, *, writing: bool = False, holder: bool = False, surely: bool = False
     ) -> str | None:
-        """What a path is a place for, by its name alone; None if nothing sensitive."""
+        """What a path is a place for, by its name, or by its content if it may be a key of Toolgate's; None if nothing
+        sensitive."""
         own = self._ours(path, looks, writing, holder)
         if own is not None:
             return own
@@ -176,14 +178,14 @@ class Sensitive:
             return None
         if any(pattern.match(path) for pattern in self._more):
             return "what the setting paths.sensitive names"
+        file = path
         if self._data is not None and f"{path}/".startswith(f"{self._data}/"):
             path = "/.toolgate" + path[len(self._data) :]
         names = dict.fromkeys((path, fold(path), fold_lower(path)))
         if any(hidden_in_home(name, self._homes) for name in names):
             return "what programs keep out of sight in a home"
-        return next(filter(None, (holds(name, surely=surely) for name in names)), None) or (
-            next(filter(None, map(runs, names)), None) if writing else None
-        )
+        judged = (holds(name, surely=surely) or own_by_content(file, name.rpartition("/")[2].lower()) for name in names)
+        return next(filter(None, judged), None) or (next(filter(None, map(runs, names)), None) if writing else None)
 
     def _ours(self, path: str, looks: Looks, writing: bool, holder: bool) -> str | None:
         """What of Toolgate's a path is, holds or is in. It is asked where the files are now: links can be turned."""
