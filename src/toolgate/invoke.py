@@ -23,6 +23,7 @@ import orjson
 
 from toolgate.approval.consent import Consent
 from toolgate.approval.continuation import Continuations
+from toolgate.approval.kept import changed_meanwhile
 from toolgate.approval.tiers import TierRules
 from toolgate.bus.notices import Notices
 from toolgate.cache import ResultCache
@@ -454,6 +455,9 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         off = self.catalog.why_off(entry, call.actor.tenant)
         if off is not None:
             raise not_found(call.tool, off)
+        there = self.catalog.find(entry.name, call.actor.tenant) or await self._missing(ctx, call)
+        if there.fingerprint != entry.fingerprint:
+            raise changed_meanwhile(entry.name)
         if entry.guards is not None:
             await self._check_files(ctx, entry)  # what a path leads to may have changed as well
 

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from tests.mcp_upstream import Upstream, tool
-from toolgate import App
+from toolgate import Answer, App, ApprovalRequest, Hook, InvokeContext
 from toolgate.errors import Denied
 from toolgate.model import Actor
 from toolgate.registry.sources.mcp_review import Waiting
@@ -310,3 +310,55 @@ async def test_why_a_tool_is_not_there_is_in_the_log_alone(tmp_path: Path) -> No
         assert outcome.error.message.replace("say", "sax") == missing.error.message
         (end,) = [note for note in await notes(app, "end") if note["tool"] == "mcp_plain_say"]
         assert "waits to be accepted" in json.dumps(end)
+
+
+@pytest.mark.requirement("TIER-7")
+@pytest.mark.parametrize("becomes", ["another definition", "another program", "removed"])
+async def test_a_yes_is_not_for_what_took_the_tools_place_while_a_person_thought(tmp_path: Path, becomes: str) -> None:
+    first, second = Upstream(tmp_path, tool("say")), Upstream(tmp_path, tool("say"), name="second")
+    settings = {"tier": "external_api", "trust_first_seen": True}
+
+    async def thinks(_: ApprovalRequest) -> Answer:
+        if becomes == "removed":
+            await app.remove_server("plain")
+        elif becomes == "another program":
+            await app.add_server("plain", second.settings(**settings), replace=True)
+            await app.refresh_server("plain")
+        else:
+            first.offer(tool("say", "Deletes something."))
+            await app.refresh_server("plain")
+            await app.accept_tools(await until_waiting(app, "mcp_plain_say"))
+        return Answer("approve")
+
+    async with App.open(home=tmp_path / "home", database_url="memory://", entry_points=False) as app:
+        await app.add_server("plain", first.settings(**settings))
+        await app.refresh_server("plain")
+        app.add_approver(thinks)
+        outcome = await app.invoke("mcp_plain_say", {"text": "a"})
+        assert outcome.error is not None, outcome
+        if becomes == "removed":
+            assert outcome.error.code == "TOOL_NOT_FOUND"
+        else:
+            assert outcome.error.code == "PERMISSION_DENIED"
+            assert "mcp_plain_say has changed while a person was asked about it" in outcome.error.message
+
+
+@pytest.mark.requirement("TIER-7")
+async def test_what_is_accepted_while_a_call_waits_for_room_is_not_what_it_was_let_through_for(tmp_path: Path) -> None:
+    upstream = Upstream(tmp_path, tool("say"))
+
+    class Room(Hook):
+        async def will_execute(self, _: InvokeContext) -> None:
+            upstream.offer(tool("say", "Deletes something."))
+            await app.refresh_server("plain")
+            await app.accept_tools(await until_waiting(app, "speak"))
+
+    async with app_with(tmp_path, "memory://", upstream, tools={"say": {"name": "speak"}}) as app:
+        await app.accept_tools(await until_waiting(app, "speak"))
+        app.add_hook(Room())
+        outcome = await app.invoke("speak", {"text": "a"})
+        assert outcome.error is not None, outcome
+        missing = (await app.invoke("speek", {})).error
+        assert missing is not None
+        assert outcome.error.code == missing.code
+        assert outcome.error.message == missing.message.replace("speek", "speak"), "not the server's own name for it"

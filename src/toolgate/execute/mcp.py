@@ -41,8 +41,9 @@ class Asks(Protocol):
         *,
         caller: Caller | None = None,
         seconds: float | None = None,
+        entry: Entry | None = None,
     ) -> Mapping[str, Any]:
-        """`seconds`: how long the answer is waited for."""
+        """`seconds`: how long the answer is waited for. `entry`: what is called, which has to be accepted as it is there."""
 
     def conceal(self, server: str, values: Iterable[str]) -> None:
         """The server is about to be handed secrets; if it says one, that is masked. Those of its settings are anyway."""
@@ -60,7 +61,7 @@ class McpRunner:
         """Ask the server, within the time that the call has; when that is over the server is told to stop."""
         try:
             async with asyncio.timeout(ctx.time_limit) as time:
-                return result(await self._ask(ctx, entry.implementation, arguments))
+                return result(await self._ask(ctx, entry, arguments))
         except TimeoutError:
             if not time.expired():
                 raise
@@ -70,7 +71,8 @@ class McpRunner:
                 raise Failed("CONNECTION_ERROR", error.message) from error
             raise
 
-    async def _ask(self, ctx: InvokeContext, target: Target, arguments: dict[str, Any]) -> Mapping[str, Any]:
+    async def _ask(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Mapping[str, Any]:
+        target: Target = entry.implementation
         caller = None if ctx.call.caller is None else cast("Caller", _Witnessed(ctx.call.caller, ctx))
         params = _params(target, arguments)
         if ctx.injected:
@@ -80,7 +82,7 @@ class McpRunner:
         for _ in range(MOST_ROUNDS):
             try:
                 answer = await self._servers.request(
-                    target.server, target.method, params, caller=caller, seconds=ctx.time_limit
+                    target.server, target.method, params, caller=caller, seconds=ctx.time_limit, entry=entry
                 )
                 if answer.get("resultType") == "task":
                     return await follow(self._servers.request, target.server, answer, caller)

@@ -40,8 +40,8 @@ class Offering:
         self._forget = forget
         self._made: dict[tuple[str, Key], Made] = {}
         self._held: dict[str, Entry] = {}
-        self.callable: frozenset[tuple[str, str, str]] = frozenset()
-        """Server, method and the server's own name of all that may be called."""
+        self.callable: dict[tuple[str, str, str], str] = {}
+        """By server, method and the server's own name, the fingerprint of all that may be called."""
         self.refused: list[Problem] = []
 
     async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[Pin]) -> None:
@@ -68,7 +68,7 @@ class Offering:
                     self._want(found.entry, pin, names.fault(upstream, pin.key), wanted)
         self._made = made
         self._put({name: entry for name, (entry, _) in wanted.items()})
-        self.callable = frozenset((pin.server, pin.method, pin.tool) for _, pin in wanted.values())
+        self.callable = {(pin.server, pin.method, pin.tool): entry.fingerprint for entry, pin in wanted.values()}
 
     def _entry(self, upstream: Upstream, pin: Pin) -> Made:
         """The entry of a pin; the one that there is, if nothing that it was made of has changed."""

@@ -208,23 +208,33 @@ class McpTools:
         *,
         caller: Caller | None = None,
         seconds: float | None = None,
+        entry: Entry | None = None,
     ) -> Mapping[str, Any]:
         """Ask a server, if what would run there is what was accepted: the very program that was compared is asked, and one
-        that was started since is compared first."""
+        that was started since is compared first. `entry`: the tool that is called. What was accepted in its place since the
+        call was let through, it was not let through for."""
         try:
-            return await self._ask(server, method, params, caller, seconds)
+            return await self._ask(server, method, params, caller, seconds, entry)
         except Anew:
-            return await self._ask(server, method, params, caller, seconds)
+            return await self._ask(server, method, params, caller, seconds, entry)
 
     async def _ask(
-        self, server: str, method: str, params: Mapping[str, Any], caller: Caller | None, seconds: float | None
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        caller: Caller | None,
+        seconds: float | None,
+        entry: Entry | None,
     ) -> Mapping[str, Any]:
         start = self._comparing.start_of(server)
         if start is None:
             start = await self._comparing.before_a_call(server)
         tool = params["name"] if method == "tools/call" else ""
-        if method in GOVERNED and (server, method, tool) not in self._offering.callable:
-            raise not_found(tool or method, "its server has another definition of it than was accepted, or none")
+        accepted = self._offering.callable.get((server, method, tool))
+        if method in GOVERNED and (entry is None or accepted != entry.fingerprint):
+            name = (tool or method) if entry is None else entry.name  # not the server's own name, which nobody here has seen
+            raise not_found(name, "its server has another definition of it than was accepted, or none")
         if method in CAPABILITIES and not self.items.may_ask(server, method, params):
             raise NotReached("INVALID_INPUT", f"There is no such thing at server {server}.", reason="nobody has accepted it")
         try:
