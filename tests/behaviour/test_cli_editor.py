@@ -78,6 +78,18 @@ def test_an_editor_that_fails_or_changes_nothing_changes_nothing(terminal: Termi
     assert "posted hello 1" in shown.shown
 
 
+def test_arguments_that_are_all_taken_out_in_a_second_edit_are_what_runs(terminal: Terminal) -> None:
+    terminal.add_tools(TOOLS.replace("text: str", 'text: str = "nothing"'))
+    does = """if grep -q hello "$1"; then sed -i 's/hello/goodbye/' "$1"; else echo '{}' > "$1"; fi"""
+    program = use_editor(terminal, does)
+    shown = Teletype(terminal, "call", "post", "text=hello", EDITOR=program)
+    shown.type(after=" > ", keys="o\n")
+    shown.type(after="[y] yes, with these arguments", keys="o\n")
+    shown.type(after="[y] yes, with these arguments", keys="y\n")
+    assert shown.end() == 0, shown.shown
+    assert "posted nothing 1" in shown.shown
+
+
 def test_an_approval_is_edited_in_the_editor(terminal: Terminal) -> None:
     waiting = terminal("call", "post", "text=hello", "--json").json["pending"]["id"]
     program = use_editor(terminal, """sed -i 's/hello/goodbye/' "$1" """)

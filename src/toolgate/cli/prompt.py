@@ -119,7 +119,8 @@ class Prompt:
                 return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
             if chosen != "o":
                 return self._no(None)
-            changed = await edited(request, changed, self._fits) or changed
+            again = await edited(request, changed, self._fits)
+            changed = changed if again is None else again  # no arguments at all are an edit too
         return None
 
     def _no(self, reason: str | None) -> Answer:
