@@ -325,7 +325,7 @@ class Connecting(Wired):
     def _check_enabled(self, name: str) -> None:
         if not self.settings.mcp.enabled:
             raise SettingsError(
-                f"Server {name} is not started: the setting mcp.enabled is false.",
+                f"Server {name} is not used: the setting mcp.enabled is false.",
                 suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
             )
         require("mcp")
@@ -383,6 +383,7 @@ class Connecting(Wired):
         await self._may_connect(name, actor)
         require("mcp")
         settings = (await self.server(name)).settings
+        self._check_enabled(name)
         keep = None if self.settings.in_memory else self._keep_for_servers
         tokens = self._token_of_servers
         issuer = await login(

@@ -502,8 +502,8 @@ class McpSettings(Section):
     """Toolgate as an MCP server, and what holds for all servers that it calls."""
 
     enabled: bool = True
-    """Whether MCP servers are used. false: none is started or connected to, whatever is said of it by itself, and none of
-    their tools, prompts and resources is offered."""
+    """Whether MCP servers are used. false: none is started, connected to or logged in to, whatever is said of it by
+    itself, and none of their tools, prompts and resources is offered."""
     page: int = Field(default=200, ge=1, le=10_000)
     """Tools in one answer to tools/list."""
     list_seconds: float = Field(default=300, gt=0, le=86_400)

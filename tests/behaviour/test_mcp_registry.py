@@ -1,6 +1,7 @@
 """What becomes of an MCP server's tools in the catalog: names, tiers, costs, schemas, and what is refused."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,13 @@ async def test_with_mcp_turned_off_no_server_is_started_and_no_tool_of_theirs_is
         with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
             await app.refresh_server("plain")
         assert not app.servers_engine.starts("plain")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            await app.add_server("remote", {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", "oauth": {}})
+            with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
+                await asyncio.wait_for(app.log_in_server("remote", print, browser=False), 20)
+            with pytest.raises(BlockingIOError):
+                listener.accept()  # nobody has knocked
     async with App.open(**more) as app:
         assert (await app.invoke("mcp_plain_say", {})).ok, "what was accepted is still"
 
