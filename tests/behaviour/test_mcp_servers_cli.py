@@ -379,14 +379,47 @@ def test_the_end_of_the_input_and_an_interrupt_accept_nothing(terminal: Terminal
     assert terminal("call", "mcp_plain_hear").code == 1
 
 
+def _doctor(terminal: Terminal) -> dict[str, dict[str, Any]]:
+    """What the doctor says of servers, by their names."""
+    checks = [check for check in terminal("doctor", "--json").json["checks"] if check["name"] == "servers"]
+    return {check["message"].replace(":", " ").split()[0]: check for check in checks}
+
+
 def test_the_doctor_starts_each_server(terminal: Terminal, upstream: Upstream) -> None:
     add(terminal, upstream)
-    terminal("servers", "add", "dead", "--isolation", "none", "--no-start", "--", "/bin/false")
-    checks = [check for check in terminal("doctor", "--json").json["checks"] if check["name"] == "servers"]
-    words = {check["message"].split(":")[0]: check for check in checks}
+    (terminal.folder / "toolgate.yaml").write_text("servers: {dead: {command: [/bin/false], isolation: none}}\n")
+    terminal.set("TOOLGATE_SETTINGS", "toolgate.yaml")
+    words = _doctor(terminal)
     assert words["plain"]["status"] == "warning"
     assert words["plain"]["advice"] == "toolgate tools accept plain"
     assert words["dead"]["status"] == "fault"
+
+
+@pytest.mark.requirement("MCP-2", "DOOR-6")
+def test_what_was_only_added_is_started_by_no_command_until_somebody_says_so(terminal: Terminal, upstream: Upstream) -> None:
+    started = terminal.folder / "started"
+    command = ("/bin/sh", "-c", f"touch {shlex.quote(str(started))}; exec {shlex.join(upstream.command)}")
+    (terminal.folder / "toolgate.yaml").write_text("servers: {mine: {isolation: none}}\n")  # so that the file can be seen
+    terminal.set("TOOLGATE_SETTINGS", "toolgate.yaml")
+    desktop = {"mcpServers": {"mine": {"command": command[0], "args": command[1:]}}}
+    (terminal.folder / "desktop.json").write_text(json.dumps(desktop))
+    imported = terminal("servers", "import", "desktop.json")
+    assert imported.code == 0, imported.err
+    for words in (
+        ("servers", "list"), ("servers", "show", "mine"), ("servers", "restart", "mine"), ("tools", "list"),
+        ("tools", "search", "say"), ("tools", "accept", "--all", "--yes"), ("call", "mcp_mine_say", "text=a"), ("costs",),
+    ):  # fmt: skip
+        terminal(*words)
+        assert not started.exists(), words
+    check = _doctor(terminal)["mine"]
+    assert (check["status"], started.exists()) == ("warning", False)
+    assert check["message"] == "mine was added, but nobody has started it: it is not started here either"
+    assert "toolgate servers refresh mine" in check["advice"]
+    assert terminal("servers", "refresh", "mine").code == 0
+    assert started.exists()
+    started.unlink()
+    assert _doctor(terminal)["mine"]["advice"] == "toolgate tools accept mine"
+    assert started.exists(), "somebody has started it before"
 
 
 def test_a_server_whose_settings_can_no_longer_be_read_can_be_removed(terminal: Terminal, upstream: Upstream) -> None:

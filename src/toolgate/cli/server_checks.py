@@ -1,4 +1,4 @@
-"""The doctor's probes of MCP servers: each is started and asked what it has."""
+"""The doctor's probes of MCP servers: each is started and asked what it has, but for those that nobody has started yet."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,6 +36,11 @@ async def _check(app: App, before: ServerStatus) -> Check:
     if lacking:
         advice = f"toolgate secrets set {lacking[0]} --servers"
         return Check("servers", "warning", f"{name} needs the secret {lacking[0]}", advice)
+    if before.origin == "store" and before.listed_at is None:  # it may come from a file or an agent: nobody has agreed to it
+        advice = f"toolgate servers show {name} shows what it is; toolgate servers refresh {name} starts it."
+        return Check(
+            "servers", "warning", f"{name} was added, but nobody has started it: it is not started here either", advice
+        )
     try:
         async with asyncio.timeout(SECONDS):
             await app.refresh_server(name)
