@@ -26,6 +26,7 @@ from toolgate.registry.sources.mcp_review import Waiting
 from toolgate.registry.sources.mcp_settings import (
     completed,
     described,
+    named_servers,
     names_program,
     preset_of,
     secrets_in,
@@ -188,11 +189,18 @@ class Connecting(Wired):
         said = self.settings.servers.get(name)
         return said is not None and names_program(said)
 
-    def _check_not_in_settings(self, name: str, actor: Actor | None, suggestion: str) -> None:
+    async def _check_not_in_settings(self, name: str, actor: Actor | None, suggestion: str) -> None:
         """Refuses to change a server of the settings. An actor may not change one either of which they only say more: that
-        was said of another program, and may name secrets."""
+        was said of another program, and may name secrets. Nor one that only another process's settings have."""
         if self._is_in_settings(name) or (actor is not None and name in self.settings.servers):
             raise SettingsError(f"Server {name} is in the settings file.", suggestion=suggestion)
+        if actor is not None and name in named_servers(self.settings):
+            raise SettingsError(f"Server {name} is in the settings file: secrets.use names it.", suggestion=suggestion)
+        if actor is not None and await self.store.read(table.is_of_settings(name)):
+            raise SettingsError(
+                f"Server {name} is, or was, in the settings file of another process.",
+                suggestion="Use another name, or have the operator change it there.",
+            )
 
     def _no_server(self, name: str) -> SettingsError:
         why = self.mcp_tools.why_unusable(name)
@@ -219,7 +227,7 @@ class Connecting(Wired):
         given, upstream, before = await self._checked_server(name, settings, secrets, actor, replace=replace)
         whole = upstream.settings
         self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
-        by = (actor or LOCAL).user
+        by = table.OPERATOR if actor is None else f"{actor.tenant}/{actor.user}"
         await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
         await self._note("mcp.server_added", actor or LOCAL, "", details)
@@ -260,7 +268,7 @@ class Connecting(Wired):
         require("mcp")
         if not NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
-        self._check_not_in_settings(name, actor, "Change it there.")
+        await self._check_not_in_settings(name, actor, "Change it there.")
         if not replace and name in self.mcp_tools.upstreams:
             raise SettingsError(
                 f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
@@ -303,7 +311,7 @@ class Connecting(Wired):
     async def remove_server(self, name: str, *, actor: Actor | None = None) -> None:
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
-        self._check_not_in_settings(name, actor, "Take it out there.")
+        await self._check_not_in_settings(name, actor, "Take it out there.")
         if not await self._keeper.change(table.remove_server(name)):
             raise self._no_server(name)
         await self._note("mcp.server_removed", actor or LOCAL, "", {"server": name})

@@ -108,6 +108,7 @@ class Wired:
         from toolgate.registry.sources.custom import CustomFolder
         from toolgate.registry.sources.custom_check import CompiledCode
         from toolgate.registry.sources.custom_taking import CustomTools
+        from toolgate.registry.sources.mcp_settings import named_servers
         from toolgate.registry.sources.mcp_taking import McpTools
         from toolgate.sandbox.engine import Sandbox
         from toolgate.sandbox.places import Places
@@ -216,6 +217,7 @@ class Wired:
             forget=self.guard.forget,
             note=self._note,
             announce=self._announce_change,
+            named=named_servers(settings),
             enabled=settings.mcp.enabled,
         )
         self.execution.runners["mcp"] = McpRunner(self.mcp_tools)

@@ -209,3 +209,51 @@ async def test_an_actor_puts_no_program_under_what_the_settings_say_of_a_server(
             await app.add_server("files", own, actor=builder, replace=True)
         with pytest.raises(SettingsError, match="in the settings file"):
             await app.remove_server("files", actor=builder)
+
+
+@pytest.mark.requirement("IO-5", "DOOR-6")
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"servers": {"files": {"env": {"TOKEN": "{{secret:GITHUB_TOKEN}}"}, "isolation": "none"}}},
+        {"secrets": {"use": {"GITHUB_TOKEN": [{"tool": "say", "tenant": "*", "server": "files"}]}}},
+    ],
+    ids=["servers", "secrets.use"],
+)
+@pytest.mark.parametrize("user", ["ann", "local"])
+async def test_an_actor_puts_no_program_under_what_another_processs_settings_say(
+    tmp_path: Path, said: dict[str, Any], user: str
+) -> None:
+    """Two processes on one database: only one of them knows that the name is the operator's."""
+    builder, home = Actor("acme", "builder", user), tmp_path / "home"
+    own = Upstream(tmp_path, tool("say")).settings(trust_first_seen=True)
+    async with App.open(home=home) as elsewhere, App.open(home=home, **said) as app:
+        for one in (app, elsewhere):
+            await one.allow_adding_tools("builder")
+        with pytest.raises(SettingsError, match="in the settings file"):
+            await app.add_server("files", own, actor=builder)
+        await elsewhere.add_server("files", own, actor=builder)
+        await elsewhere.refresh_server("files")
+        with pytest.raises(SettingsError, match=f"was added by acme/{user}"):
+            await app.refresh_server("files")
+        assert [status.name for status in await app.servers()] == []
+        assert (await app.invoke("mcp_files_say", {"text": "a"})).error.code == "TOOL_NOT_FOUND"  # type: ignore[union-attr]
+        assert app.servers_engine.names() == [], "it is not there to be started"
+        assert "not used" in app.mcp_tools.problems[0].why
+        await app.remove_server("files")
+        await app.add_server("files", own)
+        assert [status.name for status in await app.servers()] == ["files"], "what the operator adds is completed"
+        await elsewhere.add_server("files", own, actor=builder, replace=True)
+        assert [status.name for status in await app.servers()] == [], "nor may an actor take its place"
+
+
+@pytest.mark.requirement("IO-5", "DOOR-6")
+async def test_an_actor_adds_no_server_under_the_name_of_one_in_another_processs_settings(tmp_path: Path) -> None:
+    builder, home = Actor("acme", "builder", "ann"), tmp_path / "home"
+    theirs = Upstream(tmp_path, tool("say")).settings()
+    async with App.open(home=home, servers={"files": theirs}) as app, App.open(home=home) as elsewhere:
+        await elsewhere.allow_adding_tools("builder")
+        await app.refresh_server("files")
+        with pytest.raises(SettingsError, match="in the settings file of another process"):
+            await elsewhere.add_server("files", theirs, actor=builder)
+        assert (await elsewhere.add_server("other", theirs, actor=builder)).name == "other"

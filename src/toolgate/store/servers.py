@@ -19,6 +19,8 @@ BY_TRUST = "(the setting trust_first_seen)"
 """Who accepted what nobody was asked about."""
 MOST_GONE = 1_000
 """Tools of a server that were accepted and are gone: one that has more is not trusted with what it has new."""
+OPERATOR = "local"
+"""Who added a server: the person who runs this installation. An actor is TENANT/USER, which this can't be."""
 
 
 class ServerRow(NamedTuple):
@@ -27,6 +29,10 @@ class ServerRow(NamedTuple):
     name: str
     settings: str
     added_by: str
+
+    @property
+    def is_operators(self) -> bool:
+        return self.added_by == OPERATOR
 
 
 class ListingRow(NamedTuple):
@@ -137,6 +143,15 @@ def recorded() -> Transaction[Recorded]:
     rows = yield "SELECT server, method, tool, claimed_at, claimed_name FROM server_tools WHERE claimed_at IS NOT NULL", {}
     claims = [Claim(row[0], (row[1], row[2]), moment(row[3]), row[4]) for row in rows]
     return Recorded(number, servers, listings, accepted, quarantined, claims)
+
+
+def is_of_settings(name: str) -> Transaction[bool]:
+    """Tells a server that was listed and never added: the settings of some process have it, or had it."""
+    rows = yield (
+        "SELECT 1 FROM server_listings WHERE server = :name AND NOT EXISTS (SELECT 1 FROM servers WHERE name = :name)",
+        {"name": name},
+    )
+    return bool(rows)
 
 
 def pins(server: str | None = None) -> Transaction[list[Pin]]:

@@ -13,7 +13,7 @@ from toolgate.mcpclient.filling import REFERENCE, node_runs
 from toolgate.model import MASK
 from toolgate.registry.sources.mcp import Upstream
 from toolgate.registry.sources.mcp_import import without_values
-from toolgate.settings import ServerSettings
+from toolgate.settings import ServerSettings, Settings
 
 if TYPE_CHECKING:
     from toolgate.registry.sources.mcp_presets import Preset
@@ -148,6 +148,13 @@ def resolved(settings: ServerSettings) -> ServerSettings:
 def names_program(settings: ServerSettings) -> bool:
     """Tells settings that make a server from those that only say more of one that was added."""
     return bool(settings.preset or settings.command or settings.npm or settings.pypi or settings.url)
+
+
+def named_servers(settings: Settings) -> frozenset[str]:
+    """Gives the servers of which the operator's settings say anything, a secret that goes there included. That is said of
+    the operator's own: a server that an actor puts under such a name is not used."""
+    uses = (use.server for allowed in settings.secrets.use.values() for use in allowed)
+    return frozenset((*settings.servers, *filter(None, uses)))
 
 
 def completed(added: ServerSettings, said: ServerSettings | None) -> ServerSettings:

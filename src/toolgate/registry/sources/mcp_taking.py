@@ -6,7 +6,7 @@ other than it was accepted, waits in quarantine, where no caller finds it; `mcp_
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -53,10 +53,12 @@ class McpTools:
         forget: Callable[[], object],
         note: Note,
         announce: Callable[[], Awaitable[None]],
+        named: Container[str] = (),
         enabled: bool = True,
     ) -> None:
         """`register` puts an entry into the catalog and on record; `forget` drops what was decided before; `announce` tells
-        other processes that the store has changed. `enabled`: False turns all servers off."""
+        other processes that the store has changed. `named`: servers of which the operator's settings say anything.
+        `enabled`: False turns all servers off."""
         self.lists_by_itself = True
         """Whether servers of the settings file that were never listed are started for that. One that was added never is: it
         waits until somebody asks what it has (`refresh`). A command that ends at once sets it to False."""
@@ -70,6 +72,7 @@ class McpTools:
         self._catalog = catalog
         self._rules = rules
         self._announce = announce
+        self._named = named
         self._enabled = enabled
         self._offering = Offering(catalog, rules, register, forget)
         self._comparing = Comparing(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
@@ -297,17 +300,20 @@ class McpTools:
 
     def _read_servers(self, recorded: table.Recorded) -> dict[str, Upstream]:
         """The servers of the settings, and those that were added. Of the same name, the settings' counts if it says what to
-        start or to reach; otherwise it says more of the one that was added."""
+        start or to reach; otherwise it says more of the one that was added, if the operator has added it: an actor may have
+        done so in a process whose settings don't have the name."""
         read: dict[str, Upstream] = {}
         self._misread = {}
-        added = {row.name: row.settings for row in recorded.servers}
+        added = {row.name: row for row in recorded.servers}
         for name in dict.fromkeys((*self._settings, *added)):
             said, listing = self._settings.get(name), recorded.listings.get(name)
             try:
                 if said is not None and (name not in added or names_program(said)):
                     settings = said
                 else:
-                    settings = completed(ServerSettings.model_validate_json(added[name]), said)
+                    if name in self._named and not added[name].is_operators:
+                        raise SettingsError(_not_the_operators(added[name]))
+                    settings = completed(ServerSettings.model_validate_json(added[name].settings), said)
                 if not self._enabled:
                     settings = settings.model_copy(update={"enabled": False})
                 read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
@@ -338,6 +344,13 @@ class McpTools:
                 why = "has changed, and waits" if was_accepted else "is new, and waits"
                 withheld[name_here(self._upstreams[server], (method, tool))] = f"its definition {why} to be accepted"
         return withheld
+
+
+def _not_the_operators(row: table.ServerRow) -> str:
+    return (
+        f"Server {row.name} was added by {row.added_by}, and the settings name a server {row.name} of the operator's own: "
+        f"it is not used. `toolgate servers remove {row.name}` removes it"
+    )
 
 
 def _is_unlisted(upstream: Upstream, listing: table.ListingRow | None) -> bool:
