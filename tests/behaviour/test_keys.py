@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -115,7 +116,11 @@ async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
         assert await Keys(app).list() == []
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, "two\nlines", "\x1b[31m", " ci", "ci ", "cafe\u0301", "\uff43i"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * 251, "two\nlines", "\x1b[31m", " ci", "ci ", "a  b", "cafe\u0301", "\uff43i",
+     "\u0441i", "\u0430\u0441\u0435", "c\u200bi", "$(ci)", "-ci", "ci\n"],
+)  # fmt: skip
 async def test_a_name_that_no_record_could_hold_or_that_looks_like_another_is_refused(name: str) -> None:
     async with memory_app() as app:
         with pytest.raises(KeyRefused):
@@ -199,6 +204,8 @@ def test_keys_are_made_listed_and_revoked_at_the_terminal(terminal: Terminal) ->
         (["create", "x", "--expires", "999999999w"], 2),
         (["create", "x", "--tenant", ""], 2),
         (["create", "x\ny"], 2),
+        (["create", "l\u0430ptop"], 2),
+        (["create", "x", "--user", "\u0430nn"], 2),
         (["create", "x", "--scope", "a\nb"], 2),
         (["create"], 2),
         (["revoke", "tg_"], 2),
@@ -240,7 +247,7 @@ def test_a_name_is_one_live_keys_and_says_which_to_revoke(terminal: Terminal) ->
     assert (typo.code, "Did you mean laptop (" in typo.err) == (1, True)
     assert terminal("keys", "revoke", first["id"]).code == 0
     assert terminal("keys", "revoke", "laptop").code == 0, "one of that name is left"
-    again = terminal("keys", "create", "laptop", "--expires", "1h", "--json").json
+    again = terminal("keys", "create", "laptop", "--expires", "1h", "--same-user", "--json").json
     assert again["id"] != first["id"]
     with sqlite3.connect(terminal.home / "toolgate.db") as database:
         database.execute("UPDATE api_keys SET expires_at = '2020-01-01 00:00:00+00:00' WHERE id = ?", (again["id"],))
@@ -290,6 +297,49 @@ async def test_keys_that_had_one_name_before_both_stay_and_the_later_is_renamed(
         for _, text in made[1:]:
             assert await keys.check(text.encode()) is not None, "a key that was handed out is still taken"
         await keys.close()
+
+
+@pytest.mark.requirement("DOOR-3", "REG-2")
+def test_the_name_of_a_revoked_key_makes_nobody_its_user_unless_that_is_said(terminal: Terminal) -> None:
+    first = terminal("keys", "create", "ada's laptop", "--tenant", "acme", "--json").json
+    assert terminal("keys", "revoke", first["id"]).code == 0
+    refused = terminal("keys", "create", "ada's laptop", "--tenant", "acme", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (1, "KEY_ERROR")
+    assert "would act as the user key:ada's laptop" in refused.json["error"]["message"]
+    assert first["id"] in refused.json["error"]["message"]
+    advice = refused.json["error"]["suggestion"].partition("toolgate ")[2]
+    assert advice.endswith("--same-user")
+    assert terminal("keys", "create", "ada's laptop", "--tenant", "other").code == 0, "another tenant's users are its own"
+    assert terminal("keys", "create", "ada's laptop", "--tenant", "acme", "--user", "bob", "--same-user").code == 2
+    bob = terminal("keys", "create", "ada's laptop", "--tenant", "acme", "--user", "bob", "--json").json
+    assert bob["user"] == "bob", "whoever names a user says whose grants it has"
+    assert terminal("keys", "revoke", bob["id"]).code == 0
+    assert terminal("keys", "create", "ada's laptop", "--tenant", "acme").code == 1, "also when others had the name since"
+    again = terminal(*shlex.split(advice), "--json")
+    assert (again.code, again.json["user"], again.json["tenant"]) == (0, first["user"], "acme")
+
+
+@pytest.mark.requirement("DOOR-3")
+async def test_a_name_or_user_that_reads_like_another_is_refused(tmp_path: Path) -> None:
+    async with memory_app(home=tmp_path) as app:
+        keys = Keys(app)
+        await keys.create("laptop", Actor(user="key:laptop"))
+        old, _ = await keys.create("phone", Actor(user="key:phone"))
+        await keys.revoke(old.id)
+        await app.store.transact(_renamed("phone", "\u0440hone"))  # as names could be before there was a rule
+        for name, like in (("Laptop", "laptop"), ("phone", "\\u0440hone")):
+            with pytest.raises(KeyRefused, match=f"The name {name} reads like ") as refused:
+                await keys.create(name, Actor(user="ann"), same_user=True)
+            assert like in refused.value.message
+        for user in ("\u0430nn", "\u0430\u0441\u0435"):
+            with pytest.raises(KeyRefused, match="could be taken for another user"):
+                await keys.create("tablet", Actor(user=user))
+        await keys.create("tablet", Actor(user="\u0418\u0440\u0438\u043d\u0430"))  # a name that looks like no other
+        await keys.create("laptop", Actor("other", user="key:laptop"))
+
+
+def _renamed(name: str, to: str) -> Transaction[None]:
+    yield "UPDATE api_keys SET name = :to WHERE name = :name", {"to": to, "name": name}
 
 
 # -- what lasts

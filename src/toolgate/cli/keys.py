@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened, readable
+from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
 from toolgate.cli.screen import clean, emit, note, say
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.model import LOCAL
+from toolgate.serve.key_names import check_name, check_user, own_user
 from toolgate.serve.keys import PREFIX, Keys
+from toolgate.serve.problems import KeyRefused
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey, KeyState
 
@@ -38,18 +40,27 @@ def create(
     may_approve: Annotated[
         bool, typer.Option("--may-approve", help="Whoever holds it may approve calls, like a person at this machine.")
     ] = False,
+    same_user: Annotated[
+        bool, typer.Option("--same-user", help="Act as key:NAME, also if an earlier key did: with its grants and budgets.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Make a key. It is shown once, now."""
-    readable("NAME", name)
+    if same_user and user is not None:
+        raise Usage("--same-user and --user can't be used together.")
+    try:
+        check_name(name)
+        check_user(user or "")
+    except KeyRefused as error:
+        raise Usage(error.message, suggestion=error.suggestion) from None
     # Without a user, one of its own: as `local` its holder would have the sessions of the person at this machine.
-    actor = actor_of(tenant, persona, user or f"key:{name}", scope or ())
+    actor = actor_of(tenant, persona, user or own_user(name), scope or ())
     lasting = None if expires is None else _lasting(expires)
     by = actor_of(tenant, None, LOCAL.user)
 
     async def make() -> tuple[ApiKey, str]:
         async with opened(ctx) as app:
-            return await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, by=by)
+            return await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
 
     key, text = asyncio.run(make())
     if as_json:

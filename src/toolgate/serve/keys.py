@@ -11,7 +11,6 @@ import logging
 import secrets
 import string
 import time
-import unicodedata
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -21,9 +20,10 @@ from toolgate.app import App
 from toolgate.bus.notices import DATA
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL, Actor, new_id
+from toolgate.serve.key_names import check_name, check_unused, check_user
 from toolgate.serve.problems import KeyRefused
 from toolgate.store import keys as table
-from toolgate.store.database import now
+from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
 from toolgate.wiring import to_the_end
 
@@ -74,16 +74,13 @@ class Keys:
         *,
         lasting: timedelta | None = None,
         may_approve: bool = False,
+        same_user: bool = False,
         by: Actor | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key with which its holder acts for an actor. Gives it and, this once, its text."""
-        if not name.isprintable() or not 0 < len(name) <= 256:
-            raise KeyRefused("The name of a key must be 1 to 256 printable characters.")
-        if name != unicodedata.normalize("NFKC", name).strip():  # two names would look like one, and be two users
-            raise KeyRefused(
-                "The name of a key can't begin or end with a blank, or have letters that are another way to write others.",
-                suggestion=f"Name it {unicodedata.normalize('NFKC', name).strip() or 'otherwise'!r}.",
-            )
+        """Make a key with which its holder acts for an actor. Gives it and, this once, its text. `same_user`: whether it may
+        act as the user `key:NAME` if an earlier key did."""
+        check_name(name)
+        check_user(actor.user)
         if len(actor.scopes) > MOST_SCOPES or any(
             not scope.isprintable() or not 0 < len(scope) <= 256 for scope in actor.scopes
         ):
@@ -103,18 +100,18 @@ class Keys:
             created_by=by.user, created_at=made, expires_at=expires,
         )  # fmt: skip
         secret = _random(SECRET_LETTERS, SECRET_LENGTH)
-        await self._add(key, _hash(secret), by)
+        await self._add(key, _hash(secret), by, same_user=same_user)
         return key, f"{PREFIX}{key.id}_{secret}"
 
     @to_the_end
-    async def _add(self, key: ApiKey, secret_hash: str, by: Actor) -> None:
-        holder = await self._app.store.transact(table.add(key, secret_hash))
-        if holder is not None:
-            expired = ", which has expired" if holder.state(key.created_at) == "expired" else ""
-            raise KeyRefused(
-                f"The key {holder.id} of tenant {key.actor.tenant} is named {key.name} already{expired}.",
-                suggestion=f"Give another name, or revoke that key first: toolgate keys revoke {holder.id}",
-            )
+    async def _add(self, key: ApiKey, secret_hash: str, by: Actor, *, same_user: bool) -> None:
+        def adding() -> Transaction[None]:
+            added = False
+            while not added:  # where it is not, another process has just taken the name
+                check_unused(key, (yield from table.listed(key.actor.tenant)), same_user=same_user)
+                added = yield from table.add(key, secret_hash)
+
+        await self._app.store.transact(adding())
         await self._note("key.created", key, by)
 
     @to_the_end

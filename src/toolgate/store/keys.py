@@ -54,8 +54,8 @@ def _key(row: tuple[Any, ...]) -> ApiKey:
     )
 
 
-def add(key: ApiKey, secret_hash: str) -> Transaction[ApiKey | None]:
-    """Add a key, unless one of its tenant that is not revoked has its name: gives that one then."""
+def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
+    """Add a key; False if one of its tenant that is not revoked has its name."""
     added = yield (
         "INSERT INTO api_keys (id, name, secret_hash, tenant_id, persona_id, user_id, scopes, may_approve, created_by, "
         "created_at, expires_at) VALUES (:id, :name, :hash, :tenant, :persona, :user, :scopes, :may_approve, :by, "
@@ -66,13 +66,7 @@ def add(key: ApiKey, secret_hash: str) -> Transaction[ApiKey | None]:
             "by": key.created_by, "created": key.created_at, "expires": key.expires_at,
         },
     )  # fmt: skip
-    if added:
-        return None
-    rows = yield (
-        f"SELECT {COLUMNS} FROM api_keys WHERE tenant_id = :tenant AND name = :name AND revoked_at IS NULL",
-        {"tenant": key.actor.tenant, "name": key.name},
-    )
-    return _key(rows[0])
+    return bool(added)
 
 
 def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
