@@ -174,6 +174,11 @@ class Project:
         except SettingsError:
             return []
 
+    @property
+    def compiled_file(self) -> Path | None:
+        """Where it is recorded which code is known to compile: beside the record of trust; None where there is no place."""
+        return next((folder / "compiled.json" for folder in self.own_files), None)
+
     def check(self) -> None:
         """Raises Untrusted if something would be obeyed that nobody agreed to."""
         if self.is_named or not self.found():

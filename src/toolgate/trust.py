@@ -129,7 +129,7 @@ class Records:
             return {}
         except OSError as error:
             raise self._unusable(f"it can't be read: {error.strerror or error}") from error
-        if os.name == "posix" and any(_is_open(status) for status in (found, above)):
+        if any(others_write(status) for status in (found, above)):
             raise self._unusable("other users could have written it", f"Check it, then `chmod -R go= {path.parent}`.")
         try:
             read = json.loads(content)["folders"]
@@ -162,16 +162,9 @@ class Records:
             return records.pop(str(folder), None) is not None
 
     def _write(self, path: Path, records: dict[str, Agreed]) -> None:
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
         content = json.dumps({"version": 1, "folders": {name: vars(entry) for name, entry in sorted(records.items())}})
         try:
-            with suppress(FileNotFoundError):
-                fresh.unlink()
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
+            replace_private(path, content)
         except OSError as error:
             raise self._unusable(f"it can't be written: {error.strerror or error}") from error
 
@@ -182,5 +175,20 @@ class Records:
         )
 
 
-def _is_open(status: os.stat_result) -> bool:
+def replace_private(path: Path, content: str) -> None:
+    """Puts a content in place of what is there, on disk before this returns, for the owner alone. Raises OSError."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def others_write(status: os.stat_result) -> bool:
+    """Tells whether users other than this one and root could have written a file or folder, where that can be told."""
+    if os.name != "posix":
+        return False
     return bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) or status.st_uid not in (os.geteuid(), 0)

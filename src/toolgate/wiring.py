@@ -187,7 +187,7 @@ class Wired:
                 self.catalog,
                 self._register,
                 self.guard.forget,
-                CompiledCode(self.sandbox, None if settings.in_memory else settings.home / "compiled.json").check,
+                CompiledCode(self.sandbox, None if settings.in_memory else self.project.compiled_file).check,
             )
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)

@@ -1,9 +1,11 @@
 """Custom tools in an App: the examples do what they promise, and a folder may change while it is in use."""
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.terminal import Terminal
 from toolgate import App, tool
 from toolgate.approval.request import Answer, ApprovalRequest
 from toolgate.model import Outcome
+from toolgate.version import VERSION
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "custom_tools" / "tools"
 SECONDS = 20.0
@@ -176,7 +179,10 @@ async def test_code_that_never_compiled_is_told_by_its_first_call(tmp_path: Path
 
 
 @pytest.mark.requirement("SBX-1", "DOOR-6")
-async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_is_known(terminal: Terminal) -> None:
+async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_is_known(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     tools = terminal.home / "tools"
     tools.mkdir(parents=True)
     head = GREET.format(name="broken", words="hello").partition("runtime:")[0]
@@ -189,17 +195,26 @@ async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_i
         outcome = await app.invoke("broken", {})
         assert outcome.error is not None
         assert outcome.error.code == "TOOL_NOT_FOUND"
-    known = (terminal.home / "compiled.json").read_text()
+    record = tmp_path / "config" / "toolgate" / "compiled.json"
+    known = record.read_text()
     listed = await asyncio.to_thread(terminal, "tools", "list", "--source", "custom")
     assert "fine" in listed.out
     assert "broken" not in listed.out
     assert listed.err.count("broken.yml:6:") == 1
-    assert (terminal.home / "compiled.json").read_text() == known
-    for odd in ("{", "[1, {}]", '{"a": 1}'):  # whatever is in it, only the sandbox says what does not compile
-        (terminal.home / "compiled.json").write_text(odd)
+    assert record.read_text() == known
+    code = "const x = 1;\nexport const execute = = x;\n"
+    forged = json.dumps([sha256(f"{VERSION}\0typescript\0{code}".encode()).hexdigest()])
+    for odd in ("{", "[1, {}]", '{"a": 1}', "[" * 100_000, forged):  # only the sandbox says what does not compile
+        record.write_text(odd)
+        record.chmod(0o666)  # anybody could have written it
+        (terminal.home / "compiled.json").write_text(forged)  # a clone or an archive can bring this one
         async with App.open() as app:
             await app.check_tools()
             assert [problem.where.partition(":")[0] for problem in app.problems] == [".toolgate/tools/broken.yml"]
+    record.write_text(forged)  # for its owner alone, it is the person's own
+    async with App.open() as app:
+        await app.check_tools()
+        assert app.problems == []
 
 
 @pytest.mark.requirement("SBX-1", "TOOL-4")

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from toolgate.model import Runtime
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.custom_file import ToolFile
-from toolgate.trust import read_regular
+from toolgate.trust import others_write, read_regular, replace_private
+from toolgate.version import VERSION
 
 if TYPE_CHECKING:
     from toolgate.sandbox.engine import Sandbox
@@ -27,7 +27,8 @@ class CompiledCode:
     """Code that is known to compile, by its digest, also in later processes: to list its tool needs no sandbox."""
 
     def __init__(self, sandbox: "Sandbox", file: Path | None) -> None:
-        """`file`: where the digests are kept; None: nowhere."""
+        """`file`: where the digests are kept, outside of any project: a clone or an archive could bring them along with code
+        that does not compile. None: nowhere."""
         self._sandbox = sandbox
         self._file = file
         self._known: dict[str, None] | None = None
@@ -36,7 +37,7 @@ class CompiledCode:
         """What is wrong with the code, as `compiled` says it."""
         if tool.program.runtime not in LANGUAGES:
             return None
-        digest = sha256(f"{tool.program.runtime}\0{tool.program.code}".encode()).hexdigest()
+        digest = sha256(f"{VERSION}\0{tool.program.runtime}\0{tool.program.code}".encode()).hexdigest()
         if self._known is None:
             self._known = dict.fromkeys(self._read())
         if digest in self._known:
@@ -44,23 +45,23 @@ class CompiledCode:
         wrong = await compiled(tool, self._sandbox)
         if wrong is None:
             self._known[digest] = None
-            self._write(list(self._known)[-MAX_KEPT:])
+            self._write()
         return wrong
 
     def _read(self) -> list[str]:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found = json.loads(read_regular(self._file)) if self._file is not None else []
-            return [digest for digest in found if isinstance(digest, str)]
+        """The digests on record; none if somebody else could have written them."""
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            if self._file is not None and not any(others_write(path.stat()) for path in (self._file, self._file.parent)):
+                return [digest for digest in json.loads(read_regular(self._file)) if isinstance(digest, str)]
         return []
 
-    def _write(self, digests: list[str]) -> None:
-        """Replaces the file. One that can't be written means that the code is compiled again the next time."""
-        if self._file is None:
-            return
-        fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            fresh.write_text(json.dumps(digests))
-            fresh.replace(self._file)
+    def _write(self) -> None:
+        """Adds what is known to the record. Where it can't be written, the code is compiled again the next time."""
+        if self._file is not None:
+            digests = dict.fromkeys([*self._read(), *(self._known or ())])  # other processes add to it as well
+            with contextlib.suppress(OSError):
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_private(self._file, json.dumps(list(digests)[-MAX_KEPT:]))
 
 
 async def compiled(tool: ToolFile, sandbox: "Sandbox") -> Problem | None:
