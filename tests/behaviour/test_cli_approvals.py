@@ -329,13 +329,32 @@ def test_a_person_sees_what_it_is_about_and_says_yes(terminal: Terminal, person:
     assert (used["answered_by"], used["answered_through"]) == ("local", "terminal")
 
 
-@pytest.mark.parametrize("typed", ["", "yy", "s", "\x04"])
-def test_anything_unclear_means_no(terminal: Terminal, person: Any, typed: str) -> None:
-    call = person("send", "to=bob")
-    call.type(after=CHOICES, keys=typed if typed == "\x04" else f"{typed}\n")
+@pytest.mark.requirement("DOOR-6")
+def test_a_slip_decides_nothing_and_the_question_is_asked_again(terminal: Terminal, person: Any) -> None:
+    call = person("send", "to=bob", columns=80)
+    for typed in ("", "yy", "s", "\u202e"):
+        call.type(after=CHOICES, keys=f"{typed}\n")
+    call.type(after=CHOICES, keys="y\n")
+    assert call.end() == 0, call.shown
+    assert '"yy" is none of the answers. Type y, n, e or h; Ctrl-C rejects the call.' in call.shown
+    slips = [line for line in call.shown.splitlines() if "none of the answers" in line]
+    assert "\u202e" not in slips[-1], "what was typed turns no writing around"
+    assert ran(terminal) == ["bob"]
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_the_end_of_the_input_is_a_no_and_the_call_can_be_made_again(terminal: Terminal, person: Any) -> None:
+    call = person("delete_letter", "name=x")
+    call.type(after=CHOICES, keys="nope\n")
+    call.type(after=CHOICES, keys="\x04")
     assert call.end() == 1, call.shown
     assert "\nUSER_CANCELLED" in call.shown, "on a line of its own"
+    assert "Why not?" not in call.shown, "nobody is there to say it"
     assert ran(terminal) == []
+    again = person("delete_letter", "name=x")
+    again.type(after=CHOICES, keys="y\n")
+    assert again.end() == 0, again.shown
+    assert ran(terminal) == ["deleted x"]
 
 
 def test_a_no_has_a_reason(terminal: Terminal, person: Any) -> None:
@@ -369,8 +388,14 @@ def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
     call.type(after=CHOICES, keys="e\n")
     for wrong in ("{oops", "-", "[]", '{"whom": "bob"}', '{"to": 3}', "@nowhere"):
         call.type(after="JSON on one line", keys=f"{wrong}\n")
+    call.type(after="JSON on one line", keys='{"to": "eve"}\n')
+    call.type(after="[y] yes, with these arguments", keys="e\n")
     call.type(after="JSON on one line", keys='{"to": "bob"}\n')
+    call.type(after="[y] yes, with these arguments", keys="y\n")
     assert call.end() == 0, call.shown
+    lines = [line.strip() for line in call.shown.splitlines()]
+    for difference in ('-  "to": "everybody"', '+  "to": "eve"', '-  "to": "eve"', '+  "to": "bob"'):
+        assert difference in lines, call.shown
     assert ran(terminal) == ["bob"]
     told = ("That is not JSON", "That must be a JSON object", "Invalid arguments", "to: ", "That can't be read")
     assert all(words in call.shown for words in told), call.shown
@@ -382,6 +407,7 @@ def test_a_person_who_writes_a_mask_that_stands_for_nothing_is_asked_again(termi
     call.type(after=CHOICES, keys="e\n")
     call.type(after="JSON on one line", keys='{"to": "[REDACTED]", "password": "[REDACTED]"}\n')
     call.type(after="JSON on one line", keys='{"to": "bob", "password": "correct horse battery"}\n')
+    call.type(after="[y] yes, with these arguments", keys="y\n")
     assert call.end() == 0, call.shown
     assert "to: [REDACTED] stands for nothing there" in call.shown
     assert ran(terminal) == ["bob"]
@@ -411,6 +437,7 @@ def test_a_person_says_yes_for_a_while(terminal: Terminal, person: Any, key: str
 def test_no_grant_is_offered_for_what_destroys(terminal: Terminal, person: Any) -> None:
     call = person("delete_letter", "name=x", "--session", "s")
     call.type(after=CHOICES, keys="h\n")
+    call.type(after=CHOICES, keys="\x04")
     assert call.end() == 1, call.shown
     assert not re.search(r"\[[sh]\]", call.shown)
     assert ran(terminal) == []

@@ -58,6 +58,19 @@ def test_what_is_changed_in_the_editor_is_shown_and_asked_about_again(terminal: 
     assert not Path(folder.split()[-1]).exists()
 
 
+def test_no_to_what_was_changed_in_the_editor_has_a_reason_and_a_slip_is_no_answer(terminal: Terminal) -> None:
+    program = use_editor(terminal, """sed -i 's/hello/goodbye/' "$1" """)
+    shown = Teletype(terminal, "call", "post", "text=hello", EDITOR=program, columns=80)
+    shown.type(after=" > ", keys="o\n")
+    shown.type(after="[n] no > ", keys="h\n")
+    shown.type(after="[n] no > ", keys="n\n")
+    shown.type(after="Why not?", keys="not today\n")
+    assert shown.end() == 1, shown.shown
+    assert '"h" is none of the answers. Type y, o or n' in shown.shown
+    assert "rejected by local: not today" in shown.shown
+    assert "posted" not in shown.shown
+
+
 @pytest.mark.parametrize(
     ("does", "told"),
     [

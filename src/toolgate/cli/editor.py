@@ -52,9 +52,14 @@ async def edited(request: ApprovalRequest, arguments: dict[str, Any], fits: Fits
     except orjson.JSONEncodeError:
         note(("That is nested too deeply. Nothing was changed.", "red"))
         return None
-    for line in unified_diff(_lines(arguments), _lines(changed), "asked", "edited", lineterm=""):
-        note("  ", (visible(line), COLOURS.get(line[:1], "dim")))
+    show_difference(arguments, changed)
     return changed
+
+
+def show_difference(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Shows what a person changed, line by line."""
+    for line in unified_diff(_lines(before), _lines(after), "asked", "edited", lineterm=""):
+        note("  ", (visible(line), COLOURS.get(line[:1], "dim")))
 
 
 def must_fit(request: ApprovalRequest, arguments: dict[str, Any], fits: Fits) -> None:

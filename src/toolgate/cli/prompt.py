@@ -1,7 +1,7 @@
 """The person at the terminal as an approver: sees what is asked, and says yes, no, or something in between.
 
-Only a clear yes is one. The end of the input, Ctrl-C and whatever else is typed mean no. Where there is no terminal, nobody
-is asked, and the call ends as pending.
+Only a clear yes is one, and only a clear no: a mistyped key is asked about again. The end of the input and Ctrl-C mean no.
+Where there is no terminal, nobody is asked, and the call ends as pending.
 """
 
 import asyncio
@@ -10,15 +10,17 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Any
 
 import orjson
 
-from toolgate.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms
+from toolgate.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms, visible
 from toolgate.cli.arguments import read_object
 from toolgate.cli.columns import GAP, INDENT, packed
-from toolgate.cli.editor import Fits, edited, editor, must_fit
+from toolgate.cli.editor import Fits, edited, editor, must_fit, show_difference
 from toolgate.cli.opening import Usage
 from toolgate.cli.screen import clean, note
 from toolgate.errors import CallError
@@ -30,6 +32,9 @@ SESSION_SECONDS = 12 * HOUR
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
 END = " > "
+WORDS = {"yes": "y", "no": "n"}
+SLIP_CHARS = 40
+Interrupted = asyncio.Future[None]
 Quiet = Callable[[], AbstractContextManager[None]]
 """Keeps whatever else writes to the terminal from doing so meanwhile."""
 
@@ -79,23 +84,36 @@ class Prompt:
         with _interruptible() as interrupted:
             return await self._answer(request, interrupted)
 
-    async def _answer(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
-        choices = _choices(request)
-        typed = await _line(_folded([f"[{key}] {words}" for key, words in choices.items()]), interrupted)
-        chosen = {"yes": "y", "no": "n"}.get(typed.lower(), typed.lower()) if typed is not None else "n"
-        if chosen == "n" and typed is not None:
-            return self._no(await _line("Why not? (may be left empty) > ", interrupted))
-        if chosen == "e":
-            return await self._edit(request, interrupted)
-        if chosen == "o" and chosen in choices:
-            answer = await self._edit_in_editor(request, interrupted)
-            return answer or await self._answer(request, interrupted)
-        if chosen in choices and chosen in "ysha":
-            return Answer("approve", grant=_terms(chosen), by=LOCAL.user, through=TERMINAL)
-        return self._no(None if typed is None else "the answer at the terminal was not clear")
+    async def _answer(self, request: ApprovalRequest, interrupted: Interrupted) -> Answer:
+        while True:
+            chosen = await _chosen(_choices(request), interrupted)
+            if chosen is None or chosen == "n":
+                return await self._no(chosen, interrupted)
+            if chosen in "ysha":
+                return Answer("approve", grant=_terms(chosen), by=LOCAL.user, through=TERMINAL)
+            answer = await self._changed(request, chosen, interrupted)
+            if answer is not None:
+                return answer
 
-    async def _edit(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer:
-        """Ask until there are arguments that the tool takes, or the person has had enough."""
+    async def _changed(self, request: ApprovalRequest, key: str, interrupted: Interrupted) -> Answer | None:
+        """What a person says to arguments that they have changed; None: they changed nothing, and are asked as before."""
+        change = partial(edited, request, fits=self._fits) if key == "o" else partial(self._typed, request, interrupted)
+        changed = await change(request.arguments)
+        while changed is not None:
+            choices = {"y": "yes, with these arguments", key: "edit again", "n": "no"}
+            chosen = await _chosen(choices, interrupted)
+            if chosen == "y":
+                return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
+            if chosen != key:
+                return await self._no(chosen, interrupted)
+            again = await change(changed)
+            changed = changed if again is None else again  # no arguments at all are an edit too
+        return None
+
+    async def _typed(
+        self, request: ApprovalRequest, interrupted: Interrupted, before: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Ask until there are arguments that the tool takes, or the person has had enough. The difference is shown."""
         while (typed := await _line("Arguments as JSON on one line, or @FILE > ", interrupted)) is not None:
             try:
                 changed = read_object("" if typed == "-" else typed, "That")  # stdin is where the answers come from
@@ -106,24 +124,13 @@ class Prompt:
             except orjson.JSONEncodeError:
                 note(("That is nested too deeply.", "red"))
                 continue
-            return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
-        return self._no(None)
-
-    async def _edit_in_editor(self, request: ApprovalRequest, interrupted: "asyncio.Future[None]") -> Answer | None:
-        """What a person agrees to after they have changed it in their editor; None: they are asked as before."""
-        changed = await edited(request, request.arguments, self._fits)
-        while changed is not None:
-            typed = await _line("[y] yes, with these arguments  [o] edit again  [n] no > ", interrupted)
-            chosen = (typed or "n").lower()
-            if chosen in ("y", "yes"):
-                return Answer("edit", arguments=changed, by=LOCAL.user, through=TERMINAL)
-            if chosen != "o":
-                return self._no(None)
-            again = await edited(request, changed, self._fits)
-            changed = changed if again is None else again  # no arguments at all are an edit too
+            show_difference(before, changed)
+            return changed
         return None
 
-    def _no(self, reason: str | None) -> Answer:
+    async def _no(self, chosen: str | None, interrupted: Interrupted) -> Answer:
+        """A rejection, with the reason of whoever typed it; at the end of input nobody is there to give one."""
+        reason = None if chosen is None else await _line("Why not? (may be left empty) > ", interrupted)
         return Answer("reject", reason, by=LOCAL.user, through=TERMINAL)
 
 
@@ -149,6 +156,20 @@ def _terms(chosen: str) -> GrantTerms | None:
 # -- the terminal
 
 
+async def _chosen(choices: dict[str, str], interrupted: Interrupted) -> str | None:
+    """The key of a choice that a person types; None at the end of input or when interrupted. Anything else is a slip, which
+    decides nothing: it is asked again."""
+    question = _folded([f"[{key}] {words}" for key, words in choices.items()])
+    while (typed := await _line(question, interrupted)) is not None:
+        key = typed.lower()
+        key = WORDS.get(key, key)
+        if key in choices:
+            return key
+        slip = f'"{visible(typed[:SLIP_CHARS])}" is none of the answers. ' if typed else ""
+        note((f"{slip}Type {', '.join(list(choices)[:-1])} or {list(choices)[-1]}; Ctrl-C rejects the call.", "yellow"))
+    return None
+
+
 async def agrees(question: str) -> bool:
     """Whether the person at the terminal says a clear yes."""
     with _interruptible() as interrupted:
@@ -169,7 +190,7 @@ async def ask(*choices: str) -> str | None:
     return None if typed is None else typed.lower()
 
 
-async def _line(question: str, interrupted: "asyncio.Future[None]") -> str | None:
+async def _line(question: str, interrupted: Interrupted) -> str | None:
     """A line that a person types; None at the end of input or when interrupted. What was typed before the question could
     be read is dropped: it was no answer to it."""
     import termios
