@@ -37,8 +37,10 @@ LONG_TO_MASK = 100_000
 class Ending:
     """Makes outcomes."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, *, keeps_records: bool) -> None:
         self._redactor = redactor
+        self._keeps_records = keeps_records
+        """Whether another process, such as `toolgate audit show`, finds the records of this one."""
 
     def understand(self, error: BaseException) -> CallError:
         """Whatever stopped the call, as the error that its outcome will show."""
@@ -84,8 +86,9 @@ class Ending:
         ctx.scratch.traceback = text
         if logger.isEnabledFor(logging.ERROR):
             name = "a call" if ctx.entry is None else ctx.entry.name
-            words = "%s failed in call %s: `toolgate audit show %s --verbose` shows where"
-            record = logger.makeRecord(logger.name, logging.ERROR, __file__, 0, words, (name, ctx.id, ctx.id), None)
+            where = f": `toolgate audit show {ctx.id} --verbose` shows where" if self._keeps_records else ""
+            words = "%s failed in call %s%s"
+            record = logger.makeRecord(logger.name, logging.ERROR, __file__, 0, words, (name, ctx.id, where), None)
             record.exc_text = text  # what a Formatter writes of an exception, already masked
             logger.handle(record)
 

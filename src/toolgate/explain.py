@@ -61,8 +61,10 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
         later = ("tier", "credentials", "consent", "budget")
         gates += (Gate(gate, "unknown", "it depends on arguments that are not valid") for gate in later)
     else:
-        if pipeline.guard.reads_arguments:  # asked again, as a call would be, with the arguments as they would run
-            gates.append(await _policy(pipeline, ctx, entry))
+        if pipeline.guard.reads_arguments:  # as a call would be
+            again = await _policy(pipeline, ctx, entry)
+            words = f"asked again with the arguments as they would run: {again.reason}"
+            gates.append(Gate("policy_final", again.verdict, words))
         gates += [gate async for gate in _with_arguments(pipeline, ctx, entry)]
     gates += [gate async for gate in _room(pipeline, call, entry)]
     return _conclude(call, entry, gates)
@@ -141,7 +143,7 @@ async def _room(pipeline: Pipeline, call: Call, entry: Entry) -> AsyncIterator[G
     limited = await pipeline.rates.look(call, entry)
     yield Gate("rate", "deny" if limited else "pass", limited or "no limit is reached")
     broken = await pipeline.execution.breakers.look(entry)
-    yield Gate("breaker", "deny" if broken else "pass", broken or "its target is not left alone")
+    yield Gate("breaker", "deny" if broken else "pass", broken or "circuit closed")
     runs = entry.kind in pipeline.execution.runners
     yield Gate(
         "runner", "pass" if runs else "deny", f"kind {entry.kind}" if runs else f"nothing here runs kind {entry.kind}"

@@ -286,7 +286,7 @@ class Wired:
             outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes),
             artifacts=self.artifacts,
             ledger=self.ledger,
-            ending=Ending(self.redactor),
+            ending=Ending(self.redactor, keeps_records=not settings.in_memory),
             offload=Offload(),
             observer=self.observer,
         )
@@ -504,7 +504,9 @@ class Wired:
         """Put something that happened on record, and tell who listens."""
         from toolgate.ledger.audit import Act
 
-        self.store.append(Act(time.time_ns(), new_id(), event, LOCAL, "", fields))
+        whose = (fields.get("scope") or {}).get("tenant")  # of a budget that is for everybody: nobody's
+        actor = LOCAL if whose is None else Actor(whose, user=LOCAL.user)
+        self.store.append(Act(time.time_ns(), new_id(), event, actor, "", fields))
         for listener in self._listeners:
             try:
                 listener(event, fields)

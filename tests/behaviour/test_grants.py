@@ -141,7 +141,9 @@ async def test_not_even_a_grant_that_somebody_wrote_into_the_database_covers_wha
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         entry = app.catalog.resolve("delete_file", "acme")
-        row = draft(entry.name, entry.fingerprint, False, GrantTerms("tenant", 60), ADA, None, "/", "boss", None, now())
+        row = draft(
+            entry.name, entry.fingerprint, False, GrantTerms("tenant", 60), ADA, None, "/", "boss", None, now(), priced=False
+        )
         await app.store.transact(add_grant(row))
         assert len(await app.consent.list_grants("acme")) == 1
         assert (await app.invoke("delete_file", {"file": "x"}, actor=ADA)).status == "pending"

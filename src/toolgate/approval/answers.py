@@ -197,7 +197,7 @@ class Answers:
             return None
         return draft(
             row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
-            words(answer.reason), self._clock(),
+            words(answer.reason), self._clock(), priced=row.confidence != "unknown",
         )  # fmt: skip
 
     # -- what there is

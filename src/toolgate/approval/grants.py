@@ -49,7 +49,7 @@ class Grants:
         where = self._workspace(Call("", entry.name, None, actor, session))
         row = draft(
             entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
-            self._clock(),
+            self._clock(), priced=entry.priced,
         )  # fmt: skip
         await self._store.transact(approvals.add_grant(row))
         await self.note_made(row, by)
@@ -102,11 +102,19 @@ def draft(
     by: str,
     reason: str | None,
     at: datetime,
+    *,
+    priced: bool,
 ) -> GrantRow:
     """A grant on these terms, as it will be kept. Narrow: a grant for a user holds in the persona that the user had, one for
     a session while the session works in the same folder."""
     if destructive:
         raise ApprovalError(f"{tool} is destructive: it is asked about each time, no grant can cover it.")
+    if terms.cap is not None and not priced:
+        raise ApprovalError(
+            f"{tool} names no price: each call counts as $0.00, so a cap would limit nothing.",
+            suggestion="Leave the cap out and keep the time short, or give the tool a price. What a tool reports after its "
+            f"calls is limited by a budget: `toolgate budgets set --tool {tool} --daily USD`.",
+        )
     if terms.scope == "session" and session is None:
         raise ApprovalError("A grant for a session needs a call with a session.", suggestion="Grant it to the user instead.")
     if terms.scope == "persona" and actor.persona is None:

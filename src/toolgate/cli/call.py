@@ -220,7 +220,8 @@ def _show_fault(outcome: Outcome, advice: str | None) -> None:
     faults = details.get("errors")
     several = isinstance(faults, list) and len(faults) > 1
     message = error.message.partition(": ")[0] if several else error.message
-    note((f"{error.code}: {message}", "yellow" if outcome.status == "pending" else "red"), lines=True)
+    own = f" ({details['tool_code']})" if "tool_code" in details else ""
+    note((f"{error.code}{own}: {message}", "yellow" if outcome.status == "pending" else "red"), lines=True)
     for fault in faults if several and isinstance(faults, list) else ():
         note("  ", (str(fault.get("path") or "(top)"), "bold"), f": {fault.get('message')}")
     if advice or error.suggestion:

@@ -82,8 +82,11 @@ class Shown(NamedTuple):
         parts.extend(f"  for {name} {known[f'for_{name}']}" for name in ("tenant", "persona") if known.get(f"for_{name}"))
         if known.get("reason"):
             parts.append(f"  because: {known['reason']}")
+        if self.kind == "budget.alert":
+            parts.append(f"  {known.get('message', '')}")
         if known.get("code"):
-            parts.append((f"  {known['code']}: {known.get('message', '')}", "red"))
+            own = f" ({known['tool_code']})" if known.get("tool_code") else ""
+            parts.append((f"  {known['code']}{own}: {known.get('message', '')}", "red"))
         return parts
 
 

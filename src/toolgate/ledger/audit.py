@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable
 from hashlib import sha256
+from time import time_ns
 from typing import Any, ClassVar
 
 import msgspec
@@ -28,7 +29,7 @@ class Start(msgspec.Struct, gc=False):
     """A call is about to run."""
 
     at: int
-    """When it came in: nanoseconds since 1970."""
+    """When it began: nanoseconds since 1970. That is when it came in, unless a person was asked."""
     call: Call
     entry: Entry
     canonical: bytes
@@ -98,7 +99,7 @@ class End(msgspec.Struct, gc=False):
             if self.entry is not None:
                 body |= {"version": self.entry.tool.version, "tier": self.entry.tier}
         if outcome.error is not None:
-            body |= {"code": outcome.error.code, "message": outcome.error.message}
+            body |= _told(outcome.error)
         if outcome.pending is not None:
             body["pending"] = {"kind": outcome.pending.kind, "id": outcome.pending.id}
         if metrics.cost_usd:
@@ -129,6 +130,12 @@ class Act(msgspec.Struct, gc=False):
     def row(self) -> Row:
         body = _json({**self.details, "persona": self.actor.persona, "user": self.actor.user})
         return self.at // 1000, self.action, self.id, self.actor.tenant, self.tool, "done", body
+
+
+def _told(error: ErrorInfo) -> dict[str, Any]:
+    """What a record holds of an error; of its details, only a code of the tool's own."""
+    own = (error.details or {}).get("tool_code")
+    return {"code": error.code, "message": error.message} | ({} if own is None else {"tool_code": own})
 
 
 def _came_from(call: Call, body: dict[str, Any]) -> None:
@@ -185,7 +192,8 @@ class Ledger:
     def start(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
         """Record that the call starts; gives what to await before its effect, if it has to wait. Raises, or lets the awaited
         raise, StoreError: then the tool must not run."""
-        record = ctx.start = Start(ctx.at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
+        at = ctx.at if entry.asks is None else time_ns()  # a person may have been asked for a long time
+        record = ctx.start = Start(at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
         store = self._store
         if entry.tier != "read_only" or ctx.owes:  # what was taken is settled, after a crash, by whether the call began
             return store.append_durably(record)
