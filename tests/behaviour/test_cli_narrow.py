@@ -42,7 +42,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 COMMANDS = {
-    ("budgets", "list"): ("user", "send_a_letter", "month", "$123,456.789", "UTC"),
+    ("budgets", "list"): ("user", "tool: send_a_letter", "period: month", "limit: $123,456.789", "UTC"),
     ("approvals", "list", "--tenant", "acme"): ("ap_", "waiting", "send_a_letter", "acme/analyst/somebody", "until 20"),
     ("grants", "list", "--tenant", "acme"): ("gr_", "holds", "send_a_letter", "user another", "0 uses, $0.00 of $9.50"),
     ("idempotency", "list"): ("unknown", "slow", "acme", "somebody", "the key of an order"),

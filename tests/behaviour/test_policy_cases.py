@@ -47,7 +47,7 @@ def test_a_case_that_does_not_hold_fails_with_what_the_policy_said(terminal: Ter
     done = terminal("policy", "test", "policies/cases.yaml")
     assert done.code == 1
     assert done.lines == [
-        "✗ case 2: deny tool.request of pay: expected deny with 'too much', got allow: within the limit",
+        "✗ case 2 (tool.request of pay): expected deny with 'too much' in its reason, got allow: within the limit",
         "2 passed, 1 failed",
     ]
     told = terminal("policy", "test", "policies/cases.yaml", "--json")

@@ -143,7 +143,8 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find rows that were changed, added or removed, a cut tail, and a log that is not the one whose head was signed."""
+    """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, and a log
+    that is not the one whose head was signed."""
     given = [] if heads is None else _heads_in(heads)
 
     async def check() -> Verdict:
@@ -193,7 +194,7 @@ def prove(
     ] = False,
     as_json: AsJson = False,  # noqa: ARG001 - a proof is JSON anyway
 ) -> int:
-    """Write a proof that the records of one call are in the signed log, which can be checked without the log."""
+    """Write a proof that a call is in the signed log. It can be checked without the log."""
     if script == (call_id is not None):
         raise Usage("Name a call to prove, or ask for the program that checks a proof: --script.")
     if script:
@@ -248,7 +249,7 @@ def key(
     rotate: Annotated[bool, typer.Option("--rotate", help="Make a new key, which signs from now on.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show the key that signs the head of the log: whoever checks proofs needs its public half."""
+    """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
 
     async def run() -> dict[str, Any] | None:
         async with opened(ctx) as app:

@@ -34,7 +34,7 @@ def list_budgets(
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only what concerns this tenant.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show every budget: its limit, what is spent and reserved of it, and when it begins anew."""
+    """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
     readable("--tenant", tenant)
 
     async def gather() -> list[BudgetStatus]:

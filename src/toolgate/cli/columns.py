@@ -67,7 +67,7 @@ def _room() -> int | None:
 def _named(names: Sequence[str], row: Sequence[str]) -> list[str]:
     """The cells of a row, each but the first with the name of its column."""
     first, *rest = row
-    return [first, *(f"{name} {cell}".strip() for name, cell in zip(names[1:], rest, strict=True) if cell)]
+    return [first, *(f"{name}: {cell}" if name else cell for name, cell in zip(names[1:], rest, strict=True) if cell)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

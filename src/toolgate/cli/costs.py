@@ -25,7 +25,7 @@ def costs(
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what calls have cost: a table, and a bar for each line's share."""
+    """Show what calls have cost. A table, with a bar for each line's share."""
     readable("--tenant", tenant)
     begin = since_when(since, datetime.now(UTC))
 

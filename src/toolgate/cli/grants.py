@@ -62,7 +62,8 @@ def add(
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let a tool run unasked: for a user (without any option the local one), a persona, a session or a whole tenant."""
+    """Let a tool run unasked for a while. For a user (without any option the local one), a persona, a session or a whole
+    tenant."""
     readable("--reason", reason)
     readable("--session", session)
     if whole_tenant and (persona, user, session) != (None, None, None):

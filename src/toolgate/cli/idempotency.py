@@ -33,7 +33,7 @@ def list_keys(
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the latest keys, oldest first: those that wait for a person's word, or another state's."""
+    """List the latest keys, oldest first. Those whose outcome is unknown, or those in another state."""
     readable("--tenant", tenant)
 
     async def gather() -> list[KeyRow]:

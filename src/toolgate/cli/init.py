@@ -38,7 +38,7 @@ class Made(NamedTuple):
 
 
 def init(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """Make this folder a project: write toolgate.yaml, with the settings that people change first as comments."""
+    """Make this folder a project by writing toolgate.yaml. In it, the settings that people change first are comments."""
     place = place_of(ctx)
     if place.settings is not None or place.home is not None:
         raise Usage("`toolgate init` writes to the working directory: it takes neither --settings nor --home.")

@@ -111,7 +111,7 @@ def replay_calls(
     tenant: OneTenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Try another policy on the calls on record, and show what would change."""
+    """Try another policy on the calls on record. What would change is shown."""
     readable("--tenant", tenant)
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
@@ -129,7 +129,7 @@ def replay_calls(
 
 @group.command("observed")
 def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTenant = None, as_json: AsJson = False) -> int:
-    """Show what the policies that are observed would have changed: setting policy.observe."""
+    """Show what observed policies would have changed. The setting policy.observe names them."""
     readable("--tenant", tenant)
     start = None if since is None else since_when(since, datetime.now(UTC))
 

@@ -31,7 +31,7 @@ def check(
     data: DataFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """See whether a policy can be used, what it reads of a call, and whether documents have the right shape."""
+    """Check whether a policy can be used. Shows what it reads of a call, and whether documents have the right shape."""
     text = text_of(file)
     policy = EmbeddedRego(text)
     if data is not None:
@@ -118,9 +118,9 @@ def run_tests(
         emit({"passed": len(results) - len(failed), "failed": len(failed), "cases": [_told(each) for each in results]})
         return 1 if failed else 0
     for result in failed:
-        expected = ("allow" if result.case.allow else "deny") + (
-            f" with {result.case.reason!r}" if result.case.reason else ""
-        )
+        expected = "allow" if result.case.allow else "deny"
+        if result.case.reason:
+            expected += f" with {result.case.reason!r} in its reason"
         got = "allow" if result.decision.allow else "deny"
         say(("✗ ", "red"), f"{result.case.name}: expected {expected}, got {got}: {result.decision.reason}")
     say((f"{len(results) - len(failed)} passed, {len(failed)} failed", "red" if failed else "green"))

@@ -39,7 +39,7 @@ def deny(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Deny a tool to everybody: it can't be seen, called or added."""
+    """Deny a tool to everybody. It can't be seen, called or added."""
     readable("TOOL", tool)
     readable("--reason", reason)
     return _change(
@@ -72,7 +72,7 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
 
 @lists.command("restrict-code")
 def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
-    """Keep a tenant from calling any tool that runs code or commands: tier execute, and custom tools."""
+    """Keep a tenant from running code or commands. No tool of tier execute, and no custom tool, runs for it."""
     return _restrict(ctx, tenant, True, ("✓ May not run code", "green"), "It already may not run code", as_json)
 
 

@@ -89,7 +89,7 @@ def set_secret(
 
 @group.command("list")
 def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """List the secrets: name, for whom, where it is kept, when it was set."""
+    """List the secrets. Of each: name, for whom, where it is kept, when it was set."""
 
     async def run() -> list[tuple[str, list[Listed], str | None]]:
         async with opened(ctx) as app:
@@ -161,7 +161,7 @@ def test_secret(
     user: Annotated[str | None, typer.Option("--user", metavar="U", help="As this user; without it, local.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find out whether a tool's credential works, by the tool's own test (`test_auth`).
+    """Test whether a tool's credential works. The tool's own test is used (`test_auth`).
 
     Exit 0 if it works or the tool needs none, 1 if it is refused, missing, or can't be tested.
     """

@@ -22,7 +22,7 @@ def serve(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Serve MCP over HTTP, and say how things are, until it is stopped."""
+    """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
     async def ready(url: str, front: Front) -> None:
         if as_json:

@@ -198,7 +198,8 @@ def import_file(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Add the servers of a desktop client's or an editor's file (mcpServers). Keys in it are kept as secrets.
+    """Add the servers of a client's file (mcpServers). Desktop clients and editors have one. Keys in it are kept as
+    secrets.
 
     Nothing is started before you say so (`toolgate servers refresh NAME`). What `npx` and `uvx` would fetch each time
     becomes a package that is installed once.

@@ -41,7 +41,7 @@ group.command("import")(import_file)
 
 @group.command("list")
 def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """List the servers: what each is, whether its tools can be called, and what to do if not."""
+    """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
 
     async def gather() -> tuple[list[tuple[ServerStatus, list[str]]], list[Problem], bool]:
         async with opened(ctx) as app:
@@ -68,7 +68,7 @@ def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 @group.command("show")
 def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Show one server: what it is, what it may do, and all of its tools, prompts and resources."""
+    """Show one server. What it is, what it may do, and all of its tools, prompts and resources."""
 
     async def gather() -> tuple[ServerStatus, list[dict[str, str]], list[Listed]]:
         async with opened(ctx) as app:
@@ -118,7 +118,7 @@ def _held(plain: dict[str, Any]) -> str | None:
 
 @group.command("remove")
 def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Remove a server that was added, with its tools and what was accepted of them."""
+    """Remove a server that was added. Its tools, and what was accepted of them, go with it."""
 
     async def run() -> None:
         async with opened(ctx) as app:
@@ -134,7 +134,7 @@ def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 @group.command("restart")
 def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Have a server started anew, wherever it runs (`toolgate serve`, `toolgate mcp`, programs)."""
+    """Restart a server, wherever it runs. That may be `toolgate serve`, `toolgate mcp`, or a program."""
 
     async def run() -> None:
         async with opened(ctx) as app:
@@ -151,7 +151,7 @@ def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 @group.command("refresh")
 def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Ask a server what it has now, and say what is new, changed or gone."""
+    """Ask a server what it offers now. What is new, changed or gone is shown."""
 
     async def run() -> tuple[Compared, ServerStatus]:
         async with opened(ctx) as app:

@@ -6,7 +6,7 @@ from toolgate.model import Runtime
 from toolgate.registry.yamltext import scalar
 
 HEAD = """\
-# A custom tool. Toolgate loads it from here, and again whenever this file changes.
+# A custom tool, which Toolgate loads from here. After an edit, run `toolgate trust`: then it is loaded again.
 name: {name}
 description: Greet somebody by name.  # what a model reads when it chooses a tool
 

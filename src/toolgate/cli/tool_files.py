@@ -68,12 +68,7 @@ def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) 
         return 0
     say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
     _note_troubles(added)
-    note(
-        "Edit that file: it is loaded again whenever it changes. Then:\n"
-        f"  toolgate tools test {name}   - Run its examples\n"
-        f"  toolgate call {name} name=Ada",
-        lines=True,
-    )
+    _note_next_steps(added)
     return 0
 
 
@@ -173,6 +168,19 @@ def _say_added(added: Added) -> None:
     _note_troubles(added)
     if examples:
         note(f"Run its {plural(len(examples), 'example')}: toolgate tools test {entry.name}")
+
+
+def _note_next_steps(added: Added) -> None:
+    """What to do with a tool that was just written."""
+    name = added.tool.entry.name
+    steps = {
+        f"toolgate tools test {name}": f"runs its {plural(len(added.tool.program.examples), 'example')}",
+        f"toolgate call {name} name=Ada": "calls it",
+        "toolgate trust": "accepts the file after you edited it",
+    }
+    width = max(map(len, steps))
+    lines = [f"  {command:<{width}}  {does}" for command, does in steps.items()]
+    note("\n".join(("It greets somebody, and is yours to change. Next:", *lines)), lines=True)
 
 
 def _note_troubles(added: Added) -> None:

@@ -244,7 +244,7 @@ def export_tools(
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Print definitions as models and MCP clients take them, or as functions for a program that calls them."""
+    """Print definitions for models, MCP clients or programs. A program gets functions that it can call."""
 
     async def gather() -> list[dict[str, Any]] | str:
         async with opened(ctx) as app:
@@ -310,7 +310,7 @@ def accept(
     full: Annotated[bool, typer.Option("--full", help="Show definitions whole, with their schemas.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Accept what MCP servers offer that is new or has changed: it is shown first. Until then nobody can call it."""
+    """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
     from toolgate.cli.accept import accept_tools
 
     return accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
@@ -328,7 +328,7 @@ def add(
     force: Annotated[bool, typer.Option("--force", help="Put it in place of the custom tool that has its name.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Check a custom tool's file wholly, its code too, and put it where Toolgate loads it from."""
+    """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
     from toolgate.cli.tool_files import add_tool
 
     return add_tool(ctx, from_file, force=force, as_json=as_json)
@@ -341,7 +341,7 @@ def new(
     runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
     as_json: AsJson = False,
 ) -> int:
-    """Write a custom tool that works as it stands, to be changed into the one that is wanted."""
+    """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
     from toolgate.cli.tool_files import new_tool
 
     return new_tool(ctx, name, runtime, as_json=as_json)

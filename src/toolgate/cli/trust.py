@@ -27,7 +27,8 @@ def trust(
     list_all: Annotated[bool, typer.Option("--list", help="List the folders that are trusted.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show which files of a folder Toolgate would use (settings, policy, tools), and trust them as they are now."""
+    """Show which files Toolgate would use, and trust them. Those are settings, policy and tools of a folder, as they are
+    now."""
     if remove and list_all:
         raise Usage("--remove and --list can't be used together.")
     if list_all:

@@ -27,7 +27,7 @@ def undo(
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Put back what a call changed: files as they were, and away with what it made."""
+    """Put back what a call changed. Files become as they were, and what it made is removed."""
     actor = actor_of(tenant, None, user)
 
     async def run() -> tuple[str, list[Undone]]:

@@ -23,16 +23,14 @@ MAX_DIFF_LINES = 200
 """Of one file."""
 DELETED, ADDED = "red", "green"
 
-group = typer.Typer(
-    help="Review changes of files that programs and servers made and that were not applied.", no_args_is_help=True
-)
+group = typer.Typer(help="Changes of files that wait to be reviewed. Programs and servers made them.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
 Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
 
 
 @group.command("list")
 def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
-    """List the sets of changes that were not applied: who made them, when, and in which workspace."""
+    """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
 
     async def gather() -> list[Listed]:
         async with opened(ctx) as app:
@@ -81,7 +79,7 @@ def take(
     yes: Annotated[bool, typer.Option("--yes", help="Without asking: you have seen what it changes.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Apply the changes of a set to the workspace: all of them, or those to some paths."""
+    """Apply the changes of a set to the workspace. All of them, or those to some paths."""
     if not yes and not at_a_terminal():
         raise Usage(
             "This changes files, and there is no terminal to ask at.",

@@ -82,7 +82,7 @@ def _case(number: int, given: dict[str, Any]) -> Case:
         tuple(given.get("scopes", ())), given.get("session"), given.get("door", "python"), given.get("tier"),
         given.get("arguments", {}),
     )  # fmt: skip
-    name = given.get("name") or f"case {number}: {given['expect']} {action} of {tool}"
+    name = given.get("name") or f"case {number} ({action} of {tool})"
     return Case(name, question, given["expect"] == "allow", given.get("reason"))
 
 
