@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.patience import SOON as SOON
+from tests.patience import until as until
 from toolgate.errors import CallError
 from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import Standing
@@ -16,8 +17,6 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 
 BAD = Path(__file__).parent / "mcp_bad_servers" / "server.py"
-SOON = 15.0
-"""Seconds: far more than anything here takes."""
 
 
 def bad(how: str = "well", **settings: Any) -> ServerSettings:
@@ -106,14 +105,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-async def until(holds: Callable[[], bool], what: str, seconds: float = SOON) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"in vain it was waited until {what}"
-        await asyncio.sleep(0.01)
 
 
 def descriptors() -> int:

@@ -32,7 +32,7 @@ def program(module: str, *arguments: str) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(30)
 
 
 def free_port() -> int:

@@ -18,7 +18,7 @@ from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-7")
 
-SOON = 10.0
+SOON = 30.0
 
 
 async def _says_yes(_request: ApprovalRequest) -> bool:

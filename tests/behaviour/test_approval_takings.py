@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, approved, ask
+from tests.held_commits import held_commits
+from tests.patience import SOON
 from toolgate import App, Hook, InvokeContext, Outcome
 from toolgate.approval.request import Answer, GrantTerms
 from toolgate.store.database import Transaction
@@ -55,7 +57,7 @@ async def leave_at(nth: int, call: Any, *, late: bool) -> bool:
         return await leaving
 
     with suppress(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.ensure_future(caller()), 20)
+        await asyncio.wait_for(asyncio.ensure_future(caller()), SOON)
     return leaving.waits >= nth
 
 
@@ -127,6 +129,10 @@ def rename(before: str, after: str) -> Transaction[None]:
     yield f"ALTER TABLE {before} RENAME TO {after}", {}
 
 
+def hidden_uses() -> Transaction[list[int]]:
+    return [row[0] for row in (yield "SELECT uses FROM hidden", {})]
+
+
 class Loses(Hook):
     """A table is gone once the call has consent, and the call does not run."""
 
@@ -139,11 +145,9 @@ class Loses(Hook):
 
 
 async def until(happens: Any) -> None:
-    for _ in range(500):
-        if await happens():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
+    async with asyncio.timeout(SOON):
+        while not await happens():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_share_of_a_grant_is_given_back_when_the_store_can_be_written_again(database: str, tmp_path: Path) -> None:
@@ -152,8 +156,8 @@ async def test_a_share_of_a_grant_is_given_back_when_the_store_can_be_written_ag
         await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         app.add_hook(Loses(app, "grants"))
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).status == "denied"
+        assert await app.store.read(hidden_uses()) == [1], "it can't be known yet"
         await app.store.transact(rename("hidden", "grants"))
-        assert await shares(app) == (1, 0.1), "it can't be known yet"
 
         async def is_given_back() -> bool:
             return await shares(app) == (0, 0)
@@ -184,7 +188,7 @@ async def test_what_can_not_be_given_back_keeps_nothing_from_closing(tmp_path: P
         app.add_hook(Loses(app, "grants"))
         before = asyncio.all_tasks()
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).status == "denied"
-        await asyncio.wait_for(app.consent.close(), 10)
+        await asyncio.wait_for(app.consent.close(), SOON)
         assert asyncio.all_tasks() <= before
         await app.store.transact(rename("hidden", "grants"))
         assert await shares(app) == (1, 0.1), "the safe side"
@@ -193,20 +197,7 @@ async def test_what_can_not_be_given_back_keeps_nothing_from_closing(tmp_path: P
 # -- a connection that is lost while the server commits
 
 
-def slow_commits(table: str) -> Transaction[None]:
-    yield (
-        "CREATE FUNCTION slow() RETURNS trigger AS $$ BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END $$ LANGUAGE plpgsql",
-        {},
-    )
-    yield (
-        f"CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED "
-        "FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION slow()",
-        {},
-    )
-
-
-def swift_commits(table: str) -> Transaction[None]:
-    yield f"DROP TRIGGER slow ON {table}", {}
+CHANGED = "OLD.* IS DISTINCT FROM NEW.*"
 
 
 def lose_connections(app: App) -> None:
@@ -230,13 +221,15 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
             id = await ask(app)
             app.add_approver(lambda _request: Answer("approve", by="boss"))
             call = app.invoke("run", {"task": "ls"}, actor=ADA)
-        await app.store.transact(slow_commits("approvals"))
-        calling = asyncio.ensure_future(call)
-        await asyncio.sleep(0.3)
-        lose_connections(app)
-        outcome = await asyncio.wait_for(calling, 20)
+        async with held_commits(postgres_database, "UPDATE ON approvals", CHANGED) as commits:
+            await commits.begin()
+            calling = asyncio.ensure_future(call)
+            await commits.one_waits()
+            lose_connections(app)
+            letting_go = asyncio.ensure_future(commits.let_go(after=0.3))
+            outcome = await asyncio.wait_for(calling, SOON)
+            await letting_go
         assert outcome.error is not None and outcome.error.code == "UNEXPECTED_ERROR"
-        await app.store.transact(swift_commits("approvals"))
         assert (await app.consent.show(id, "acme")).state == "approved"
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
         assert len(work.ran) == 1
@@ -248,16 +241,23 @@ async def test_a_share_that_was_given_back_unheard_is_not_given_back_twice(postg
         await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).ok
 
-        class SlowFromHereOn(Refuses):
+        class HeldFromHereOn(Refuses):
             async def will_acquire_quota(self, ctx: InvokeContext) -> None:  # type: ignore[override]
-                await app.store.transact(slow_commits("grants"))
+                await commits.begin()
                 super().will_acquire_quota(ctx)
 
-        app.add_hook(SlowFromHereOn())
-        calling = asyncio.ensure_future(app.invoke("send", {"to": "bob"}, actor=ADA))
-        await asyncio.sleep(0.4)
-        lose_connections(app)
-        assert (await asyncio.wait_for(calling, 20)).status == "denied"
-        await app.store.transact(swift_commits("grants"))
+        async with held_commits(postgres_database, "UPDATE ON grants", CHANGED) as commits:
+            app.add_hook(HeldFromHereOn())
+            calling = asyncio.ensure_future(app.invoke("send", {"to": "bob"}, actor=ADA))
+            await commits.one_waits()
+            lose_connections(app)
+            letting_go = asyncio.ensure_future(commits.let_go(after=0.3))
+            assert (await asyncio.wait_for(calling, SOON)).status == "denied"
+            await letting_go
+
+        async def is_given_back() -> bool:
+            return await shares(app) == (1, 0.1)
+
+        await until(is_given_back)
         await asyncio.sleep(0.5)
         assert await shares(app) == (1, 0.1), "that of the call that ran"

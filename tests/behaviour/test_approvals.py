@@ -275,7 +275,7 @@ async def test_of_two_processes_that_ask_one_question_the_one_that_loses_asks_an
         asked.append(request.id)
         if len(asked) == 2:
             both.set()
-        await asyncio.wait_for(both.wait(), 20)
+        await asyncio.wait_for(both.wait(), 30)
         return True
 
     async with (

@@ -315,6 +315,6 @@ async def test_whatever_a_method_does_the_call_ends_and_the_process_goes_on(meth
     setattr(Troubled, method, execute if method == "execute" else act)
     async with memory_app() as app:
         app.register(tool(name="troubled", tier="read_only", timeout=0.1)(Troubled))
-        outcome = await asyncio.wait_for(app.invoke("troubled"), 5)
+        outcome = await asyncio.wait_for(app.invoke("troubled"), 30)
         assert outcome.status == ("failure" if trouble == "exits" else "timeout")
         assert (await app.invoke("echo", {"text": "still here"})).ok

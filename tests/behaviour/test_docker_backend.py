@@ -116,10 +116,10 @@ async def test_the_engine_runs_python_typescript_and_commands_in_it(answering: A
 
 async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker, answering: Answering) -> None:
     box = await docker.start(shell.spec(["python3", "-c", LOOP], LIMITS, workspace=None))
-    assert await asyncio.wait_for(box.read(100), 20) == b"begun\n"
+    assert await asyncio.wait_for(box.read(100), 30) == b"begun\n"
     box.kill("time")
     box.kill("memory")
-    assert await asyncio.wait_for(box.wait(), 5) == -9
+    assert await asyncio.wait_for(box.wait(), 30) == -9
     assert box.stopped == "time"
     await box.close()
     assert _containers(answering.command) == []
@@ -127,7 +127,7 @@ async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker, a
 
 async def test_a_container_that_is_only_being_made_can_be_killed(docker: Docker, answering: Answering) -> None:
     box = await docker.start(shell.spec(["sleep", "60"], LIMITS, workspace=None))
-    await asyncio.wait_for(box.close(), 15)
+    await asyncio.wait_for(box.close(), 30)
     assert _containers(answering.command) == []
 
 

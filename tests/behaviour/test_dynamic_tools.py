@@ -222,7 +222,7 @@ async def test_the_others_on_the_same_database_get_it_without_a_restart(database
     async with loud_app(database, tmp_path / "a") as one, loud_app(database, tmp_path / "b") as other:
         await one.allow_adding_tools("builder")
         await one.register_dynamic(FIELDS, BUILDER)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not await seen(other, BUILDER):
                 await asyncio.sleep(0.02)
         assert (await other.invoke("shout", {"text": "a"}, actor=BUILDER)).ok

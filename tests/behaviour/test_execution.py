@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
+from tests.patience import SOON, until
 from toolgate import InvokeContext, Outcome, Retry, ToolError, tool
 from toolgate.errors import CallError, NotOpen, Pending, TimedOut
 from toolgate.execute.run import delay
@@ -84,7 +84,7 @@ async def test_a_tool_that_ignores_its_cancellation_is_left_behind() -> None:
         """Does not listen."""
         while not stop.is_set():
             try:
-                await asyncio.wait_for(stop.wait(), 10)
+                await asyncio.wait_for(stop.wait(), 30)
             except asyncio.CancelledError:
                 continue
 
@@ -94,7 +94,7 @@ async def test_a_tool_that_ignores_its_cancellation_is_left_behind() -> None:
         assert outcome.status == "timeout"
         assert len(app.local.runaways) == 1
         stop.set()
-        await asyncio.wait(app.local.runaways, timeout=5)
+        await asyncio.wait(app.local.runaways, timeout=SOON)
         assert not app.local.runaways
 
 
@@ -105,7 +105,7 @@ async def test_a_synchronous_tool_that_overruns_is_counted_and_does_not_stop_oth
     @tool(tier="read_only", timeout=0.05)
     def overruns() -> None:
         """Blocks its thread."""
-        release.wait(30)
+        release.wait(100)
 
     async with memory_app(limits={"threads": 2}) as app:
         app.register(overruns)
@@ -116,33 +116,26 @@ async def test_a_synchronous_tool_that_overruns_is_counted_and_does_not_stop_oth
         assert full.error is not None
         assert full.error.code == "CAPACITY_EXCEEDED"
         release.set()
-        for _ in range(500):
-            if app.local.threads.overrunning == 0:
-                break
-            await asyncio.sleep(0.01)
-        assert app.local.threads.overrunning == 0
+        await until(lambda: app.local.threads.overrunning == 0, "the threads have ended")
 
 
 @pytest.mark.requirement("TOOL-2")
 async def test_a_synchronous_tool_does_not_hold_up_the_event_loop() -> None:
     names: list[str] = []
+    go_on = threading.Event()
 
-    @tool(tier="read_only")
-    def blocks() -> str:
+    @tool(tier="read_only", timeout=100)
+    def blocks() -> bool:
         """Blocks."""
         names.append(threading.current_thread().name)
-        time.sleep(0.2)
-        return "done"
+        return go_on.wait(SOON)
 
     async with memory_app() as app:
         app.register(blocks)
         pending = asyncio.ensure_future(app.invoke("blocks"))
-        ticks = 0
-        while not pending.done():
-            await asyncio.sleep(0.005)
-            ticks += 1
-        assert (await pending).output == "done"
-    assert ticks > 5
+        await until(lambda: names, "it runs")
+        go_on.set()
+        assert (await pending).output is True, "the event loop let it go on"
     assert names == ["toolgate-tool"]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import SOON, until
 from toolgate import App, Hook, InvokeContext, Outcome, tool
 from toolgate.hooks import STAGES
 from toolgate.model import Tier
@@ -65,12 +66,12 @@ async def test_a_caller_may_go_away_at_any_stage(stage: str, fail: bool) -> None
         hook.stage = stage
         call = asyncio.ensure_future(app.invoke("once", {"fail": fail}))
         there = asyncio.ensure_future(hook.there.wait())
-        await asyncio.wait((call, there), timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((call, there), timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
         there.cancel()
         if hook.there.is_set():
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(call, 5)
+                await asyncio.wait_for(call, SOON)
         else:
             assert stage in ("on_error", "did_execute") or stage.startswith("will_") or fail, "the stage was never reached"
         assert app.running.count == 0
@@ -106,17 +107,19 @@ async def test_a_caller_may_go_away_while_the_end_is_written() -> None:
 @pytest.mark.requirement("PIPE-5", "AUD-3")
 async def test_an_app_that_closes_lets_running_calls_end(tmp_path: Path) -> None:
     gate = asyncio.Event()
+    inside: list[str] = []
 
     @tool(tier="write")
     async def slow() -> str:
         """Waits."""
+        inside.append("one")
         await gate.wait()
         return "done"
 
     async with App.open(home=tmp_path / "home") as app:
         app.register(slow)
         calls = [asyncio.ensure_future(app.invoke("slow")) for _ in range(5)]
-        await asyncio.sleep(0.05)
+        await until(lambda: len(inside) == 5, "all are inside")
         asyncio.get_running_loop().call_later(0.1, gate.set)
     assert [(await call).output for call in calls] == ["done"] * 5
     async with App.open(home=tmp_path / "home") as app:
@@ -171,7 +174,7 @@ async def test_a_cancelled_caller_leaves_a_record_and_gives_its_place_back() -> 
         assert cleaned == ["cleaned"]
         started.clear()
         again = asyncio.ensure_future(app.invoke("waits"))
-        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(started.wait(), SOON)
         again.cancel()
         await asyncio.wait((again,))
         assert [row[6] for row in await ends(app)] == ["failure", "failure"]

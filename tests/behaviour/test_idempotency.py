@@ -180,8 +180,8 @@ async def test_the_same_user_in_another_role_gets_neither_the_outcome_nor_a_seco
 async def test_one_in_another_role_that_comes_meanwhile_is_told_at_once(app: App, till: Till) -> None:
     till.close_gate()
     running = asyncio.create_task(pay(app, actor=ROLES[0]))
-    await asyncio.wait_for(till.entered.wait(), 10)
-    assert code(await asyncio.wait_for(pay(app, actor=ROLES[1]), 10)) == "IDEMPOTENCY_CONFLICT"
+    await asyncio.wait_for(till.entered.wait(), 30)
+    assert code(await asyncio.wait_for(pay(app, actor=ROLES[1]), 30)) == "IDEMPOTENCY_CONFLICT"
     till.open.set()
     assert (await running).ok
     assert till.effects == [1]
@@ -205,7 +205,7 @@ async def test_a_call_in_a_call_needs_no_key_of_its_own(app: App, till: Till) ->
 async def test_a_tool_that_calls_itself_with_its_own_key_gets_no_further(till: Till) -> None:
     async with memory_app() as app:
 
-        @tool(tier="write", timeout=5)
+        @tool(tier="write", timeout=60)
         async def again(depth: int) -> str | None:
             """Calls itself."""
             till.effects.append(depth)
@@ -459,7 +459,7 @@ async def test_the_first_goes_away_before_it_runs(app: App, till: Till) -> None:
     second = asyncio.ensure_future(pay(app))
     await asyncio.sleep(0.02)
     first.cancel()
-    assert (await asyncio.wait_for(second, 20)).ok
+    assert (await asyncio.wait_for(second, 30)).ok
     assert first.cancelled()
     assert till.effects == [1]
 
@@ -490,7 +490,7 @@ async def test_callers_that_go_away_at_any_moment_leave_one_effect_at_most(app: 
             await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait((call,))
-        outcome = await asyncio.wait_for(pay(app, key=key), 20)
+        outcome = await asyncio.wait_for(pay(app, key=key), 30)
         assert outcome.ok or code(outcome) == "OUTCOME_UNKNOWN"
         assert len(till.effects) <= before + 1
     assert till.effects, "no call ever ran"

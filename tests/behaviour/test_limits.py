@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from tests.patience import until
 from toolgate import Actor, CacheRule, RateLimit, ToolError, tool
 from toolgate.testing import ManualClock, memory_app
 
@@ -113,10 +114,10 @@ async def test_a_callers_bad_input_does_not_open_the_circuit() -> None:
 
 @pytest.mark.requirement("PIPE-10")
 async def test_an_impatient_caller_does_not_open_the_circuit_for_others() -> None:
-    @tool(tier="read_only", target="shop", timeout=5)
+    @tool(tier="read_only", target="shop", timeout=30)
     async def reads(slowly: bool) -> str:
         """Reads."""
-        await asyncio.sleep(0.05 if slowly else 0)
+        await asyncio.sleep(60 if slowly else 0)
         return "goods"
 
     async with memory_app() as app:
@@ -130,16 +131,19 @@ async def test_an_impatient_caller_does_not_open_the_circuit_for_others() -> Non
 @pytest.mark.requirement("PIPE-11")
 async def test_a_tool_and_a_tenant_have_only_so_many_calls_at_once() -> None:
     gate = asyncio.Event()
+    inside: list[str] = []
 
     @tool(tier="read_only", concurrency=2)
     async def narrow() -> str:
         """Waits."""
+        inside.append("narrow")
         await gate.wait()
         return "in"
 
     @tool(tier="read_only")
     async def wide() -> str:
         """Waits."""
+        inside.append("wide")
         await gate.wait()
         return "in"
 
@@ -147,10 +151,10 @@ async def test_a_tool_and_a_tenant_have_only_so_many_calls_at_once() -> None:
         app.register(narrow)
         app.register(wide)
         narrow_calls = [asyncio.ensure_future(app.invoke("narrow")) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        await until(lambda: len(inside) == 2 and narrow_calls[2].done(), "two are inside, and one is refused")
         wide_calls = [asyncio.ensure_future(app.invoke("wide")) for _ in range(2)]
         elsewhere = asyncio.ensure_future(app.invoke("wide", actor=Actor(tenant="other")))
-        await asyncio.sleep(0.01)
+        await until(lambda: len(inside) == 4 and wide_calls[1].done(), "four are inside, and one more is refused")
         gate.set()
         results = [await call for call in [*narrow_calls, *wide_calls, elsewhere]]
         assert [r.error.code if r.error else r.output for r in results] == [

@@ -194,7 +194,7 @@ time.sleep(60)
         assert await talk.line() == "up"
         talk.program.terminate()
         assert await talk.line() == "bye"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await talk.program.box.wait() == 3
 
 

@@ -276,7 +276,7 @@ async def test_a_program_that_was_started_since_it_was_compared_is_compared_befo
             if calls == 1:
                 upstream.offer(tool("say", "Says something else." if changed else "Says something."))
                 os.kill(first, signal.SIGKILL)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(30):
                     while engine.starts("plain") == starts or engine.standings()[0].state != "up":
                         await asyncio.sleep(0.01)
             return await request(server, method, params, **more)

@@ -102,7 +102,7 @@ async def test_a_login_that_is_made_meanwhile_is_noticed() -> None:
         async with vault.process(server) as servers:
             assert (await refused(servers)).code == "MISSING_AUTH"
             await vault.log_in(server)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 assert await call(servers, "one", "echo") == "here"
 
 
@@ -182,7 +182,7 @@ async def test_where_a_token_cannot_be_renewed_a_new_login_is_wanted() -> None:
             authority.renewals.clear()
             assert (await refused(servers)).code == "MISSING_AUTH"
             await vault.log_in(server)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 assert await call(servers, "one", "echo") == "here"
 
 
@@ -200,7 +200,7 @@ async def test_what_a_tool_needs_besides_is_asked_for_by_the_next_login() -> Non
             assert await call(servers, "one", "echo") == "here"
             await vault.log_in(server)
             assert authority.scopes_asked == ["basic", "basic admin"]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 assert await call(servers, "one", "slow") == "here"
 
 

@@ -496,7 +496,7 @@ async def test_many_calls_on_one_connection_are_answered_in_turn() -> None:
             requests.append(head.encode() + sent)
         reader, writer = await asyncio.open_connection("127.0.0.1", site.site.port)
         writer.write(b"".join(requests))
-        answers = [await asyncio.wait_for(read_answer(reader), 10) for _ in requests]
+        answers = [await asyncio.wait_for(read_answer(reader), 30) for _ in requests]
         writer.close()
         assert [(answer.json["id"], answer.json["result"]["content"][0]["text"]) for answer in answers] == [
             (number, str(number + 1)) for number in range(20)

@@ -469,10 +469,10 @@ async def test_a_server_that_does_not_start_hides_nothing_and_is_named(tmp_path:
     dead = {"command": ["/bin/false"], "isolation": "none", "restarts": 0}
     hangs = {"command": ["/bin/sleep", "600"], "isolation": "none", "start_seconds": 600}
     async with opened(tmp_path, dead=dead, hangs=hangs, plain=upstream.settings()) as app:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await offered(app, "plain")
         assert (await app.invoke("mcp_plain_say", {})).ok
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not any(problem.where == "server dead" for problem in app.mcp_tools.missing()):
                 await asyncio.sleep(0.02)
         status = {one.name: one for one in await app.servers()}

@@ -134,7 +134,7 @@ async def test_an_answer_from_elsewhere_counts_while_the_client_still_asks() -> 
         key = await key_for(app, ADA, may_approve=True)
         async with connected(site, key, "legacy", elicitation_callback=never) as client:
             calling = asyncio.create_task(client.call_tool("run", TASK))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await asked.wait()
                 [waiting] = await app.approvals(actor=ADA)
                 await app.answer_approval(waiting.request.id, True, actor=BOSS)

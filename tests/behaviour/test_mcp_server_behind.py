@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.requirement("MCP-4", "MCP-2", "PIPE-1")]
 EACH_ERA = pytest.mark.parametrize("era", ERAS)
 ADA = Actor("acme", "analyst", "ada")
 BOB = Actor("other", None, "bob")
-SOON = 15.0
+SOON = 30.0
 WATCHED = "test://watched-resource"
 
 

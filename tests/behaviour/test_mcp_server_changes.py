@@ -20,7 +20,7 @@ pytestmark = pytest.mark.requirement("MCP-4", "REG-5")
 
 ADA = Actor("acme", "analyst", "ada")
 BOB = Actor("other", None, "bob")
-SOON = 5.0
+SOON = 30.0
 """Seconds in which a change is told."""
 QUIET = 0.8
 """Seconds after which nothing is told any more."""

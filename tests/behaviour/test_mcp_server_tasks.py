@@ -22,7 +22,7 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 HAS = {**META, CAPABILITIES: TASKS}
 ASKS = {**META, CAPABILITIES: {**TASKS, "elicitation": {}}}
-SOON = 20.0
+SOON = 30.0
 
 
 class Client:

@@ -52,7 +52,7 @@ def folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
-async def until(true: Callable[[], bool], seconds: float = 10) -> bool:
+async def until(true: Callable[[], bool], seconds: float = 30) -> bool:
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
@@ -167,7 +167,7 @@ async def test_time_spent_in_tools_counts(lane: MontyLane) -> None:
     heard, stopped = await run(lane, "tools.slow()", "program", serve, Limits(seconds=0.2))
     assert stopped == "time"
     assert heard.failure is not None
-    await asyncio.wait_for(cancelled.wait(), 5)
+    await asyncio.wait_for(cancelled.wait(), 30)
 
 
 # -- what stops it
@@ -183,13 +183,13 @@ async def test_time_spent_in_tools_counts(lane: MontyLane) -> None:
     ],
 )
 async def test_limits(lane: MontyLane, code: str, why: Stopped) -> None:
-    limits = Limits(seconds=0.5 if why == "time" else 10, memory=32 * MB, output=100_000)
+    limits = Limits(seconds=0.5 if why == "time" else 60, memory=32 * MB, output=100_000)
     began = time.monotonic()
     heard, stopped = await run(lane, code, limits=limits)
     assert stopped == why
     assert heard.failure is not None
     assert heard.failure.kind == "died"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 50
     assert len(heard.stdout) <= 100_000
     assert (await run(lane, "1 + 1"))[0].value == 2
 
@@ -214,7 +214,7 @@ async def test_whoever_goes_away_takes_the_run_along(lane: MontyLane) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert (await asyncio.wait_for(asyncio.gather(*(run(lane, "1 + 1") for _ in range(8))), 10))[0][0].value == 2
+    assert (await asyncio.wait_for(asyncio.gather(*(run(lane, "1 + 1") for _ in range(8))), 30))[0][0].value == 2
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ async def test_workers_end_with_a_host_that_is_killed(code: str) -> None:
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.stdout.close()
-    assert await until(lambda: not any(is_running(pid) for pid in pids), 5)
+    assert await until(lambda: not any(is_running(pid) for pid in pids))
     left = folders()
     lane = MontyLane(LIMITS)
     await run(lane, "1")

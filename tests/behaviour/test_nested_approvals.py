@@ -268,7 +268,7 @@ async def test_a_caller_that_goes_away_while_a_person_thinks_can_come_back(bench
         bench.move_into(app)
         app.add_approver(never)
         calling = asyncio.ensure_future(app.invoke("follow", {"steps": STEPS}))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not await app.approvals():
                 await asyncio.sleep(0.01)
         calling.cancel()
@@ -308,7 +308,7 @@ async def test_an_idempotency_key_whose_call_can_t_go_on_runs_nothing_again(benc
     async with memory_app(approvals={"expire_seconds": 0.5}) as app:
         bench.move_into(app)
         id = waits(await app.invoke("follow", {"steps": STEPS}, idempotency_key="k"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while await app.approvals():
                 await asyncio.sleep(0.05)
         for approval in (None, id):

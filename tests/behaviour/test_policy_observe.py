@@ -110,7 +110,7 @@ async def test_a_changed_candidate_is_taken_and_a_wrong_one_is_not(app: App, tmp
 
     assert await answer() is False
     (tmp_path / "candidate.rego").write_text(CANDIDATE.replace("100", "1000"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not await answer():
             await asyncio.sleep(0.05)
     (tmp_path / "candidate.rego").write_text("nonsense")

@@ -131,7 +131,7 @@ async def test_an_answer_given_during_a_push_is_not_relied_on() -> None:
     async with answering(answer) as url, asking(url) as server:
         assert (await server.ask(QUESTION)).sure
         push = asyncio.create_task(server.push(default_policy(), DATA))
-        await asyncio.wait_for(pushing.wait(), 5)
+        await asyncio.wait_for(pushing.wait(), 30)
         during = await server.ask(QUESTION)
         assert during.decision.allow
         assert not during.sure
@@ -263,7 +263,7 @@ async def test_an_answer_that_a_change_overtook_on_its_way_is_not_remembered() -
     async with answering(answer) as url, asking(url) as server:
         guard = Guard(server, monotonic=time.monotonic)
         waiting = asyncio.create_task(guard.decide(ANN, "tool.request", "x"))
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 30)
         guard.use(policy_data(DATA))
         go.set()
         await waiting

@@ -12,7 +12,9 @@ import asyncpg
 import pytest
 import redis as client_library
 
+from tests.patience import until
 from tests.servers import Redis as RedisServer
+from toolgate.bus.listen import Listening
 from toolgate.bus.notices import DATA, Notices
 from toolgate.bus.open import open_notices
 from toolgate.bus.redis import BusError, Redis
@@ -46,9 +48,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str | N
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
+    await until(condition, "it is so")
 
 
 async def nothing() -> None:
@@ -57,8 +57,9 @@ async def nothing() -> None:
 
 async def settled(*all_notices: Notices) -> None:
     """Wait until all listen; that tells them to look once, which is done here."""
-    await asyncio.sleep(0.3)
     for notices in all_notices:
+        if isinstance(notices, Listening):
+            await eventually(notices.changed)
         await notices.catch_up(nothing)
         assert not notices.changed()
 
@@ -78,8 +79,10 @@ async def test_a_change_is_heard_in_the_other_process_and_caught_up_with_once(pl
         assert reads == ["read"]
         assert not other.changed()
         await eventually(one.changed)  # whoever sends hears it too
+        heard: list[str] = []
+        other.watch("approval", heard.append)
         await other.announce("approval", "a-1")
-        await asyncio.sleep(0.2)
+        await eventually(lambda: heard)
         assert not other.changed(), "only data makes calls read the store again"
 
 
@@ -105,10 +108,12 @@ async def test_a_change_during_the_reading_is_not_lost(places: tuple[str, str | 
         await settled(one, other)
         await one.announce(DATA)
         await eventually(other.changed)
+        heard: list[str] = []
 
         async def read() -> None:
+            other.watch(DATA, heard.append)
             await one.announce(DATA)
-            await asyncio.sleep(0.3)
+            await eventually(lambda: heard)
 
         await other.catch_up(read)
         assert other.changed()
@@ -267,7 +272,6 @@ async def test_a_redis_that_was_down_is_listened_to_again(own_redis: RedisServer
     async with opened("memory://", own_redis.url) as one, opened("memory://", own_redis.url) as other:
         await settled(one, other)
         own_redis.stop()
-        await asyncio.sleep(0.3)
         with caplog.at_level(logging.WARNING, "toolgate"):
             await one.announce(DATA)  # never fails
         assert "could not be sent" in caplog.text
@@ -297,7 +301,18 @@ async def test_a_redis_that_falls_silent_is_noticed(
     monkeypatch.setattr("toolgate.bus.listen.SILENCE_SECONDS", 0.2)
     async with opened("memory://", own_redis.url) as notices:
         await settled(notices)
-        await asyncio.sleep(1)
+        with client_library.Redis.from_url(own_redis.url) as client:
+
+            def pings() -> int:
+                return int(client.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"])
+
+            for _ in range(10):  # more than once only where the machine was held up for as long as it may be silent
+                caplog.clear()
+                enough = pings() + 3
+                while pings() < enough:
+                    await asyncio.sleep(0.02)
+                if not caplog.text:
+                    break
         assert not caplog.text, "it is asked, and answers"
         own_redis.freeze()
         try:

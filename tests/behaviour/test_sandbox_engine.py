@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import SOON, until
 from toolgate import Actor, App
 from toolgate.errors import NotReached
 from toolgate.sandbox.engine import Ended, Language, Ran, Sandbox
@@ -25,8 +26,6 @@ pytestmark = pytest.mark.requirement("SBX-2")
 ANN = Actor("acme", user="ann")
 WORKER = "import sys\n"
 """What begins so is not for Monty."""
-SOON = 10.0
-"""Seconds: far more than anything here takes, and far less than the limit of a run."""
 LANES: tuple[tuple[Language, str], ...] = (
     ("python", f"{WORKER}7"), ("python", "3 + 4"), ("typescript", "return 7"),
 )  # fmt: skip
@@ -45,13 +44,6 @@ async def make() -> AsyncIterator[MAKE]:
     yield one
     for sandbox in made:
         await sandbox.close()
-
-
-async def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SOON
-    while not holds():
-        assert time.monotonic() < end, f"in vain it was waited until {what}"
-        await asyncio.sleep(0.02)
 
 
 _others: set[int] = set()
@@ -234,7 +226,9 @@ async def test_a_look_that_fails_does_not_end_all_looking(make: MAKE) -> None:
     ended = await running
     assert ended.stopped in ("memory", None), "its memory was not looked at any more"
     assert ended.exit_code == -signal.SIGKILL
-    await first
+    first.cancel()
+    with suppress(asyncio.CancelledError):
+        await first
 
 
 # -- what a worker sees
@@ -303,14 +297,20 @@ async def test_programs_that_run_code_do_not_wait_for_one_another(make: MAKE) ->
 
 
 async def test_the_time_that_a_run_waits_for_its_turn_is_not_its_own(make: MAKE) -> None:
-    sandbox = make(seconds=1)
+    sandbox = make(at_once=1)
+    seconds, begun, go_on = 2.0, asyncio.Event(), asyncio.Event()
 
     async def serve(_wanted: str, _given: list[Any]) -> int:
-        await asyncio.sleep(0.7)
+        begun.set()
+        await go_on.wait()
         return 7
 
-    programs = (sandbox.run_code("python", "tools.run()", mode="program", serve=serve) for _ in range(6))
-    assert [(one.value, one.stopped) for one in await asyncio.gather(*programs)] == [(7, None)] * 6
+    first = asyncio.ensure_future(sandbox.run_code("python", "tools.run()", mode="program", serve=serve))
+    await asyncio.wait_for(begun.wait(), SOON)
+    second = asyncio.ensure_future(sandbox.run_code("python", "3 + 4", seconds=seconds))
+    await asyncio.sleep(seconds + 0.1)
+    go_on.set()
+    assert [(one.value, one.stopped) for one in await asyncio.gather(first, second)] == [(7, None)] * 2
 
 
 SLOW = """
@@ -331,16 +331,18 @@ async def test_a_callers_timeout_holds_while_a_tool_waits_for_a_place(tmp_path: 
     tools = tmp_path / "home" / "tools"
     tools.mkdir(parents=True)
     (tools / "slow.yml").write_text(SLOW)
-    async with App.open(os.devnull, home=tmp_path / "home", sandbox={"seconds": 4, "at_once": 1}) as app:
+    async with App.open(os.devnull, home=tmp_path / "home", sandbox={"seconds": 60, "at_once": 1}) as app:
         app.add_approver(lambda _request: True)
         assert (await app.invoke("slow", {}, actor=ANN)).output == 7
         code = {"code": f"{WORKER}while True: pass"}
         running = asyncio.ensure_future(app.invoke("code_execute", code, actor=ANN))
-        await asyncio.sleep(0.5)
+        await until(app.sandbox._room(0).locked, "the only place is taken")
         late = await app.invoke("slow", {}, actor=ANN, timeout=0.2)
         assert not running.done(), "nobody had to wait, so this proves nothing"
         assert late.error is not None and late.error.code == "TIMEOUT"
-        await running
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
 
 # -- what is said and heard

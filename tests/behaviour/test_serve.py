@@ -309,7 +309,7 @@ async def test_what_calls_need_and_is_down_makes_it_unready(own_redis: Redis) ->
         await site.with_key(app, Actor(scopes=("metrics",)))
         assert (await site("GET", "/readyz")).status == 200
         own_redis.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (answer := await site("GET", "/readyz")).status == 200:
                 await asyncio.sleep(0.1)
         assert answer.status == 503
@@ -326,13 +326,13 @@ async def test_a_database_that_does_not_answer_makes_it_unready(tmp_path: Path, 
     ):
         assert (await site("GET", "/readyz")).status == 200
         wire.freeze()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (answer := await site("GET", "/readyz")).status == 200:
                 await asyncio.sleep(0.2)
         assert (answer.status, answer.json) == (503, {"status": "not ready"})
         assert (await site("GET", "/healthz")).status == 200, "it is alive all the same"
         wire._thawed.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (await site("GET", "/readyz")).status != 200:
                 await asyncio.sleep(0.2)
 
@@ -442,7 +442,7 @@ def test_calls_that_run_are_let_end_when_it_is_stopped(terminal: Terminal) -> No
 
         async def call_and_stop() -> Any:
             answer = asyncio.ensure_future(asyncio.to_thread(called, url, key, "slow", arguments))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not (terminal.folder / "begun").exists():
                     await asyncio.sleep(0.01)
             process.send_signal(signal.SIGTERM)
@@ -548,7 +548,7 @@ async def test_a_client_that_goes_away_cancels_its_call() -> None:
         await site.with_key(app)
         app.register(endless)
         asking = asyncio.ensure_future(site.mcp("tools/call", {"name": "endless", "arguments": {}}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await begun.wait()
             asking.cancel()
             await ended.wait()
@@ -589,7 +589,7 @@ async def test_a_client_that_goes_away_cancels_its_call_also_if_it_sent_others_a
         _, writer = await asyncio.open_connection("127.0.0.1", site.port)
         first, *others = (request(site, number) for number in range(4))
         writer.write(first if later else b"".join((first, *others)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await begun.wait()
             for other in others if later else ():
                 writer.write(other)

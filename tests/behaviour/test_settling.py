@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import SOON, until
 from toolgate import Actor, App, InvokeContext, Outcome, Retry, tool
 from toolgate.store import log
 from toolgate.testing import memory_app
@@ -21,12 +22,13 @@ def code(outcome: Outcome) -> str | None:
 
 @pytest.mark.requirement("PIPE-9", "TIER-7", "COST-2")
 async def test_a_call_for_which_there_was_no_thread_has_used_nothing_up() -> None:
-    release, ran = threading.Event(), []
+    release, held, ran = threading.Event(), threading.Event(), []
 
     @tool(tier="write")
     def hold() -> None:
         """Hold the only thread."""
-        release.wait(20)
+        held.set()
+        release.wait(60)
 
     @tool(tier="execute", cost="0.10")
     def act(number: int) -> int:
@@ -41,7 +43,7 @@ async def test_a_call_for_which_there_was_no_thread_has_used_nothing_up() -> Non
         assert waiting.pending is not None
         await app.answer_approval(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
         holding = asyncio.ensure_future(app.invoke("hold"))
-        await asyncio.sleep(0.05)
+        await until(held.is_set, "the only thread is taken")
         given = {"actor": ADA, "idempotency_key": "once", "approval": waiting.pending.id}
         full = await app.invoke("act", {"number": 1}, **given)  # type: ignore[arg-type]
         assert (code(full), full.metrics.cost_usd) == ("CAPACITY_EXCEEDED", 0.0)
@@ -92,7 +94,7 @@ async def test_whatever_a_tool_leaves_in_its_report_there_is_an_outcome_and_the_
         app.register(odd)
         outcome = await app.invoke("odd", actor=ADA, idempotency_key="k")
         assert outcome.ok or code(outcome) == "OUTCOME_UNKNOWN"
-        again = await asyncio.wait_for(app.invoke("odd", actor=ADA, idempotency_key="k"), 5)
+        again = await asyncio.wait_for(app.invoke("odd", actor=ADA, idempotency_key="k"), SOON)
         assert (again.ok, code(again)) == (outcome.ok, code(outcome))
 
 
@@ -114,6 +116,11 @@ async def test_a_report_that_makes_no_sense_is_told_to_its_author(report: dict[s
         assert "must be a" in outcome.error.message
 
 
+async def denials(app: App) -> list[Any]:
+    await app.flush()
+    return [row for row in await app.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
+
+
 @pytest.mark.requirement("POL-4", "AUD-1")
 async def test_an_act_is_done_and_recorded_as_a_whole_though_whoever_asked_goes_away() -> None:
     async with memory_app() as app:
@@ -123,9 +130,9 @@ async def test_an_act_is_done_and_recorded_as_a_whole_though_whoever_asked_goes_
                 await asyncio.sleep(0)
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
-            await asyncio.sleep(0.05)
-            await app.flush()
-            recorded = [row for row in await app.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
+            async with asyncio.timeout(SOON):
+                while len(recorded := await denials(app)) < steps:
+                    await asyncio.sleep(0.01)
             assert len(recorded) == steps
             assert (await app.policy_documents())["global_tool_deny"] == (["echo"] if steps % 2 else [])
 
@@ -151,9 +158,7 @@ async def test_an_end_is_recorded_though_its_caller_went_away_and_the_store_fail
         await asyncio.gather(calling, return_exceptions=True)
         await asyncio.sleep(0.1)
         store._connection.execute("PRAGMA query_only = OFF")
-        for _ in range(100):
-            rows = [row for row in await app.store.read(log.latest(10)) if row[2] in ("start", "end")]
-            if len(rows) == 2:
-                break
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(SOON):
+            while len(rows := [row for row in await app.store.read(log.latest(10)) if row[2] in ("start", "end")]) < 2:
+                await asyncio.sleep(0.05)
         assert [row[2] for row in rows] == ["start", "end"]

@@ -73,7 +73,7 @@ def deno(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deno]:
         yield Deno(process)
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(30)
 
 
 def a_tool(name: str = "add", description: str = "Add.", schema: Any = None, output: Any = None) -> Tool:

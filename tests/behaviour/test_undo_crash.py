@@ -103,7 +103,7 @@ async def test_an_undo_that_is_killed_half_way_can_be_run_again(tmp_path: Path, 
     process = start(url, backups, call)
     wait_until(work, moment, process)
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(30)
     assert process.stdout is not None
     process.stdout.close()
     half_way = tree(work)

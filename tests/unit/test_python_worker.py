@@ -77,7 +77,7 @@ class Started:
             if "call" in frames[-1] and serve is not None:
                 asked = frames[-1]
                 self.tell({"reply": asked["call"], **serve(asked["op"], asked["args"])})
-        code_of_exit = self.process.wait(10)
+        code_of_exit = self.process.wait(30)
         self.close()
         return Said(frames, raw, self._errors, code_of_exit)
 
@@ -390,7 +390,7 @@ def test_end_of_input_ends_a_worker_that_waits() -> None:
     assert started.ready["python"].count(".") == 2
     assert started.process.stdin is not None
     started.process.stdin.close()
-    assert started.process.wait(10) == 0
+    assert started.process.wait(30) == 0
     started._hearing.join()
     for pipe in (started.process.stdout, started.process.stderr):
         assert pipe is not None
@@ -583,7 +583,7 @@ def test_a_program_whose_host_is_gone_is_told_so() -> None:
     started.process.stdin.close()
     failure = json.loads(started.process.stdout.readline()[1:])["failure"]
     assert failure["message"].startswith("CONNECTION_ERROR")
-    assert started.process.wait(10) == 0
+    assert started.process.wait(30) == 0
     started._hearing.join()
     started.process.stdout.close()
     assert started.process.stderr is not None

@@ -15,6 +15,8 @@ from toolgate.errors import Failed
 from toolgate.model import Call, Entry
 
 RETRY_AFTER = 1.0
+RENEWALS = 3
+"""How often a place is renewed within one lease."""
 
 Name = tuple[str, ...]
 """What has only so many places: a tenant, or a tool. Tools of one name that two tenants made for themselves are two."""
@@ -168,9 +170,9 @@ class SharedPlaces:
             logger.warning("a place comes free only when its lease ends, in %g s: %s", self._lease / 1000, error)
 
     async def _renew(self) -> None:
-        """While anything is held, renew all of it three times in each lease."""
+        """While anything is held, renew all of it several times in each lease."""
         while self._held:
-            await asyncio.sleep(self._lease / 3000)
+            await asyncio.sleep(self._lease / 1000 / RENEWALS)
             held = [(each, id) for id, keys in self._held.items() for each in keys]
             if not held:
                 return
