@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SUPERUSER = "toolgate"
+SUPERUSER = "postgres"
 START_SECONDS = 60
 STOP_SECONDS = 20
 PORT_ATTEMPTS = 3
@@ -66,13 +66,13 @@ class Postgres:
         return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
 
     def create(self, database: str) -> None:
-        self._run(f'CREATE DATABASE "{database}"')
+        self.run(f'CREATE DATABASE "{database}"')
 
     def drop(self, database: str) -> None:
         """Drop it, whoever is still connected."""
-        self._run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+        self.run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
-    def _run(self, sql: str) -> None:
+    def run(self, sql: str) -> None:
         options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--command={sql}"]
         _run(self.account, self.binaries / "psql", *options, self.url())
 
