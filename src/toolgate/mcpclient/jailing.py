@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -55,7 +56,7 @@ class Program:
     ) -> None:
         self.box = box
         self.layers = layers
-        """What lies over the folders that it may write; None: it writes none, or nothing holds it."""
+        """What lies between it and folders of the host; None: it is given none, or nothing holds it."""
         self.jail = jail
         """What holds it; None: nothing does."""
         self.network = network
@@ -114,12 +115,13 @@ async def open_program(
     try:
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
-        lent = await asyncio.to_thread(lend, name, settings, home, rules, command.own)
+        look = partial(lend, name, settings, home, rules, command.own)
+        lent = await asyncio.to_thread(look)
         spec = _spec(name, settings, command, given, home, layout, lent)
         box = await jail.start(spec)
     except Unavailable as error:
         raise _not_held(name, error.message, error.suggestion) from error
-    program = Program(box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, box, home, places))
+    program = Program(box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, look, box, home, places))
     if domains is not None and layout is not None:
         try:
             program.proxy = await _open_proxy(name, box, domains, layout, resolve)
@@ -224,6 +226,8 @@ def _spec(
         readable=(*command.readable, *lent.readable),
         writable=lent.writable,
         layers=lent.writable,
+        projected=lent.projected,
+        pieces=tuple(lent.pieces.items()),
         fixed=lent.fixed,
         hidden=lent.hidden,
         cwd=cwd,
@@ -244,9 +248,15 @@ def _spec(
 
 
 def _layers(
-    name: str, settings: ServerSettings, lent: Lent, box: Box, home: Path | None, places: "Places | None"
+    name: str,
+    settings: ServerSettings,
+    lent: Lent,
+    look: Callable[[], Lent],
+    box: Box,
+    home: Path | None,
+    places: "Places | None",
 ) -> "FolderLayers | None":
-    if not lent.writable:
+    if not lent.writable and not lent.projected:
         return None
     from toolgate.mcpclient.layers import FolderLayers
     from toolgate.sandbox.places import Places
@@ -259,7 +269,7 @@ def _layers(
         )
         for folder in lent.writable
     ]  # fmt: skip
-    return FolderLayers(name, box, intakes)
+    return FolderLayers(name, box, intakes, lent, look)
 
 
 def proxy_variables(port: int) -> dict[str, str]:

@@ -1,6 +1,9 @@
 """What a jailed server changes in the folders that it may write: decided about after each call, and when it ends.
 
-Before a call the server is shown what the host has changed meanwhile.
+Before a call the server is shown what the host has changed meanwhile. Of folders that it may only read it sees nothing that
+was not looked at first. A writable folder is seen through an overlay, which shows what comes into it at once: so it is
+looked at before and after each call, and a server that may have seen a file that no tool may open is ended. What it then
+answers is withheld, and what it wrote is set aside.
 """
 
 import asyncio
@@ -10,32 +13,44 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from toolgate.errors import Failed
+from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.port import Box
 
 if TYPE_CHECKING:
+    from toolgate.mcpclient.lending import Lent
     from toolgate.sandbox.intake import Intake
 
 Deal = Callable[[list[int]], list[str]]
+AT_ONCE = 100
+"""Folders whose times are asked for without a thread: it takes a tenth of a millisecond."""
+SEEN = "a file that no tool may open came into a folder of the server while it ran, so it may hold what was in that"
 
 logger = logging.getLogger("toolgate.mcp")
 
 
 class FolderLayers:
-    """The layers over the folders of one server's program, while it runs."""
+    """What lies between one server's program and its folders, while it runs."""
 
-    def __init__(self, server: str, box: Box, intakes: Sequence["Intake"]) -> None:
+    def __init__(self, server: str, box: Box, intakes: Sequence["Intake"], lent: "Lent", lend: Callable[[], "Lent"]) -> None:
+        """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
         self._server = server
         self._box = box
         self._intakes = intakes
+        self._lent = lent
+        self._lend = lend
         self._lock = Lock()
+        self.exposed = False
+        """Whether it may have seen what no tool may open: it has to be ended."""
 
     async def show_host(self) -> None:
         """Have the server see the host's files as they are now."""
-        await self._in_thread(self._show_host, self._uppers())
+        if self._intakes or len(self._lent.times) > AT_ONCE or self._is_stale():
+            await self._in_thread(self._show_host, self._uppers())
 
     async def settle(self) -> list[str]:
         """Bring in what the server changed, or set it aside: what is to be said of it."""
-        return await self._in_thread(self._settle, self._uppers())
+        return await self._in_thread(self._settle, self._uppers()) if self._intakes else []
 
     async def close(self) -> None:
         """End the program, then deal with what it changed last."""
@@ -63,7 +78,30 @@ class FolderLayers:
             for upper in uppers:
                 os.close(upper)
 
+    def _is_stale(self) -> bool:
+        """Whether something came into a folder, or went, since it was looked at."""
+        return any(_changed(folder) != known for folder, known in self._lent.times.items())
+
+    def _look(self) -> None:
+        """Project what the host has now. A secret in a projected folder is never shown; in a writable one, it was."""
+        if not self._is_stale():
+            return
+        try:
+            now = self._lend()
+        except Unreachable as error:
+            logger.warning("server %s: its folders can't be looked through: %s", self._server, error.message)
+            self.exposed = bool(self._intakes)
+            return
+        before, self._lent = self._lent, now
+        if (now.projected, now.writable) != (before.projected, before.writable) or not set(now.hidden) <= set(before.hidden):
+            self.exposed = True
+            return
+        project = getattr(self._box, "project", None)
+        if project is not None:
+            project(now.pieces)
+
     def _show_host(self, uppers: list[int]) -> list[str]:
+        self._look()
         for upper, intake in zip(uppers, self._intakes, strict=False):
             intake.yield_to_host(upper)
         refresh = getattr(self._box, "refresh", None)
@@ -72,10 +110,32 @@ class FolderLayers:
         return []
 
     def _settle(self, uppers: list[int]) -> list[str]:
+        if self._intakes:
+            self._look()
+        for intake in self._intakes if self.exposed else ():
+            intake.withheld = SEEN
         said = [line for upper, intake in zip(uppers, self._intakes, strict=False) for line in intake.settle(upper)]
         for line in said:
             logger.warning("server %s: %s", self._server, line)
         return said
+
+
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder, follow_symlinks=False).st_mtime_ns  # noqa: PTH116 - for every folder, at each call
+    except OSError:
+        return -1
+
+
+def withheld(server: str) -> Failed:
+    """For whoever called, in place of the answer."""
+    return Failed(
+        "SANDBOX_ERROR",
+        f"The answer of the server {server} is withheld: a file that no tool may open came into a folder that it may write "
+        "while it worked, so it may have seen that. The server was ended, and what it wrote is set aside.",
+        suggestion="Call it again: it is started anew, and does not see that file.",
+        details={"withheld": True},
+    )
 
 
 def noted(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:

@@ -1,17 +1,21 @@
 """Which files of the host a server is given, and what of them is held back all the same.
 
 What the settings name is shown at its own path, and so is the script that it runs. Files that no tool may open, and those
-that `blocked` names, are hidden in it; so are repositories, where neither `read` nor `write` asked for the folder.
+that `blocked` names, are hidden in it, the settings of Toolgate too unless `read` names that very file; so are
+repositories, where neither `read` nor `write` asked for the folder. A folder that may only be read is shown by all else that
+was found in it, file by file, so that a secret which comes there later is not seen.
 What would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from toolgate.discovery import FILE
 from toolgate.errors import Denied
 from toolgate.mcpclient.port import Unreachable
+from toolgate.sandbox.port import Piece
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -25,11 +29,17 @@ class Lent(NamedTuple):
     """What the jail is told. What is written is in a layer over the folder."""
 
     readable: tuple[Path, ...]
+    """Files, and repositories that are named by themselves: folders are projected."""
     writable: tuple[Path, ...]
     fixed: tuple[Path, ...]
     hidden: tuple[Path, ...]
-    repositories: tuple[Path, ...] = ()
+    """In the writable folders; of the projected ones, only what is in `pieces` is seen."""
+    repositories: tuple[Path, ...]
     """Where the server may write what a repository consists of."""
+    projected: tuple[Path, ...]
+    pieces: Mapping[str, Piece]
+    times: Mapping[str, int]
+    """When each folder that was looked through was last changed: as long as that holds, so does all of this."""
 
 
 def lend(
@@ -51,19 +61,67 @@ def lend(
     readable = tuple(path for path in wanted if path not in writable)
     fixed: dict[Path, None] = {}
     hidden: dict[Path, None] = {}
+    seen: dict[Path, list[Mapping[str, Piece]]] = {path: [] for path in readable if path.is_dir() and path.name != GIT}
+    times: dict[str, int] = {}
+    named = frozenset(map(str, asked))
     for path in (*writable, *readable):
         _check(name, path, home, judges[0], writing=path in writable)
         for judge in judges:
             writes_git = _is_git(settings) or path / GIT in writable
-            found = _held_back(name, path, home, judge, writes_git=writes_git)
+            found = _held_back(name, path, home, judge, writes_git=writes_git, named=named)
+            if path in seen:
+                seen[path].append(found.pieces)
+            times = {**found.times, **times}  # of two looks the first: what came since is not in it
             fixed |= dict.fromkeys(found.fixed if path in writable else ())
             hidden |= dict.fromkeys(found.hidden)
-            if not any(path.is_relative_to(folder) for folder in asked):
-                hidden |= dict.fromkeys(found.repositories)
+            hidden |= dict.fromkeys(
+                inner for inner in found.repositories if not any(inner.is_relative_to(folder) for folder in asked)
+            )
             if path in writable and (writes_git or path.name == GIT):
                 repositories |= dict.fromkeys(found.repositories)
     kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
-    return Lent(readable, writable, kept, tuple(hidden), tuple(repositories))
+    projected = tuple(path for path in seen if _innermost(path, (*seen, *writable)) not in seen)
+    return Lent(
+        readable=tuple(path for path in readable if path not in seen),
+        writable=writable,
+        fixed=kept,
+        hidden=tuple(path for path in hidden if _innermost(path, (*seen, *writable)) in writable),
+        repositories=tuple(repositories),
+        projected=projected,
+        pieces=_pieces(projected, seen, hidden, writable),
+        times=times,
+    )
+
+
+def _innermost(path: Path, folders: Iterable[Path]) -> Path | None:
+    """The folder, of those given, that something in it is seen through."""
+    around = (folder for folder in folders if folder != path and path.is_relative_to(folder))
+    return max(around, key=lambda folder: len(folder.parts), default=None)
+
+
+def _pieces(
+    projected: Iterable[Path],
+    seen: Mapping[Path, list[Mapping[str, Piece]]],
+    hidden: Iterable[Path],
+    writable: Iterable[Path],
+) -> dict[str, Piece]:
+    """What is seen of the projected folders: what every judge let pass, but for what is hidden and what is in a writable
+    folder, which is seen through its layer. Outer before inner."""
+    from toolgate.sandbox.heldback import is_below
+
+    left_out = {*map(str, hidden), *map(str, writable)}
+    shown: dict[str, Piece] = {}
+    for root in projected:
+        first, *others = seen[root]
+        shown |= {
+            path: piece
+            for path, piece in first.items()
+            if all(other.get(path) == piece for other in others) and not is_below(path, left_out)
+        }
+        for folder in (folder for folder in writable if folder.is_relative_to(root)):  # something to be mounted on
+            ways = (way for way in (folder, *folder.parents) if way != root and way.is_relative_to(root))
+            shown |= {str(way): Piece("folder") for way in ways}
+    return dict(sorted(shown.items()))
 
 
 def whole_folder(pattern: str) -> str:
@@ -118,18 +176,25 @@ def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool)
         yield reason
 
 
-def _held_back(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool) -> "Parts":
-    """What may not be changed, and what may not be seen, in a folder."""
+def _held_back(
+    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool, named: Collection[str]
+) -> "Parts":
+    """What may not be changed, and what may not be seen, in a folder. `named`: what the settings name by itself."""
     from toolgate.sandbox.heldback import GIT, GIT_FIXED, Parts, Search
 
     if not path.is_dir():
         return Parts((), ())
+
+    def hides(path: str) -> bool:
+        return path.rpartition("/")[2].lower() == FILE and path not in named
+
     if path.name == GIT:
         # Named by itself, it is meant: but for what says which programs git runs.
         fixed = tuple(path / part for part in GIT_FIXED if (path / part).exists())
         return Parts(fixed, (), repositories=frozenset((path,)))
     try:
-        return Search(rules, path, os.path.realpath(home) if home else "", writes_git=writes_git).run()
+        own = os.path.realpath(home) if home else ""
+        return Search(rules, path, own, writes_git=writes_git, pieces=True, hides=hides).run()
     except Denied as error:
         raise Unreachable(
             "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion

@@ -18,7 +18,7 @@ from toolgate.errors import CallError
 from toolgate.extras import is_installed, not_installed
 from toolgate.mcpclient import sdk
 from toolgate.mcpclient.concealing import Concealer
-from toolgate.mcpclient.layers import FolderLayers, noted
+from toolgate.mcpclient.layers import FolderLayers, noted, withheld
 from toolgate.mcpclient.listing import Lists
 from toolgate.mcpclient.port import About, Anew, Listed, Lost, Standing, State, Unreachable
 from toolgate.mcpclient.remote_words import SessionLost
@@ -92,7 +92,7 @@ class Supervised:
         self, method: str, params: Mapping[str, Any], caller: Caller | None, start: int | None, seconds: float | None
     ) -> Mapping[str, Any]:
         """Ask the server, once it is up. A session that it has forgotten is begun anew, and it is asked again."""
-        connection = await self.connection()
+        connection = await self._unexposed()
         try:
             return await self._ask(connection, method, params, caller, start, seconds)
         except SessionLost:
@@ -117,18 +117,38 @@ class Supervised:
         try:
             if layers is None:
                 return await connection.request(method, params, caller)
-            await layers.show_host()
             try:
                 answer = await connection.request(method, params, caller)
             finally:
                 said = await layers.settle()
-            return noted(answer, said)
+            if not layers.exposed:
+                return noted(answer, said)
         except CallError as error:
-            self.concealer.error(error)
-            raise
+            if layers is None or not layers.exposed:
+                self.concealer.error(error)
+                raise
         finally:
             del self._under_way[number]
             self._used = monotonic()
+        await self._end_exposed()
+        raise withheld(self.name)
+
+    async def _unexposed(self) -> "Connection":
+        """The connection to a server that sees the host's files as they are, but none that no tool may open."""
+        connection = await self.connection()
+        layers: FolderLayers | None = getattr(self._line, "layers", None)
+        if layers is None:
+            return connection
+        await layers.show_host()
+        if not layers.exposed:
+            return connection
+        await self._end_exposed()
+        return await self.connection()
+
+    async def _end_exposed(self) -> None:
+        """End a server that may have seen what no tool may open: it is not to tell, now or later."""
+        logger.warning("server %s: a file that no tool may open came into a folder that it writes: it is ended", self.name)
+        await self.stop()
 
     async def listed(self, what: Listed, *, fresh: bool) -> list[dict[str, Any]]:
         """One of its lists."""

@@ -9,14 +9,16 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from time import time_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from toolgate.errors import Denied, Failed
+from toolgate.sandbox.port import Piece
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -40,6 +42,10 @@ Identity = tuple[int | str, ...]
 """What a name stands for: it changes when something else is put in its place."""
 Held = Literal["fixed", "hidden"]
 NOTHING: Mapping[Path, Identity] = MappingProxyType({})
+NO_PIECES: Mapping[str, Piece] = MappingProxyType({})
+NO_TIMES: Mapping[str, int] = MappingProxyType({})
+COARSE_NS = 50_000_000
+"""File systems note times by the tick of a clock: two changes this close may have the same."""
 
 
 class Parts(NamedTuple):
@@ -52,6 +58,10 @@ class Parts(NamedTuple):
     secret: Mapping[Path, Identity] = NOTHING
     """What is hidden, and what it was."""
     repositories: frozenset[Path] = frozenset()
+    pieces: Mapping[str, Piece] = NO_PIECES
+    """What was looked at and is not hidden."""
+    times: Mapping[str, int] = NO_TIMES
+    """The folders that were looked through, and when they were last changed; 0: that may be just now."""
 
 
 def is_repository(names: set[str]) -> bool:
@@ -67,8 +77,23 @@ def is_environment(names: set[str]) -> bool:
 class Search:
     """A walk through a workspace, nearest first, that enters no link."""
 
-    def __init__(self, rules: "Sensitive", top: Path, home: str, *, writes_git: bool = False) -> None:
+    def __init__(
+        self,
+        rules: "Sensitive",
+        top: Path,
+        home: str,
+        *,
+        writes_git: bool = False,
+        pieces: bool = False,
+        hides: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`pieces`: all that may be seen is named one by one. `hides`: paths that are hidden whatever the rules say."""
         from toolgate.hazards.looking import Looks
+
+        self._wants_pieces = pieces
+        self._hides = hides
+        self._pieces: dict[str, Piece] = {}
+        self._times: dict[str, int] = {}
 
         self._rules = rules
         self._top = top
@@ -102,9 +127,13 @@ class Search:
         hidden = tuple(path for path in self._hidden if unseen.isdisjoint(path.parents))
         if len(fixed) + len(hidden) > MOST_PARTS:
             raise self._too_much()
-        return Parts(fixed, hidden, self._secret, frozenset(self._repositories))
+        names = set(map(str, unseen))
+        shown = {path: piece for path, piece in self._pieces.items() if not is_below(path, names)}
+        return Parts(fixed, hidden, self._secret, frozenset(self._repositories), shown, self._times)
 
     def _folder(self, folder: str) -> None:
+        if self._wants_pieces:
+            self._note_folder(folder)
         entries = self._entries(folder)
         names = {entry.name.lower() for entry in entries}
         is_top = folder == str(self._top)
@@ -112,15 +141,18 @@ class Search:
             self._repository(Path(folder), is_folder=True)
             if is_top:
                 raise _refused("it is a repository of git itself, not a folder with files")
+            self._show_whole(folder)
             return
         if is_environment(names) or folder in self._interpreters:
             if is_top:
                 raise _refused("it holds the programs and packages of a Python, not files to work with")
             self._fixed[Path(folder)] = None
+            self._show_whole(folder)
             return
         if os.path.basename(folder) in UNSEARCHED and not is_top:  # noqa: PTH119
             if PROGRAMS in names:
                 self._fixed[Path(folder, PROGRAMS)] = None
+            self._show_whole(folder)
             return
         for entry in entries:
             self._entry(entry)
@@ -147,6 +179,33 @@ class Search:
             raise self._too_much()
         return listed
 
+    # -- what may be seen
+
+    def _note_folder(self, folder: str) -> None:
+        """Before it is listed: what comes afterwards changes its time."""
+        with suppress(OSError):
+            status = os.stat(folder, follow_symlinks=False)  # noqa: PTH116 - for every folder
+            self._times[folder] = 0 if time_ns() - status.st_mtime_ns < COARSE_NS else status.st_mtime_ns
+            self._show(folder, status)
+
+    def _show(self, path: str, status: os.stat_result) -> None:
+        if not self._wants_pieces or path == str(self._top):
+            return
+        if stat.S_ISLNK(status.st_mode):
+            with suppress(OSError):
+                self._pieces[path] = Piece("link", target=os.readlink(path))  # noqa: PTH115
+        elif stat.S_ISDIR(status.st_mode):
+            self._pieces[path] = Piece("folder", status.st_dev, status.st_ino)
+        elif stat.S_ISREG(status.st_mode):
+            self._pieces[path] = Piece("file", status.st_dev, status.st_ino)
+
+    def _show_whole(self, folder: str) -> None:
+        """It is not looked into, so all of it is seen."""
+        known = self._pieces.get(folder)
+        if known is not None and known.kind == "folder":
+            self._pieces[folder] = known._replace(kind="whole")
+        self._times.pop(folder, None)
+
     # -- one thing in a folder
 
     def _entry(self, entry: os.DirEntry[str]) -> None:
@@ -156,17 +215,19 @@ class Search:
             with suppress(FileNotFoundError):
                 self._hold(Path(entry.path), held, entry.stat(follow_symlinks=False))
         elif entry.is_symlink():
-            return
+            if self._wants_pieces:
+                self._show(entry.path, entry.stat(follow_symlinks=False))
         elif is_folder:
             self._waiting.append(entry.path)
         else:
             status = entry.stat(follow_symlinks=False)
+            self._show(entry.path, status)
             if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
                 self._linked.append((entry.path, status))
 
     def _held(self, path: str, name: str, is_folder: bool) -> Held | None:
         """As the rules judge files: a folder whose name only suggests secrets is looked into rather than hidden."""
-        if path == self._home:
+        if path == self._home or self._hides(path):
             return "hidden"
         sure = is_folder and not name.startswith(".")
         if self._rules.named(path, self._looks, writing=True, holder=is_folder, surely=sure) is None:
@@ -174,14 +235,19 @@ class Search:
         return "fixed" if self._rules.named(path, self._looks, surely=sure) is None else "hidden"
 
     def _hold(self, path: Path, held: Held, status: os.stat_result) -> None:
+        if held != "hidden":
+            self._show(str(path), status)
         if stat.S_ISLNK(status.st_mode):
             self._link(path, held)
         elif held == "hidden":
             self._hide(path, status)
         elif path.name.lower() == GIT:
+            self._show_whole(str(path))
             self._repository(path, is_folder=stat.S_ISDIR(status.st_mode))
         else:
             self._fixed[path] = None
+            if self._wants_pieces and stat.S_ISDIR(status.st_mode):
+                self._waiting.append(str(path))  # it may hold what is hidden
 
     def _hide(self, path: Path, status: os.stat_result) -> None:
         self._hidden[path] = None
@@ -232,6 +298,15 @@ class Search:
 
 
 # -- small things
+
+
+def is_below(path: str, folders: Collection[str]) -> bool:
+    """Whether a path is one of some folders, or in one. Of strings, since there are thousands."""
+    while path:
+        if path in folders:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def secret_identity(path: Path, status: os.stat_result) -> Identity:

@@ -178,6 +178,8 @@ class Intake:
         self._taken = Taken(0, [])
         self._plain_folders: dict[Parts, bool] = {}
         self._says_deleted = True
+        self.withheld: str | None = None
+        """Why nothing more of it is brought in, however harmless: what the program writes may be what it was not to see."""
 
     def look(self, upper: int, deleted: Iterable[Parts] | None = None) -> Taken:
         """Deal with what has changed in the layer since the last look. For a thread. `deleted`: what the program deleted,
@@ -291,6 +293,9 @@ class Intake:
         """One with something in it is made when that is brought in."""
         if os.listdir(inner):
             return
+        if self.withheld is not None:
+            self._set_aside(parts, "folder", self.withheld)
+            return
         if self._in_repository(parts) is None and not (is_plain(parts) and self._is_plain_place(parts)):
             self._set_aside(parts, "folder", "its name is hidden, or that of a folder for packages")
             return
@@ -342,8 +347,8 @@ class Intake:
         files = list(_files(path, parts))
         if any(_is_newer(_status(found), at) for _, found in files):
             return  # somebody made it anew
-        if not all(self._may_delete(below, found) for below, found in files):
-            self._set_aside(parts, "deleted", "what is deleted is no data")
+        if self.withheld is not None or not all(self._may_delete(below, found) for below, found in files):
+            self._set_aside(parts, "deleted", self.withheld or "what is deleted is no data")
             return
         with self._errors(parts, "deleted"):
             folder, name = folder_beneath(self.top, self.top, str(path))
@@ -369,6 +374,8 @@ class Intake:
 
     def _not_brought_in(self, parts: Parts, status: os.stat_result) -> str | None:
         """Why a file is not brought in; None if it is."""
+        if self.withheld is not None:
+            return self.withheld
         inside = self._in_repository(parts)
         if not (self._rule.admits(parts) if inside is None else REPOSITORY.admits(inside)):
             return f"no pattern of {self._setting} matches it" if inside is None else "git may be set up by it"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -54,6 +54,17 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     open_files: int = 256
 
 
+class Piece(NamedTuple):
+    """One thing in a projected folder. What is mounted is what was looked at: another file in its place is not shown."""
+
+    kind: Literal["file", "folder", "whole", "link"]
+    """A folder has pieces of its own; one that is shown as a whole has everything that is ever in it."""
+    device: int = 0
+    inode: int = 0
+    target: str = ""
+    """Of a link, as it is written there: inside it leads only to what is shown there."""
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """One process to be jailed. Equal specs can be served by the same warm worker."""
 
@@ -79,6 +90,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Path, ...] = ()
     """Of the workspace and the writable folders, those that the program changes only in a layer over them (`Box.layers`),
     which may hold as much as the limits of disk and files say."""
+    projected: tuple[Path, ...] = ()
+    """Only for servers: folders of the host of which it sees the pieces and nothing else, at the same path, to be read only.
+    What comes into such a folder later is not seen until it is made a piece (`Box.project`)."""
+    pieces: tuple[tuple[str, Piece], ...] = ()
+    """Of the projected folders, by their paths; outer before inner."""
     shown: tuple[tuple[Path, Path], ...] = ()
     """Only for servers: a file of the host, and the path at which it is found, to be read only."""
     network: Network = "none"

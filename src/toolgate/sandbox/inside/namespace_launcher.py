@@ -19,7 +19,7 @@ import sys
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x4000, 0x40000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE, MS_SLAVE = 1, 2, 4, 8, 0x4000, 0x40000, 0x80000
 MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -321,9 +321,10 @@ def launch(
     writes_proc: bool,
     network: str = "none",
     through: "int | None" = None,
+    follows: bool = False,
 ) -> None:
     """Returns only in the process that is to become the program. `writes_proc`: the starter has to. `through`: a descriptor
-    that is for the starter."""
+    that is for the starter. `follows`: what is mounted later where we come from is mounted here too."""
     passed = [] if through is None else [through]
     checked(prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "PR_SET_PDEATHSIG")
     if os.getppid() != host:
@@ -333,7 +334,8 @@ def launch(
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     own_namespaces(user, network)
-    checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "keep mounts private")
+    kind = MS_SLAVE if follows else MS_PRIVATE
+    checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | kind), None), "keep mounts private")
     build(world, place)
     heard, report = os.pipe()
     init = os.fork()

@@ -37,7 +37,7 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
 CLONE_NEWUSER = 0x10000000
-AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
 MOUNT_ATTR_IDMAP = 0x00100000
 EPERM, EBUSY, EINVAL, ENOSYS = 1, 16, 22, 38
@@ -217,7 +217,10 @@ def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
     Their parts that are mounted apart, being fixed or hidden, are taken off before and laid on again."""
     spaces = [user_namespace(kernel, users, groups) for users, groups in orders["maps"]]
     places = orders["places"]
-    trees = [mapped_tree(kernel, path, spaces[which]) if which >= 0 else open_tree(kernel, path) for path, which in places]
+    trees = [
+        mapped_tree(kernel, path, spaces[which]) if which >= 0 else open_tree(kernel, path, AT_RECURSIVE)
+        for path, which in places
+    ]
     for tree, (path, _) in zip(trees, places):  # noqa: B905 - strict came with Python 3.10
         (kept, empty), (held, name) = kernel.buffer(b"\0"), kernel.buffer(os.fsencode(path) + b"\0")
         kernel.call(MOVE_MOUNT, tree, empty, AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH)
@@ -227,10 +230,10 @@ def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
         os.close(space)
 
 
-def open_tree(kernel: Kernel, path: str) -> int:
-    """A mount of that place which is nowhere yet."""
+def open_tree(kernel: Kernel, path: str, depth: int = 0) -> int:
+    """A mount of that place which is nowhere yet; with AT_RECURSIVE, and of what is mounted in it."""
     kept, name = kernel.buffer(os.fsencode(path) + b"\0")
-    tree = kernel.call(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)
+    tree = kernel.call(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | depth)
     del kept
     return tree
 
@@ -333,12 +336,17 @@ def restrict_files(kernel: Kernel, wanted: dict[str, Any]) -> None:
 def add_rule(kernel: Kernel, rules: int, rule: dict[str, Any], handled: int) -> None:
     """One file or folder, and what may be done to it."""
     try:
-        place = os.open(rule["path"], os.O_PATH | os.O_CLOEXEC)
+        place = os.open(rule["path"], os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if rule.get("known") else 0))
     except FileNotFoundError:
         if rule.get("optional"):
             return
         raise
-    rights = READ_FILE | READ_DIR | (EXECUTE if rule["execute"] else 0)
+    known = rule.get("known")
+    if known is not None and known != (os.fstat(place).st_dev, os.fstat(place).st_ino):
+        os.close(place)
+        return
+    reads = READ_FILE | (EXECUTE if rule["execute"] else 0)
+    rights = READ_DIR | (0 if rule.get("lists") else reads)
     if rule["write"]:
         devices = (1 << 6) | (1 << 11) | IOCTL_DEV  # making character and block devices, and talking to them
         rights |= handled & ~EXECUTE & ~devices

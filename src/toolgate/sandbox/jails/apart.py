@@ -4,13 +4,11 @@ Three things would walk round a mere mount on such a part. Its folder could be r
 folder on the way there is mounted too, since what is a mount can't be renamed. It could be missing and be made: so
 something empty stands there meanwhile. It could be a link, which can't be mounted upon: that is refused.
 
-And a mount on a part is gone once somebody on the host puts another file in its place, as editors do when they save. So a
-folder that may only be read is not shown as a whole where something in it is hidden, but by all else that is in it.
+And a mount on a part is gone once somebody on the host puts another file in its place, as editors do when they save, unless
+it is in a layer, which keeps its own names. So folders that a server may only read are not shown this way but projected
+(`layers`).
 """
 
-import os
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +18,6 @@ from toolgate.sandbox.jails import standins
 from toolgate.sandbox.port import Spec, Unavailable
 
 How = Literal["write", "read", "hide"]
-MOST_PIECES = 500
-"""Of a folder that is not shown as a whole: each costs the jail a mount."""
 
 
 class Parts(msgspec.Struct):
@@ -48,39 +44,6 @@ def parts(spec: Spec) -> Parts:
         standins.release(held)
         raise
     return Parts(dict(sorted(mounts.items(), key=lambda mount: mount[0].parts)), tuple(held))
-
-
-def without_hidden(spec: Spec) -> Spec:
-    """The spec with the folders that may only be read replaced by what is shown of them, where something is hidden. What
-    comes there later is not seen either. A folder with too much in it stays whole, with mounts on its parts."""
-    hidden, readable, shown = frozenset(spec.hidden), list[Path](), list(spec.shown)
-    whole = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
-    above = {folder for path in hidden for folder in path.parents}
-    for root in spec.readable:
-        splits = root in above and not any(folder.is_relative_to(root) for folder in whole)
-        pieces = list(islice(_pieces(root, root, hidden, above), MOST_PIECES + 1)) if splits else []
-        if not 0 < len(pieces) <= MOST_PIECES:
-            readable.append(root)
-            whole.append(root)
-            continue
-        readable += [place for source, place in pieces if source == place]
-        shown += [(source, place) for source, place in pieces if source != place]
-    left = tuple(path for path in spec.hidden if any(path.is_relative_to(folder) for folder in whole))
-    return msgspec.structs.replace(spec, readable=tuple(readable), shown=tuple(shown), hidden=left)
-
-
-def _pieces(root: Path, folder: Path, hidden: frozenset[Path], above: set[Path]) -> Iterator[tuple[Path, Path]]:
-    """What is shown of a folder: what it is, and its place. A link out of it, or to something hidden, is left out."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            real = Path(os.path.realpath(path)) if entry.is_symlink() else path
-            if not hidden.isdisjoint((real, *real.parents)) or not real.is_relative_to(root) or not real.exists():
-                continue
-            if real not in above:
-                yield real, path
-            elif real == path:
-                yield from _pieces(root, path, hidden, above)
 
 
 def root_of(spec: Spec, path: Path) -> Path:

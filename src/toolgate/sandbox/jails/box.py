@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 
 from toolgate.sandbox.jails import standins, watch
@@ -19,7 +20,7 @@ from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.removal import remove
 from toolgate.sandbox.jails.tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
-from toolgate.sandbox.port import Spec, Stopped, Unavailable
+from toolgate.sandbox.port import Piece, Spec, Stopped, Unavailable
 
 TOLD_SECONDS = 2.0
 """How long a launcher that is no longer wanted may take to name the first process inside."""
@@ -42,7 +43,7 @@ async def start(launch: Launch, spec: Spec) -> "Process":
     """Start it. Whatever was made for it is gone again if that fails."""
     ends = [launch.order.inner, *launch.pass_fds] + ([launch.told.inner] if launch.told else [])
     ends += [launch.handing.inner] if launch.handing else []
-    ends += [launch.layers.inner] if launch.layers else []
+    ends += launch.layers.inner if launch.layers else ()
     try:
         child = subprocess.Popen(
             launch.argv,
@@ -66,7 +67,7 @@ async def start(launch: Launch, spec: Spec) -> "Process":
         if launch.handing:
             launch.handing.inner = -1
         if launch.layers:
-            launch.layers.inner = -1
+            launch.layers.inner = ()
     try:
         return Process(child, launch, spec)
     except OSError as error:
@@ -133,6 +134,11 @@ class Process(Pipes):
         """Have it see, in its layers, what the host has changed since."""
         if self.launch.layers:
             self.launch.layers.refresh()
+
+    def project(self, pieces: Mapping[str, Piece]) -> None:
+        """Have it see these pieces of its projected folders, and no others."""
+        if self.launch.layers:
+            self.launch.layers.project(pieces)
 
     async def listeners(self) -> list[socket.socket]:
         """What it was to listen on (`Spec.listen`), in that order: from now on the caller's. Raises Unavailable."""

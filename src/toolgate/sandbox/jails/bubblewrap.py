@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
-from toolgate.sandbox.jails.apart import How, Parts, parts, without_hidden
+from toolgate.sandbox.jails.apart import How, Parts, parts
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
@@ -67,7 +67,6 @@ class Bubblewrap:
         if not self._swept:
             self._swept = True
             end_orphans()
-        spec = without_hidden(spec)
         apart = parts(spec)
         try:
             made = self._launch(self._program, spec, apart)
@@ -168,13 +167,15 @@ def _world(spec: Spec, apart: Parts, layers: Layers | None = None) -> Iterator[s
     views = (*launch.system_paths(), *launch.network_paths(spec.network))
     shown = [view.path for view in views if view.kind == "bind"]
     written = ([spec.workspace] if spec.workspace else []) + list(spec.writable)
-    yield from _ways([*shown, *readable, *written, *(place for _, place in spec.shown)])
+    yield from _ways([*shown, *readable, *written, *spec.projected, *(place for _, place in spec.shown)])
     for view in views:
         yield from ("--symlink", view.target, str(view.path)) if view.kind == "link" else _bind(view.path, Path(view.target))
     yield from _devices()
-    around = [path for path in readable if any(folder.is_relative_to(path) for folder in written)]
+    inner = (*written, *spec.projected)
+    around = [path for path in readable if any(folder.is_relative_to(path) for folder in inner)]
     mounts = [(path, _bind(path, path)) for path in around]
     source = layers.source if layers else Path
+    mounts += [(path, _bind(path, source(path))) for path in spec.projected]
     mounts += [(path, _given(path, source(path))) for path in written]
     mounts += [(path, _apart(path, how, source(path))) for path, how in apart.mounts.items()]
     mounts += [(path, _bind(path, path)) for path in readable if path not in around]

@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 def lent(spec: Spec) -> list[Path]:
     """Folders of the host that a program is to use as their owner could."""
     given = [] if spec.workspace is None else [spec.workspace]
-    return [*given, *spec.writable, *(spec.readable if spec.profile == "server" else ())]
+    return [*given, *spec.writable, *spec.projected, *(spec.readable if spec.profile == "server" else ())]
 
 
 def mappable(spec: Spec) -> frozenset[Path]:

@@ -32,6 +32,8 @@ LAUNCHER = own.INSIDE / "landlock_launcher.py"
 NEEDED = 3
 """The first version that holds truncation."""
 HOLDS_SIGNALS = 6
+MAX_PIECES = 3_000
+"""Of projected folders: each is a rule, and all of them go through one pipe."""
 PREFIX = "toolgate-box"
 DEVICES = {"null": True, "zero": False, "full": False, "random": False, "urandom": False}
 """Whether it may be written to."""
@@ -142,6 +144,11 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
         raise Unavailable("Landlock can't let a program reach some hosts and no others; bubblewrap can.")
     if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:
         raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
+    if len(spec.pieces) > MAX_PIECES:
+        raise Unavailable(
+            f"Landlock can't show a program more than {MAX_PIECES} files of {spec.projected[0]} one by one; bubblewrap can.",
+            suggestion="Install bubblewrap (on Debian: apt-get install bubblewrap), or give it a smaller folder.",
+        )
     if spec.layers:
         raise Unavailable(
             f"Landlock can't keep what a program changes apart from {spec.layers[0]}; bubblewrap can.",
@@ -170,17 +177,29 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
     for path in launch.readable_paths(spec):
         if is_reachable(path, who):
             yield _rule(path)
+    yield from _pieces(spec)
     for name, write in DEVICES.items():
         yield _rule(Path("/dev") / name, write=write, execute=False, optional=True)
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
         yield _rule(folder.resolve(), write=True)
 
 
+def _pieces(spec: Spec) -> Iterator[dict[str, Any]]:
+    """Of projected folders: what is in them can be listed, and the files that were looked at can be read. A file that comes
+    later can't."""
+    for root in spec.projected:
+        yield _rule(root) | {"lists": True}
+    for path, piece in spec.pieces:
+        if piece.kind != "link":
+            known = (piece.device, piece.inode)
+            yield _rule(Path(path), optional=True) | {"lists": piece.kind == "folder", "known": known}
+
+
 def needed(spec: Spec) -> Iterator[Path]:
     """What must be readable once the program has become its user."""
     program = Path(spec.argv[0]).resolve()
     yield program
-    yield from (path.resolve() for path in spec.readable)
+    yield from (path.resolve() for path in (*spec.readable, *spec.projected))
     if program == own.python():
         yield Path(sys.base_prefix).resolve()
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):

@@ -244,14 +244,16 @@ def _cpus() -> Iterator[int]:
 def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: Parts) -> dict[str, Any] | None:
     """The starter's order to see the owners of some folders as the identity; None if there is nothing to be mapped. What is
     mounted inside of them would be covered, so it is all laid on again, outer before inner."""
-    owners = ((folder, folder.stat()) for folder in mapped if folder not in spec.layers)
+    done = (*spec.layers, *spec.projected)  # the launcher of the layers has mapped these, with all that is in them
+    left = [folder for folder in lent(spec) if not any(folder.is_relative_to(other) for other in done)]
+    owners = ((folder, folder.stat()) for folder in left if folder in mapped)
     rows = {folder: (mapping(own.st_uid, identity.uid), mapping(own.st_gid, identity.gid)) for folder, own in owners}
     maps = sorted(set(rows.values()))
-    given = [folder for folder in lent(spec) if folder not in spec.layers]
+    given = [*left, *(folder for folder in done if any(folder.is_relative_to(other) for other in left))]
     places = {folder: maps.index(rows[folder]) if folder in rows else -1 for folder in given}
     for path, how in apart.mounts.items():
         root = root_of(spec, path)
-        if root not in spec.layers:  # whose owners are mapped below the layer
+        if root not in done:
             places[path] = -1 if how == "hide" else places.get(root, -1)
     ordered = sorted(places.items(), key=lambda place: place[0].parts)
     return {"maps": maps, "places": [(str(path), number) for path, number in ordered]} if maps else None
@@ -285,9 +287,10 @@ def network_paths(network: Network) -> tuple[View, ...]:
 
 
 def readable_paths(spec: Spec) -> tuple[Path, ...]:
-    """What this program needs besides: both interpreters, the files that run inside, itself, and what the spec names."""
+    """What this program needs besides: both interpreters, the files that run inside, itself, and what the spec names. What
+    is in a projected folder is seen there, if it is not hidden."""
     wanted = [Path(sys.base_prefix).resolve(), python(), INSIDE, Path(spec.argv[0]), *spec.readable]
-    system = [view.path for view in system_paths() if view.kind == "bind"]
+    system = [*(view.path for view in system_paths() if view.kind == "bind"), *spec.projected]
     found: list[Path] = []
     for path in sorted(set(map(_shown, wanted))):
         if not any(path.is_relative_to(other) for other in (*system, *found)):

@@ -1,25 +1,30 @@
-"""A writable layer between a jailed program and folders of the host: the host's side of `inside/layer_launcher.py`.
+"""What lies between a jailed program and folders of the host: the host's side of `inside/layer_launcher.py`.
 
-What the program changes is in the upper layer, a folder that only the host has open; the host's own folder stays as it is
-until `sandbox.intake` has looked at it.
+Over a folder that it may change lies a writable layer: what the program changes is in a folder that only the host has open;
+the host's own folder stays as it is until `sandbox.intake` has looked at it. A folder that it may only read is projected: a
+copy of its folders and links, with each of the files mounted in its place. A file that comes later is not in it.
 """
 
 import marshal
 import os
 import socket
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.own import INSIDE, STARTER
-from toolgate.sandbox.port import Spec, Unavailable
+from toolgate.sandbox.port import Piece, Spec, Unavailable
 
 LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0
 """How long a refresh may take."""
+PROJECTED = "projected"
+"""On the stage: the projected folders, by their numbers."""
+MAX_PIECES = 30_000
+"""Of all projected folders: each is a mount, three times over, and a mount namespace holds 100,000."""
 _others: dict[Path, Path] = {}
 """Folders to mount on that this process made where another user took the usual one."""
 
@@ -34,13 +39,22 @@ class Layers:
                     f"{folder} can't be shown to a program as its own: its file system has no idmapped mounts. "
                     "Run Toolgate as an ordinary user, or work in the folder of a session."
                 )
+        if len(spec.pieces) > MAX_PIECES:
+            raise Unavailable(
+                f"{', '.join(map(str, spec.projected))}: more than {MAX_PIECES} files can't be shown to a program.",
+                suggestion="Give it a smaller folder.",
+            )
         self.folders = spec.layers
+        self._projected = spec.projected
+        self._pieces = dict(spec.pieces)
         self._given = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
         self._stage = stage()
         self._outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.inner = inner.detach()
-        """The child's end; it has the same number there."""
+        pieces = _memory([self._row(path, piece) for path, piece in spec.pieces])
+        self.inner: tuple[int, ...] = (inner.detach(), pieces)
+        """The child's ends; they have the same numbers there."""
         self._uppers: list[int] = []
+        self._begun = False
         owner = who or Identity(os.geteuid(), os.getegid())
         limits = spec.limits
         self._plan = {
@@ -49,7 +63,9 @@ class Layers:
             "options": f"mode=0755,size={limits.disk},nr_inodes={limits.files}",
             "owner": list(owner),
             "user": None if os.geteuid() == 0 else list(owner),
-            "through": self.inner,
+            "through": self.inner[0],
+            "pieces": pieces,
+            "projected": [[str(folder), _maps(folder, who) if folder in mapped else None] for folder in spec.projected],
             "stays": spec.profile == "server",
             "starter": str(STARTER),
         }
@@ -58,6 +74,8 @@ class Layers:
         """Where the jail's launcher finds a path of the host: in the layer, if it is in one of its folders."""
         around = [folder for folder in self._given if path.is_relative_to(folder)]
         innermost = max(around, key=lambda folder: len(folder.parts), default=None)
+        if path in self._projected:
+            return self._stage / PROJECTED / str(self._projected.index(path))
         if innermost not in self.folders:  # a folder that is given by itself is not in the layer of one around it
             return path
         number = self.folders.index(innermost)
@@ -69,22 +87,45 @@ class Layers:
 
     def uppers(self) -> list[int]:
         """The upper layers as open folders, in the order of the folders; none if the program never began. Ours to close."""
-        if not self._uppers:
+        if not self._begun:
             with suppress(OSError):
-                _, self._uppers, _, _ = socket.recv_fds(
+                said, self._uppers, _, _ = socket.recv_fds(
                     self._outer, 1, len(self.folders), socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
                 )
+                self._begun = bool(said)
         return self._uppers
 
     def refresh(self) -> None:
         """Have the program see what the host has changed since. Blocks for some microseconds. A layer that
         can't be refreshed shows what it showed before."""
-        if not self.uppers():
+        self._ask([])
+
+    def project(self, pieces: Mapping[str, Piece]) -> None:
+        """Have the program see these pieces, and no others, of the projected folders. What can't be shown is not."""
+        before, self._pieces = self._pieces, dict(pieces)
+        gone = [path for path, piece in before.items() if pieces.get(path) != piece]
+        new = [path for path, piece in pieces.items() if before.get(path) != piece]
+        if (gone or new) and len(pieces) <= MAX_PIECES:
+            rows = [self._row(path, None) for path in sorted(gone, reverse=True)]
+            changed = _memory(rows + [self._row(path, pieces[path]) for path in sorted(new)])
+            try:
+                self._ask([changed])
+            finally:
+                os.close(changed)
+
+    def _ask(self, handed: list[int]) -> None:
+        self.uppers()
+        if not self._begun:
             return
         with suppress(OSError):
             self._outer.settimeout(ANSWER_SECONDS)
-            self._outer.send(b"r")
+            socket.send_fds(self._outer, [b"r"], handed)
             self._outer.recv(1)
+
+    def _row(self, path: str, piece: Piece | None) -> list[str | int]:
+        """A piece as the launcher is told; None: it is to go."""
+        number = next(number for number, root in enumerate(self._projected) if path.startswith(f"{root}/"))
+        return [number, path[len(str(self._projected[number])) + 1 :], *(piece or ("gone", 0, 0, ""))]
 
     def close(self) -> None:
         """Let go of all of it: with the program gone, the layers are gone. May be called twice."""
@@ -96,7 +137,15 @@ class Layers:
 
 def layers_of(spec: Spec, who: Identity | None, mapped: Collection[Path]) -> Layers | None:
     """Those that a spec asks for; raises Unavailable if they can't be had."""
-    return Layers(spec, who, mapped) if spec.layers else None
+    return Layers(spec, who, mapped) if spec.layers or spec.projected else None
+
+
+def _memory(rows: list[list[str | int]]) -> int:
+    """A file in memory that holds what is too long for a command line."""
+    number = os.memfd_create("toolgate-pieces", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(number), "wb") as file:
+        marshal.dump(rows, file, 2)
+    return number
 
 
 def _maps(folder: Path, who: Identity | None) -> tuple[str, str] | None:

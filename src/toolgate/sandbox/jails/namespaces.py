@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
-from toolgate.sandbox.jails.apart import Parts, parts, without_hidden
+from toolgate.sandbox.jails.apart import Parts, parts
 from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
@@ -55,7 +55,6 @@ class Namespaces:
     async def start(self, spec: Spec) -> box.Process:
         """Start a process in a world of its own."""
         self._boxes = {other for other in self._boxes if not other.closed}
-        spec = without_hidden(spec)
         apart = parts(spec)
         try:
             made = self._launch(spec, apart)
@@ -98,6 +97,8 @@ class Namespaces:
             "user": None if os.geteuid() == 0 else [os.geteuid(), os.getegid()],
             "world": steps,
             "place": PLACE,
+            # Of the launcher's mounts that are shared, which only those of projected folders are.
+            "follows": bool(spec.projected),
             # To map one user onto another, which only root can; and for what can be changed there, one has to be root.
             "writes_proc": remap is not None,
             "starter": str(own.STARTER),
@@ -130,6 +131,7 @@ def world(spec: Spec, who: Identity | None, apart: Parts, layers: Layers | None 
     steps += [_bind(Path("/dev") / name, "device") for name in DEVICES]
     steps += [["link", f"/dev/{name}", target] for name, target in LINKS.items()]
     steps += [_bind(path, "read", path.resolve()) for path in launch.readable_paths(spec)]
+    steps += [_bind(path, "read", from_host(path)) for path in spec.projected]
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
         if Path(SCRATCH).is_relative_to(folder):
             raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
