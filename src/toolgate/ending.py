@@ -21,9 +21,9 @@ from toolgate.errors import (
     said,
     span_words,
 )
-from toolgate.model import NANO, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.model import NANO, Crash, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.quota.money import UNPRICED, actual
-from toolgate.redact import Redactor
+from toolgate.redact import Redactor, without
 from toolgate.registry.catalog import printable
 
 logger = logging.getLogger("toolgate")
@@ -32,6 +32,9 @@ MAX_FRAMES = 50
 MAX_TRACE_CHARS = 16_000
 LONG_TO_MASK = 100_000
 """Characters of a traceback from which on secrets are looked for off the event loop."""
+
+SHORTEST_QUOTED = 4
+"""Characters of a secret among the arguments from which on it is looked for in what a tool says."""
 
 
 class Ending:
@@ -62,7 +65,7 @@ class Ending:
         """What the caller and the records are told of an error. The traceback of a crash goes to the program's log and to
         the end record, for the operator; whoever called is not shown it."""
         try:
-            info = await self._redactor.error(error, ctx.injected)
+            info = await self._redactor.error(error, ctx.injected, self._quotable(ctx))
             if (crash := _crash(error)) is not None:
                 await self._trace(ctx, crash)
             return info
@@ -76,7 +79,7 @@ class Ending:
         """Masked as a whole, then cut in the middle: both ends say most."""
         text = "".join(traceback.format_exception(crash, limit=MAX_FRAMES))
         text = text.encode("utf-8", "backslashreplace").decode()  # a log can't be written with half a surrogate pair
-        mask = partial(self._redactor.text, text, ctx.injected)
+        mask = partial(self._redactor.text, without(self._quotable(ctx), text), ctx.injected)
         if not self._redactor.ready:
             await self._redactor.prepare(text)
         text = await asyncio.to_thread(mask) if len(text) > LONG_TO_MASK else mask()
@@ -114,7 +117,7 @@ class Ending:
             pending = PendingInfo(error.kind, error.id) if isinstance(error, Pending) else None
             crash = _crash(error)
             if crash is not None and (call.parent is None or not ctx.injected):  # a tool that calls it has other secrets
-                return CrashedOutcome(call.id, name, error.status, None, info, pending, metrics, cause=crash)
+                return CrashedOutcome(call.id, name, error.status, None, info, pending, metrics, crash=Crash(crash))
             return Outcome(call.id, name, error.status, None, info, pending, metrics)
         except Exception as unexpected:
             return self._without_report(ctx, unexpected)
@@ -140,10 +143,20 @@ class Ending:
         if ctx.scratch.traceback is not None:
             found["traceback"] = ctx.scratch.traceback
         if ctx.logs:
-            found["logs"] = [{**line, "message": self._redactor.text(line["message"], ctx.injected)} for line in ctx.logs]
+            quotable = self._quotable(ctx)
+            lines = ((line, without(quotable, line["message"])) for line in ctx.logs)
+            found["logs"] = [{**line, "message": self._redactor.text(text, ctx.injected)} for line, text in lines]
         if ctx.observed:
             found["observed"] = [{**said, "reason": self._reason(said["reason"], ctx)} for said in ctx.observed]
         return found
+
+    def _quotable(self, ctx: InvokeContext) -> tuple[str, ...]:
+        """The secrets among the arguments, known by the names of their fields: a tool that was given them may quote them.
+        One that is too short would be found in any text."""
+        if ctx.entry is None or not ctx.canonical or ctx.recorded == ctx.canonical:
+            return ()
+        found = self._redactor.named_secrets(ctx.arguments, ctx.entry.public_input)
+        return tuple(secret for secret in found if len(secret) >= SHORTEST_QUOTED)
 
     def _reason(self, reason: str, ctx: InvokeContext) -> str:
         """A policy's reason without what it may quote of the arguments that records do not hold."""

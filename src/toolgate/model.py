@@ -485,14 +485,27 @@ class Outcome(Told, frozen=True, gc=False):
         return None
 
 
+class Crash:
+    """What a tool raised, so wrapped that nothing that displays an outcome (rich, a debugger, a log) shows its words, which
+    may hold secrets: only `raise_for_status` does."""
+
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: BaseException) -> None:
+        self.exception = exception
+
+    def __repr__(self) -> str:
+        return f"<{type(self.exception).__name__}>"
+
+
 class CrashedOutcome(Outcome, frozen=True, gc=True):
     """An outcome of a call whose tool raised something of its own, in this process: `raise_for_status` raises from it. It is
     no part of the outcome as JSON. The garbage collector looks at it, for the exception's frames may refer to it."""
 
-    cause: BaseException | None = None
+    crash: Crash | None = None
 
     def _cause(self) -> BaseException | None:
-        return self.cause
+        return None if self.crash is None else self.crash.exception
 
     def _told(self) -> Outcome:
         return Outcome(*(getattr(self, field) for field in Outcome.__struct_fields__))

@@ -215,25 +215,27 @@ class Redactor:
 
     def without_fields(self, text: str, value: Any) -> str:
         """A text that may quote a value, without what would be masked in that value because of its field's name."""
-        return _without(tuple(self._named_secrets(value)), text)
+        return without(tuple(self.named_secrets(value)), text)
 
-    def _named_secrets(self, value: Any) -> Iterator[str]:
+    def named_secrets(self, value: Any, public: frozenset[str] = frozenset()) -> Iterator[str]:
+        """The texts in a value that would be masked because of their field's name, wherever they stand below it."""
         if isinstance(value, dict):
             for key, part in value.items():
-                if isinstance(part, str):
-                    if self._field(key, part, frozenset(), ()) is not part:
-                        yield part
+                rank = 0 if key in public else self._rank(key)
+                if rank == 2 or (rank == 1 and looks_like_a_token(part)):
+                    yield from _texts(part)
                 else:
-                    yield from self._named_secrets(part)
+                    yield from self.named_secrets(part, public)
         elif isinstance(value, list | tuple):
             for part in value:
-                yield from self._named_secrets(part)
+                yield from self.named_secrets(part, public)
 
-    async def error(self, error: CallError, known: tuple[str, ...] = ()) -> ErrorInfo:
-        """What a caller and the records are told of an error: valid text and plain JSON, without secrets."""
-        message = _valid(shortened(error.message, LONGEST_RAW_ERROR))
-        suggestion = _valid(shortened(error.suggestion or "", LONGEST_RAW_ERROR))
-        details = None if error.details is None else _plain(error.details)
+    async def error(self, error: CallError, known: tuple[str, ...] = (), quoted: tuple[str, ...] = ()) -> ErrorInfo:
+        """What a caller and the records are told of an error: valid text and plain JSON, without secrets. `quoted`: those
+        among the arguments, which a tool may have put into its words."""
+        message = _valid(shortened(without(quoted, error.message), LONGEST_RAW_ERROR))
+        suggestion = _valid(shortened(without(quoted, error.suggestion or ""), LONGEST_RAW_ERROR))
+        details = None if error.details is None else _without_quoted(quoted, _plain(error.details))
         if not self.ready:
             await self.prepare([message, suggestion, details])
         masked = self.mask(details, known=known)
@@ -300,7 +302,7 @@ class Redactor:
         if scanner is None:
             return text
         found = {finding.secret for finding in scanner.scan(_valid(text)) if finding.secret}
-        return _without(tuple(found), text) if found else text
+        return without(tuple(found), text) if found else text
 
     def _load_scanner(self) -> Any:
         with self._scanner_lock:
@@ -333,10 +335,30 @@ def _masked(found: re.Match[str]) -> str:
     return f"{found['keep']}{MASK}" if "keep" in found.re.groupindex else MASK
 
 
-def _without(secrets: tuple[str, ...], text: str) -> str:
+def without(secrets: tuple[str, ...], text: str) -> str:
     """The text without the secrets; the longest first, so that none leaves a rest of another."""
     present = sorted({secret for secret in secrets if secret and secret in text}, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
+
+
+def _without_quoted(secrets: tuple[str, ...], value: Any) -> Any:
+    """The same in all texts of a JSON value."""
+    if not secrets:
+        return value
+    if isinstance(value, str):
+        return without(secrets, value)
+    if isinstance(value, dict):
+        return {without(secrets, key): _without_quoted(secrets, part) for key, part in value.items()}
+    return [_without_quoted(secrets, part) for part in value] if isinstance(value, list) else value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if not _REFERENCE.match(value):
+            yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def _valid(text: str) -> str:

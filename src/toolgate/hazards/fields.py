@@ -96,8 +96,11 @@ def without_assigned(text: str, rank: Rank) -> str:
 
 
 def _assigned(text: str, rank: Rank) -> Iterator[tuple[int, int]]:
-    for found in _ASSIGNED.finditer(text):
-        ranked = rank(found["name"])
+    for outer in _ASSIGNED.finditer(text):
+        found, ranked = outer, rank(outer["name"])
+        if not ranked and "=" in (outer["bare"] or ""):  # `ValueError: password=...`: what is assigned is an assignment
+            inner = _ASSIGNED.match(text, outer.start("bare"))
+            found, ranked = (outer, 0) if inner is None else (inner, rank(inner["name"]))
         if not ranked:
             continue
         group = found.lastgroup or "bare"
