@@ -22,7 +22,7 @@ BAD = Path(__file__).parent / "mcp_bad_servers" / "server.py"
 def bad(how: str = "well", **settings: Any) -> ServerSettings:
     """A server that starts or lives in some bad way; not in a jail unless said."""
     command = (sys.executable, "-I", "-S", str(BAD), how)
-    return ServerSettings(**{"command": command, "isolation": "none", "start_seconds": 10, **settings})
+    return ServerSettings(**{"command": command, "isolation": "none", "start_seconds": 30, **settings})
 
 
 @contextmanager

@@ -3,7 +3,8 @@
     python -m tests.hostile.flooder FOLDER CALLERS
 
 Notes go to FOLDER/noted, a file in memory that outlives a kill: how many, the longest that this machine kept a thread
-waiting for a small durable write, then the moment and the call of each. Prints `ready` before the first call.
+waiting for a small durable write, how much slower it works than if it had nothing else to do, then the moment and the call
+of each. Prints `ready` before the first call.
 """
 
 import asyncio
@@ -18,15 +19,17 @@ from pathlib import Path
 from toolgate import App, tool
 
 MOST = 400_000
-HEAD = struct.Struct("<qd")
+HEAD = struct.Struct("<qdd")
 NOTE = struct.Struct("<d36s")
 
 
 class Stalls:
-    """Measures how long the machine, busy with other things, makes a thread wait for a small write to disk."""
+    """Measures how long the machine, busy with other things, makes a thread wait for a small write to disk, and how much
+    more time it takes for everything."""
 
     def __init__(self, folder: Path) -> None:
         self.longest = 0.0
+        self._began, self._worked = time.monotonic(), time.process_time()
         self._file = os.open(folder / "stalls", os.O_WRONLY | os.O_CREAT, 0o600)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._measure, daemon=True)
@@ -40,11 +43,19 @@ class Stalls:
             time.sleep(0.005)
             self.longest = max(self.longest, time.monotonic() - begun - 0.005)
 
-    def end(self) -> float:
+    @property
+    def slowdown(self) -> float:
+        """The time that has passed, to that of the processor which this process got of it; 1 on a machine of its own."""
+        worked = time.process_time() - self._worked
+        return max(1.0, (time.monotonic() - self._began) / worked) if worked else 1.0
+
+    def end(self) -> tuple[float, float]:
+        """The longest wait, and the slowdown."""
+        slowdown = self.slowdown
         self._ended.set()
         self._thread.join()
         os.close(self._file)
-        return self.longest
+        return self.longest, slowdown
 
 
 @tool(tier="read_only")
@@ -72,7 +83,7 @@ async def main(folder: Path, callers: int) -> None:
                 outcome = await app.invoke("look", {"number": count})
                 NOTE.pack_into(notes, HEAD.size + count * NOTE.size, time.monotonic(), outcome.id.encode())
                 count += 1
-                HEAD.pack_into(notes, 0, count, stalls.longest)
+                HEAD.pack_into(notes, 0, count, stalls.longest, stalls.slowdown)
 
         await asyncio.gather(*(call() for _ in range(callers)))
 

@@ -22,6 +22,9 @@ from toolgate.sandbox.jails.namespaces import Namespaces
 from toolgate.sandbox.jails.tree import descendants
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
 
+PATIENCE = 120.0
+"""Seconds within which a program has to have said something. Its limit counts from there: a busy machine may take long to
+start it."""
 JAILS: dict[str, Callable[..., Jail]] = {"bubblewrap": Bubblewrap, "namespaces": Namespaces, "landlock": Landlock}
 
 
@@ -36,7 +39,7 @@ def spec_of(run: dict[str, Any], folder: Path) -> Spec:
         argv = (sys.executable, str(script))
         readable += (script,)
     workspace = run.get("workspace")
-    limits = {"memory": 256 * MB, "seconds": 10.0, **run.get("limits", {})}
+    limits = {"memory": 256 * MB, "seconds": 60.0, **run.get("limits", {})}
     return Spec(
         profile=run.get("profile", "python"),
         argv=tuple(argv),
@@ -49,9 +52,11 @@ def spec_of(run: dict[str, Any], folder: Path) -> Spec:
     )
 
 
-async def hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int) -> str:
+async def hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int, first: Callable[[], None]) -> str:
     heard = bytearray()
     while chunk := await read(65_536):
+        if not heard:
+            first()
         heard += chunk
         if len(heard) > most:
             box.kill("output")
@@ -66,11 +71,18 @@ async def run_one(jail: Jail, run: dict[str, Any], folder: Path) -> dict[str, An
         box = await jail.start(spec)
     except Unavailable as error:
         return {"name": run["name"], "unavailable": error.message}
-    timer = asyncio.get_running_loop().call_later(spec.limits.seconds, box.kill, "time")
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(PATIENCE, box.kill, "time")
+
+    def begin() -> None:
+        nonlocal timer
+        timer.cancel()
+        timer = loop.call_later(spec.limits.seconds, box.kill, "time")
+
     try:
         await box.close_stdin()
         most = spec.limits.output
-        out, errors = await asyncio.gather(hear(box, box.read, most), hear(box, box.read_errors, most))
+        out, errors = await asyncio.gather(hear(box, box.read, most, begin), hear(box, box.read_errors, most, lambda: None))
         code = await box.wait()
     finally:
         timer.cancel()
@@ -83,7 +95,7 @@ async def run_one(jail: Jail, run: dict[str, Any], folder: Path) -> dict[str, An
 
 async def beside(jail: Jail, folder: Path) -> tuple[Box, int]:
     """A program in a jail of its own, which others will try to hit; and the number that the host knows it by."""
-    waiting = {"name": "victim", "code": "print('up', flush=True)\nimport time\ntime.sleep(100)\n"}
+    waiting = {"name": "victim", "code": "print('up', flush=True)\nimport time\ntime.sleep(1000)\n"}
     victim = await jail.start(spec_of(waiting, folder))
     assert await victim.read(2) == b"up", await victim.read_errors(1000)
     return victim, descendants(victim.pid)[-1]
@@ -112,7 +124,8 @@ async def main(plan: dict[str, Any]) -> None:
             code = run.get("code", "").replace("HOST_PID", str(os.getpid())).replace("VICTIM_PID", str(number))
             return await run_one(jail, {**run, "code": code}, folder)
 
-    results = await asyncio.gather(*(limited(run) for run in plan["runs"]))
+    results = await asyncio.gather(*(limited(run) for run in plan["runs"] if not run.get("alone")))
+    results += [await limited(run) for run in plan["runs"] if run.get("alone")]
     alive = number in descendants(victim.pid)
     await jail.close()
     left = sorted(path.name for path in scratch.iterdir())

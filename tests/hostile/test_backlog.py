@@ -20,10 +20,15 @@ from toolgate.store.writer import BOUND_SECONDS, Waiting
 pytestmark = pytest.mark.requirement("AUD-3")
 
 
-def allowed(stall: float, waits: int = 2) -> float:
-    """The bound, and a machine that keeps the writer waiting for the processor and for the disk: once for each of the two
-    batches that a record may have to wait for; with a server, which needs the processor too, also for its answers."""
-    return BOUND_SECONDS + waits * stall
+def allowed(stall: float, slowdown: float, waits: int = 2) -> float:
+    """The bound, on a machine that takes so much longer for everything, and that keeps the writer waiting for the processor
+    and for the disk: once for each of the two batches that a record may have to wait for; with a server, which needs the
+    processor too, also for its answers. Were callers not slowed, it would be most of the time that the test takes."""
+    return BOUND_SECONDS * slowdown + waits * stall
+
+
+def said(oldest: float, stall: float, slowdown: float) -> str:
+    return f"{oldest * 1000:.0f} ms, stalls of {stall * 1000:.0f} ms, {slowdown:.1f} times as slow"
 
 
 class Ages:
@@ -76,10 +81,10 @@ async def test_no_record_waits_longer_than_the_bound_whatever_comes(
 
         await asyncio.gather(*(call() for _ in range(callers)))
         await app.flush()
-        stall = stalls.end()
+        stall, slowdown = stalls.end()
         assert ages.count == 2 * callers * calls
         waits = (2 if url.startswith("sqlite") else 6) * (2 if callers > 1_000 else 1)
-        assert ages.oldest <= allowed(stall, waits), f"{ages.oldest * 1000:.0f} ms, stalls of {stall * 1000:.0f} ms"
+        assert ages.oldest <= allowed(stall, slowdown, waits), said(ages.oldest, stall, slowdown)
 
 
 async def test_also_calls_that_never_start_are_slowed(tmp_path: Path) -> None:
@@ -92,9 +97,9 @@ async def test_also_calls_that_never_start_are_slowed(tmp_path: Path) -> None:
         for _ in range(15_000):
             await app.invoke("look", {"number": "none"})
         await app.flush()
-        stall = stalls.end()
+        stall, slowdown = stalls.end()
         assert ages.count == 15_000
-        assert ages.oldest <= allowed(stall), f"{ages.oldest * 1000:.0f} ms, stalls of {stall * 1000:.0f} ms"
+        assert ages.oldest <= allowed(stall, slowdown), said(ages.oldest, stall, slowdown)
 
 
 @pytest.mark.parametrize("callers", [1, 64])
@@ -103,13 +108,13 @@ async def test_kill_9_in_a_flood_loses_no_outcome_that_was_returned_50_ms_before
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while _count(tmp_path / "noted") < 20_000 and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         killed = time.monotonic()
         process.kill()
     content = (tmp_path / "noted").read_bytes()
-    count, stall = HEAD.unpack_from(content)
+    count, stall, slowdown = HEAD.unpack_from(content)
     assert count >= 20_000
     returned = {call.decode(): at for at, call in NOTE.iter_unpack(content[HEAD.size : HEAD.size + count * NOTE.size])}
     async with App.open(home=tmp_path / "home", entry_points=False) as app:
@@ -120,8 +125,8 @@ async def test_kill_9_in_a_flood_loses_no_outcome_that_was_returned_50_ms_before
             ended.update(row[3] for row in rows if row[2] == "end")
         verdict = await app.verify_audit()
     assert verdict.ok, verdict.faults
-    lost = [killed - at for call, at in returned.items() if call not in ended]
-    assert max(lost, default=0.0) <= allowed(stall), f"{len(lost)} lost, stalls of {stall * 1000:.0f} ms"
+    oldest = max((killed - at for call, at in returned.items() if call not in ended), default=0.0)
+    assert oldest <= allowed(stall, slowdown), said(oldest, stall, slowdown)
 
 
 def _count(file: Path) -> int:

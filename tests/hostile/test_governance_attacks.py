@@ -197,7 +197,7 @@ async def test_an_error_that_is_not_made_as_ours_is_an_outcome_and_gives_all_bac
     async with memory_app() as app:
         app.register(odd)
         for _ in range(2):
-            outcome = await asyncio.wait_for(app.invoke("odd", actor=ADA, idempotency_key="k"), 5)
+            outcome = await asyncio.wait_for(app.invoke("odd", actor=ADA, idempotency_key="k"), 30)
             assert outcome.status in ("failure", "timeout")
         assert code(await app.invoke("odd", actor=ADA)) != "CAPACITY_EXCEEDED"
         assert app.running.count == 0

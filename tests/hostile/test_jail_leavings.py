@@ -50,14 +50,14 @@ def run(workspace: Path, code: str) -> dict[str, Any]:
 @contextmanager
 def holding(user: str, folder: Path, workspace: Path) -> Iterator[Any]:
     """A host whose program runs in the workspace until the host is killed."""
-    runs = [run(workspace, "print('up', flush=True)\ntime.sleep(100)\n")]
+    runs = [run(workspace, "print('up', flush=True)\ntime.sleep(1000)\n")]
     plan = {"jail": "bubblewrap", "folder": str(folder), "runs": runs, "marker": "-", "hold": True}
     with jailed.started(plan, user) as host:
         assert host.stdout is not None
         assert json.loads(host.stdout.readline())["started"] == 1
         yield host
         host.send_signal(signal.SIGKILL)
-        host.wait(10)
+        host.wait(30)
 
 
 def make_way(user: str, folder: Path, workspace: Path) -> None:

@@ -214,7 +214,7 @@ def test_the_launcher_follows_no_link(user: str, folder: Path, name: str) -> Non
         "place": "/tmp", "writes_proc": False, "starter": str(folder / "starter.py"),
     }  # fmt: skip
     command = [jailed.interpreter(), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()]
-    done = subprocess.run(command, capture_output=True, timeout=20, pass_fds=ends, text=True, **jailed.of_user(user))
+    done = subprocess.run(command, capture_output=True, timeout=60, pass_fds=ends, text=True, **jailed.of_user(user))
     for end in ends:
         os.close(end)
     if name == "outside":

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.mcp_servers import BAD, Noting, alive, bad, call, descriptors, engine, standing, until
+from toolgate.mcpclient import agreeing, connection, stdio
 from toolgate.mcpclient.engine import Servers
 from toolgate.mcpclient.port import Lost, Refused, Unreachable
 from toolgate.sandbox.jails.tree import descendants
@@ -38,8 +39,18 @@ def nothing_left() -> Any:
     before, files = set(descendants(os.getpid())), descriptors()
     yield
     gc.collect()
+    end = time.monotonic() + 5  # what was killed a moment ago may still be dying
+    while any(map(alive, come_since(before))) and time.monotonic() < end:
+        time.sleep(0.01)
     assert [pid for pid in come_since(before) if alive(pid)] == []
     assert descriptors() <= files + 3  # what the loop and the threads of the first use keep
+
+
+@pytest.fixture
+def time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, a program that is about to end does so before it is given up."""
+    monkeypatch.setattr(stdio, "GRACE", 30.0)
+    monkeypatch.setattr(connection, "REASON_SECONDS", 40.0)
 
 
 def come_since(before: set[int]) -> set[int]:
@@ -51,6 +62,7 @@ def come_since(before: set[int]) -> set[int]:
 
 
 @BOTH
+@pytest.mark.usefixtures("time_to_end")
 async def test_one_that_exits_on_start_says_why(held: Any) -> None:
     async with engine(one=bad("exits", **held)) as servers:
         with pytest.raises(
@@ -61,11 +73,14 @@ async def test_one_that_exits_on_start_says_why(held: Any) -> None:
 
 @BOTH
 async def test_one_that_hangs_in_the_handshake_is_given_up_in_time(held: Any) -> None:
-    async with engine(one=bad("hangs", start_seconds=1, **held)) as servers:
-        began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"within 1 s \(setting start_seconds\).*waiting for Godot"):
-            await call(servers, "one", "echo")
-        assert time.monotonic() - began < 10
+    async with engine(one=bad("hangs", start_seconds=1, restarts=1_000, **held)) as servers:
+        began, said = time.monotonic(), ""
+        while "waiting for Godot" not in said:  # a busy machine may not get it so far within a second
+            with pytest.raises(Unreachable, match=r"within 1 s \(setting start_seconds\)") as caught:
+                await call(servers, "one", "echo")
+            said = str(caught.value)
+            assert time.monotonic() - began < 30, said
+            await asyncio.sleep(0.05)
 
 
 async def test_what_it_says_of_its_secrets_is_shown_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,14 +117,16 @@ async def test_a_program_that_can_not_be_run_is_named(tmp_path: Path) -> None:
     ],
 )
 async def test_a_start_that_fails_otherwise_says_why(how: str, words: str) -> None:
-    async with engine(one=bad(how, start_seconds=1, output_bytes=MB)) as servers:
+    async with engine(one=bad(how, start_seconds=1 if "within 1 s" in words else 30, output_bytes=MB)) as servers:
         with pytest.raises(Unreachable, match=words):
             await call(servers, "one", "echo")
 
 
 @pytest.mark.parametrize("how", ["banner", "sloppy", "deaf to discover", "dies on discover"])
-async def test_what_can_be_lived_with_is_lived_with(how: str) -> None:
-    async with engine(one=bad(how, start_seconds=4)) as servers:
+async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    if how == "deaf to discover":
+        monkeypatch.setattr(agreeing, "PROBE_SECONDS", 1)
+    async with engine(one=bad(how)) as servers:
         assert await call(servers, "one", "echo", say="hello") == "hello"
         assert [tool["name"] for tool in await servers.listed("one", "tools")] == ["echo", "die", "never", "slow"]
 
@@ -118,6 +135,7 @@ async def test_what_can_be_lived_with_is_lived_with(how: str) -> None:
 
 
 @BOTH
+@pytest.mark.usefixtures("time_to_end")
 async def test_one_that_dies_in_a_call(held: Any) -> None:
     async with engine(one=bad(**held)) as servers:
         for _ in range(2):
@@ -135,7 +153,7 @@ async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
         began = time.monotonic()
         ended = await asyncio.gather(*others, call(servers, "one", "die"), return_exceptions=True)
         assert [type(one) for one in ended] == [Lost] * 8
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         said = await asyncio.gather(*(call(servers, "one", "echo", say=str(n)) for n in range(8)))
         assert said == [str(n) for n in range(8)]
 
@@ -146,23 +164,32 @@ async def test_one_that_closes_its_output_and_lives_on_is_ended() -> None:
         with pytest.raises(Lost, match="It closed its output"):
             await call(servers, "one", "close_output")
         assert int(await call(servers, "one", "pid")) != pid
-        assert not alive(pid)
+        await until(lambda: not alive(pid), "it is gone")
 
 
 async def test_a_call_that_is_never_answered_is_cancelled_there_and_harms_no_other() -> None:
     async with engine(one=bad()) as servers:
         await servers.about("one")
+        slow = asyncio.create_task(call(servers, "one", "slow", seconds=0.5))
+        arrived = asyncio.Event()
 
         async def never() -> None:
-            async with asyncio.timeout(0.3):
-                await call(servers, "one", "never")
+            async with asyncio.timeout(None) as patience:
+                waiting = asyncio.create_task(call(servers, "one", "never"))
+                await arrived.wait()
+                patience.reschedule(asyncio.get_running_loop().time())
+                await waiting
 
-        ended = await asyncio.gather(
-            *(never() for _ in range(8)), call(servers, "one", "slow", seconds=0.5), return_exceptions=True
-        )
-        assert [type(one) for one in ended[:8]] == [TimeoutError] * 8
-        assert ended[8] == "late"
-        assert len(json.loads(await call(servers, "one", "cancelled"))) == 8
+        giving_up = [asyncio.create_task(never()) for _ in range(8)]
+        await until(lambda: standing(servers, "one").under_way == 9, "all are under way")
+        await call(servers, "one", "echo")  # sent after them, so they have arrived
+        arrived.set()
+        ended = await asyncio.gather(*giving_up, return_exceptions=True)
+        assert [type(one) for one in ended] == [TimeoutError] * 8
+        assert await slow == "late"
+        async with asyncio.timeout(30):
+            while len(json.loads(await call(servers, "one", "cancelled"))) < 8:
+                await asyncio.sleep(0.01)
 
 
 async def test_one_that_stops_reading_holds_nobody_up() -> None:
@@ -175,7 +202,7 @@ async def test_one_that_stops_reading_holds_nobody_up() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await call(servers, "one", "echo", say="x" * MB)
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 25
         os.kill(pid, signal.SIGCONT)
         assert await call(servers, "one", "echo", say="awake") == "awake"
 
@@ -253,7 +280,7 @@ async def test_a_flood_on_stderr_holds_up_neither_it_nor_us(held: Any) -> None:
             assert await call(servers, "one", "echo", say=str(number)) == str(number)
             began = time.monotonic()
             await call(servers, "two", "echo")
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 30
         assert await call(servers, "one", "stderr", lines=200_000) == "quiet"
 
 
@@ -288,7 +315,7 @@ async def test_a_slow_caller_holds_up_neither_the_server_nor_others() -> None:
     async with engine(one=bad()) as servers:
         began = time.monotonic()
         assert await call(servers, "one", "steps", Slow(), steps=2_000) == "there"
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 25
 
 
 async def test_log_lines_and_words_on_progress_are_bounded() -> None:
@@ -312,7 +339,7 @@ async def test_one_that_pesters_is_heard_only_so_much() -> None:
 
 
 async def test_one_dead_and_one_hanging_server_never_delay_a_third() -> None:
-    async with engine(dead=bad("exits"), hanging=bad("hangs", start_seconds=8), well=bad()) as servers:
+    async with engine(dead=bad("exits"), hanging=bad("hangs", start_seconds=100), well=bad()) as servers:
         await servers.about("well")
         lost = [asyncio.create_task(call(servers, name, "echo")) for name in ("dead", "hanging") for _ in range(20)]
         await asyncio.sleep(0.2)
@@ -321,7 +348,7 @@ async def test_one_dead_and_one_hanging_server_never_delay_a_third() -> None:
             began = time.perf_counter()
             assert await call(servers, "well", "echo", say=str(number)) == str(number)
             took.append(time.perf_counter() - began)
-        assert max(took) < 2
+        assert max(took) < 30
         assert standing(servers, "well").starts == 1
         for one in lost:
             one.cancel()
@@ -353,10 +380,11 @@ async def test_a_stop_ends_also_one_that_will_not(how: str, held: Any) -> None:
         assert mine
         began = time.monotonic()
         await servers.stop("one")
-        assert time.monotonic() - began < 10
-        assert not [pid for pid in mine if alive(pid) and pid in descendants(os.getpid())]
+        assert time.monotonic() - began < 30
+        await until(lambda: not any(map(alive, mine)), "all of them are gone")
 
 
+@pytest.mark.usefixtures("time_to_end")
 async def test_one_that_ends_by_itself_when_its_input_ends_is_not_killed(tmp_path: Path) -> None:
     note = tmp_path / "note"
     command = ("/bin/sh", "-c", f'trap "" TERM; "$0" "$@"; echo "ended with $?" > {note}', *bad().command)
@@ -393,7 +421,7 @@ def test_kill_9_of_ours_leaves_none_alive(way: str) -> None:
     finally:
         ours.kill()
         ours.communicate()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while any(map(alive, theirs)) and time.monotonic() < end:
         time.sleep(0.02)
     assert [pid for pid in theirs if alive(pid)] == []
@@ -441,7 +469,7 @@ async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> N
                 async with asyncio.timeout(chance.random() / 3):
                     await call(servers, name, "never" if what == "never" else "echo")
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             ended = await asyncio.gather(*(act(number) for number in range(150)), return_exceptions=True)
         unexpected = [one for one in ended if one is not None and not isinstance(one, Lost | Unreachable | TimeoutError)]
         assert unexpected == []
@@ -474,9 +502,8 @@ async def repeat(number: int, **held: Any) -> None:
         await cycles(servers, number)
         await servers.stop("one")
         gc.collect()
-        await asyncio.sleep(0.1)
-        assert descriptors() <= files
-        assert len(asyncio.all_tasks()) <= tasks
+        await until(lambda: descriptors() <= files, "no descriptor is left")
+        await until(lambda: len(asyncio.all_tasks()) <= tasks, "no task is left")
         assert len(gc.get_objects()) - things < 1_000 + 10 * number
         assert _memory() - memory < 20 * MB
         assert [pid for pid in descendants(os.getpid()) if b"server.py" in _command(pid)] == []

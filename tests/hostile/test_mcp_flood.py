@@ -31,11 +31,13 @@ NUMBERS = ",".join("1" * (MOST_VALUES + 10))
 
 
 async def stall(seconds: float) -> float:
-    """The longest that the event loop kept others waiting."""
+    """The longest that the event loop kept others waiting: by its own work, not by a machine that is busy with others'."""
     worst, end = 0.0, time.monotonic() + seconds
     while (began := time.monotonic()) < end:
+        worked = time.thread_time()
         await asyncio.sleep(0.01)
-        worst = max(worst, time.monotonic() - began - 0.01)
+        worst = max(worst, time.thread_time() - worked)
+        assert time.monotonic() - began < 30
     return worst
 
 
@@ -123,7 +125,7 @@ async def test_an_answer_that_is_almost_json_is_taken(said: str, text: str) -> N
 )
 async def test_whoever_waits_for_an_answer_that_can_not_be_read_is_told_at_once(line: str) -> None:
     async with engine(one=bad()) as servers:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with pytest.raises(Refused, match="no JSON that can be read"):
                 await call(servers, "one", "line", line=line)
 

@@ -34,7 +34,7 @@ def test_of_secrets_set_by_several_processes_at_once_none_is_lost(tmp_path: Path
     path = tmp_path / "home" / "secrets.enc"
     setters = {who: start(path, who, 25) for who in ("ANN", "BOB", "EVE")}
     for process in setters.values():
-        process.communicate(timeout=60)
+        process.communicate(timeout=250)
         assert process.returncode == 0
     file = EncryptedFile(path, {})
     assert len(file.held()) == 75
@@ -48,13 +48,14 @@ def test_a_process_that_is_killed_while_it_sets_loses_nothing(tmp_path: Path) ->
     for round_number in range(5):
         process = start(path, f"R{round_number}", 1_000_000)
         assert process.stdout is not None
-        assert process.stdout.readline() == "0\n"
+        for number in range(1 + round_number % 3):
+            assert process.stdout.readline() == f"{number}\n"
         time.sleep(chance.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         told = process.stdout.read().split("\n")[:-1]
-        process.wait(10)
+        process.wait(30)
         process.stdout.close()
-        said += [f"R{round_number}_{number}" for number in ["0", *told]]
+        said += [f"R{round_number}_{number}" for number in (*range(1 + round_number % 3), *told)]
     held = EncryptedFile(path, {}).held()
     assert set(said) <= set(held)
     assert len(said) > 5
