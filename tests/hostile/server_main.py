@@ -22,7 +22,7 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.tree import descendants
 from toolgate.settings import SandboxSettings, ServerSettings
 
-SECONDS = 40.0
+SECONDS = 120.0
 MOST = 200_000
 
 

@@ -1,6 +1,6 @@
 """A process that calls a tool at ten cents over and over, and notes each effect and each outcome that it was given.
 
-    python -m tests.hostile.spender FOLDER CALLS AT_ONCE [DATABASE_URL]
+    python -m tests.hostile.spender FOLDER CALLS AT_ONCE LEASE_SECONDS [DATABASE_URL]
 
 Prints `ready`, waits for a line, makes all calls, so many at once, and prints how many succeeded and how many were over the
 budget. Notes in FOLDER are plain appends (`effects`, `returned`: call ids), so that a kill loses none of them.
@@ -17,7 +17,7 @@ from toolgate import App, InvokeContext, tool
 LEASE_SECONDS = 1.0
 
 
-async def main(folder: Path, calls: int, at_once: int, database_url: str | None) -> None:
+async def main(folder: Path, calls: int, at_once: int, lease: float, database_url: str | None) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     effects = os.open(folder / "effects", flags, 0o600)
     returned = os.open(folder / "returned", flags, 0o600)
@@ -29,7 +29,7 @@ async def main(folder: Path, calls: int, at_once: int, database_url: str | None)
         await asyncio.sleep(0.005)
         return number
 
-    limits = {"lease_seconds": LEASE_SECONDS}
+    limits = {"lease_seconds": lease}
     async with App.open(home=folder / "home", database_url=database_url, limits=limits) as app:
         app.register(buy)
         await app.flush()
@@ -50,5 +50,5 @@ async def main(folder: Path, calls: int, at_once: int, database_url: str | None)
 
 
 if __name__ == "__main__":
-    place, count, crowd, *url = sys.argv[1:]
-    asyncio.run(main(Path(place), int(count), int(crowd), url[0] if url else None))
+    place, count, crowd, lease, *url = sys.argv[1:]
+    asyncio.run(main(Path(place), int(count), int(crowd), float(lease), url[0] if url else None))

@@ -42,7 +42,7 @@ def told(
         before = planted.seen(work)
         done = subprocess.run(
             [jailed.interpreter(), "-B", "-m", "tests.hostile.story_main", str(folder / "plan.json")],
-            cwd=jailed.ROOT, capture_output=True, text=True, timeout=180, check=False,
+            cwd=jailed.ROOT, capture_output=True, text=True, timeout=250, check=False,
             env={**jailed.environment(), "HOME": str(folder)}, **jailed.of_user(user),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

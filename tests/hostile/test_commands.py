@@ -66,7 +66,7 @@ class Workplace:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
 

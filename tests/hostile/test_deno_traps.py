@@ -165,7 +165,7 @@ def plain_deno(folder: Path, *words: str, data: int | None = None) -> subprocess
 
     environment = {"HOME": str(folder), "NO_COLOR": "1"}
     return subprocess.run(
-        [str(DENO), "run", *words], env=environment, capture_output=True, text=True, timeout=60, check=False,
+        [str(DENO), "run", *words], env=environment, capture_output=True, text=True, timeout=250, check=False,
         preexec_fn=limited,
     )  # fmt: skip
 
@@ -249,7 +249,7 @@ async def test_deno_with_every_permission_is_still_held_by_the_jail(tmp_path: Pa
         sandbox = Sandbox()
         try:
             box = await (await sandbox.jail()).start(msgspec.structs.replace(given, argv=free, readable=(program,)))
-            said, errors = await asyncio.wait_for(asyncio.gather(_all(box.read), _all(box.read_errors)), 60)
+            said, errors = await asyncio.wait_for(asyncio.gather(_all(box.read), _all(box.read_errors)), 120)
             await box.close()
         finally:
             await sandbox.close()

@@ -92,7 +92,7 @@ async def test_over_http_each_gets_the_protocols_own_error() -> None:
 def test_over_stdio_each_gets_the_protocols_own_error(tmp_path: Path) -> None:
     sent = [*(json.dumps(message).encode() for message, _, _ in WRONG.values()), b"{"]
     done = subprocess.run(
-        [SCRIPT, "mcp"], input=b"\n".join(sent) + b"\n", cwd=tmp_path, capture_output=True, timeout=60, check=True
+        [SCRIPT, "mcp"], input=b"\n".join(sent) + b"\n", cwd=tmp_path, capture_output=True, timeout=250, check=True
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     for answer, (code, id) in zip(answers, [*((code, id) for _, code, id in WRONG.values()), (-32700, None)], strict=True):

@@ -180,8 +180,8 @@ for _ in range(4):
     if not os.fork():
         own = bytearray(100 << 20)
         for place in range(0, len(own), 4096): own[place] = 1
-        time.sleep(30); os._exit(0)
-time.sleep(5)
+        time.sleep(100); os._exit(0)
+time.sleep(100)
 print("ESCAPED")
 """, profile="shell", limits={"memory": 256 * MB})  # fmt: skip
     check_stopped(result, "memory")
@@ -216,8 +216,8 @@ def fill():
             while True: one.send(bytes(65536))
         except OSError: pass
 for _ in range(20):
-    if not os.fork(): fill(); time.sleep(30); os._exit(0)
-time.sleep(5)
+    if not os.fork(): fill(); time.sleep(100); os._exit(0)
+time.sleep(100)
 print("ESCAPED")
 """, profile="shell", limits={"memory": 128 * MB})  # fmt: skip
     check_stopped(result, "memory")
@@ -257,7 +257,8 @@ def write(name, size):
     with open(name, "wb", 0) as file:
         for _ in range(size): file.write(piece)
     return file
-end = time.monotonic() + 3
+end = time.monotonic() + (3 if how == "one file" else 30)
+pause = {"many files": 0.1, "deleted files": 0.1, "by children": 0.2}.get(how, 0.001)  # a busy host sees it late
 number = 0
 kept = []
 while time.monotonic() < end:
@@ -272,7 +273,7 @@ while time.monotonic() < end:
         if how == "links": os.symlink("x" * 1000, str(number))
         if how == "folders": os.mkdir(str(number))
         if how == "by children" and not os.fork(): write(f"{number}", 8); os._exit(0)
-        if how == "by children": time.sleep(0.02)
+        time.sleep(pause)
     except OSError: time.sleep(0.01)
 size = sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir("."))
 if size > 40 << 20 or len(os.listdir(".")) > 5000: print("ESCAPED", size, len(os.listdir(".")))
@@ -463,7 +464,7 @@ async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
     os.kill(started.pid, signal.SIGSTOP)
     below = tree.descendants(started.pid)
     assert bool(below) >= named
-    async with asyncio.timeout(box.TOLD_SECONDS + box.PATIENCE + box.LAST_SECONDS + 1):
+    async with asyncio.timeout(box.TOLD_SECONDS + box.PATIENCE + box.LAST_SECONDS + 30):
         await asyncio.gather(started.close(), started.close())
     assert await started.wait() == -signal.SIGKILL
     assert not [number for number in below if tree.parent_of(number) == started.pid]
@@ -569,7 +570,7 @@ async def test_what_nobody_takes_does_not_block_for_ever() -> None:
     await asyncio.sleep(0.1)
     assert not writing.done() and not reading.done()
     await started.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await writing
         assert await reading == b""
     await jail.close()

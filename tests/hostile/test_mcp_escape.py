@@ -32,7 +32,7 @@ HTTP = """
 import json, urllib.request
 def get(url, proxy=True):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(None if proxy else {}))
-    return opener.open(url, timeout=10).read().decode()
+    return opener.open(url, timeout=60).read().decode()
 def through(place):
     proxy = os.environ["HTTPS_PROXY"].rpartition(":")[2]
     with socket.create_connection(("127.0.0.1", int(proxy)), 10) as tunnel:
@@ -309,7 +309,7 @@ def results(jail: str, user: str) -> dict[str, Any]:
         cases = {case.name: planned(case, folder) for case in CASES if jail in JAILS or case.name in BY_LANDLOCK}
         plan = {"jail": jail, "home": str(folder / "home"), "marker": marker, "cases": cases}
         with host(plan, user, folder) as started:
-            out, errors = started.communicate(timeout=180)
+            out, errors = started.communicate(timeout=250)
         assert started.returncode == 0, errors
         said: dict[str, Any] = json.loads(out)
         said["marker"] = marker
@@ -415,5 +415,5 @@ while True: time.sleep(1)
             jailed.wait_until(lambda: len(jailed.processes_of(folder / "stay.py")) >= 4)
             assert len(below) >= 3
             started.send_signal(signal.SIGKILL)
-            started.wait(10)
+            started.wait(30)
             jailed.wait_until(lambda: not any(map(jailed.is_alive, below)) and jailed.processes_of(folder / "stay.py") == [])

@@ -308,7 +308,7 @@ def running(mark: str) -> bool:
 
 
 async def until(mark: str, wanted: bool) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while running(mark) != wanted:
             await asyncio.sleep(0.02)
 

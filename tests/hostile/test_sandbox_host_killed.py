@@ -41,11 +41,12 @@ def run(what: str, folder: Path, held: tuple[str, str]) -> str:
     jail, user = held
     around = jailed.environment()
     programs = os.pathsep.join((sysconfig.get_path("scripts"), around["PATH"]))  # where Monty and Deno are
-    done = subprocess.run(
-        [jailed.interpreter(), "-B", "-m", "tests.hostile.sandbox_host", what, str(folder), jail],
-        cwd=jailed.ROOT, capture_output=True, text=True, timeout=100, check=False,
-        env={**around, "PATH": programs, "HOME": str(folder), "TMPDIR": str(folder / "temporary")}, **jailed.of_user(user),
-    )  # fmt: skip
+    with jailed.room_for(jail):
+        done = subprocess.run(
+            [jailed.interpreter(), "-B", "-m", "tests.hostile.sandbox_host", what, str(folder), jail],
+            cwd=jailed.ROOT, capture_output=True, text=True, timeout=250, check=False, **jailed.of_user(user),
+            env={**around, "PATH": programs, "HOME": str(folder), "TMPDIR": str(folder / "temporary")},
+        )  # fmt: skip
     assert done.returncode == 0 and not done.stderr, done.stderr
     said: str = done.stdout
     return said

@@ -311,7 +311,7 @@ async def meanwhile(app: App, work: Path, code: str, change: Any) -> Outcome:
     waits = 'import time\nopen("begun", "w").close()\nwhile not os.path.exists("go"): time.sleep(0.01)\n'
     call = app.invoke("code_execute", {"code": TRAP + waits + code, "session_files": True}, session="own")
     running = asyncio.ensure_future(call)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (work / "begun").exists():
             await asyncio.sleep(0.01)
         change()
@@ -459,7 +459,7 @@ async def test_a_change_whose_caller_goes_away_is_put_back_after_it_was_made(
     (work / "a.txt").write_text("old")
     arguments = {"path": "a.txt", "content": "new"} if tool == "write_file" else {"path": "made/deep"}
     call = asyncio.ensure_future(app.invoke(tool, arguments, session="s"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await begun.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -483,7 +483,7 @@ async def test_whenever_a_caller_goes_away_the_record_and_the_disk_agree(app: Ap
     def rows() -> Any:
         return (yield "SELECT path, after_hash FROM backups WHERE undone_at IS NULL", {})
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:  # what goes on behind the back of who went away comes to its end
             kept = dict(await app.store.read(rows()))
             now = {str(file) for file in work.iterdir() if file.read_text() == "new"}

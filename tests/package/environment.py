@@ -7,7 +7,7 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-SECONDS = 120
+SECONDS = 600
 
 
 class Environment:

@@ -31,9 +31,9 @@ TOO_BIG = 48
 """Megabytes on disk."""
 TOO_MANY = 4_000
 """Files."""
-PATIENCE = 10.0
-"""Seconds until an attempt is given up; none needs as many."""
-SOON = 2.0
+PATIENCE = 30.0
+"""Seconds until an attempt is given up; none needs as many, but on a machine that is busy with other things."""
+SOON = 10.0
 """Seconds within which what is killed has to be gone."""
 BURN = 0.6
 """Seconds of an attempt to use more than one processor."""
@@ -77,7 +77,7 @@ COMMANDS: tuple[tuple[Feature, str, str, str], ...] = (
         "disk",
         "disk_of_a_command",
         "dd if=/dev/zero of=some bs=1M count=1",
-        "dd if=/dev/zero of=a bs=1M count=6 && dd if=/dev/zero of=b bs=1M count=6 && sleep 1",
+        "dd if=/dev/zero of=a bs=1M count=6 && dd if=/dev/zero of=b bs=1M count=6 && sleep 5",
     ),
 )
 """Name, control, attempt: each succeeds by its exit code."""
@@ -248,13 +248,21 @@ class Attempts:
 
     async def processors(self) -> list[Checked]:
         """Three that compute at once get no more than one processor."""
-        burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN}; kill $all; wait; times'
-        said = await self._hear("shell", ("/bin/sh", "-c", burn))
+        burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN}; kill $all; wait'
+        clocked = f'began=$(date +%s%N); {burn}; echo "from $began to $(date +%s%N)"; times'
+        said = await self._hear("shell", ("/bin/sh", "-c", clocked))
         spent = [60 * float(minutes) + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", said)]
         used = sum(spent[-2:])
+        # On a busy machine a sleep takes longer than it should, and the others compute meanwhile.
+        clock = re.search(r"from (\d+) to (\d+)", said)
+        took = max(BURN, (int(clock[2]) - int(clock[1])) / 1e9) if clock else BURN
         return [
             Checked(
-                "cpu", "three_at_once", used < 1.5 * BURN, used > 0.01 * BURN, f"{used:.2f} s in {BURN} s; {said[-100:]!r}"
+                "cpu",
+                "three_at_once",
+                used < 1.5 * took,
+                used > 0.01 * BURN,
+                f"{used:.2f} s in {took:.2f} s; {said[-100:]!r}",
             )
         ]
 

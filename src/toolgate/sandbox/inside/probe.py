@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SENT = b"from inside"
 CLONE_NEWUSER = 0x10000000
 MB = 1024 * 1024
-PAUSE = 1.0
+PAUSE = 5.0
 
 
 def read_a_file(bait: dict[str, Any]) -> str:
