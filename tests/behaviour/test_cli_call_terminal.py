@@ -1,5 +1,6 @@
 """`toolgate call` at a terminal: progress, interruption, why a tool is missing, and programs that fail."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tests.mcp_upstream import Upstream, tool
 from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import Actor, App, Outcome
+from toolgate import tool as python_tool
 from toolgate.cli.call import show_outcome
 from toolgate.cli.screen import pretty
 from toolgate.model import LOCAL
@@ -41,6 +43,15 @@ TOOLS = '''
     async def program(code: int) -> dict[str, Any]:
         """Run a program."""
         return {"stdout": "", "stderr": "", "exitCode": code}
+'''
+
+PAY = '''
+    from toolgate import tool
+
+    @tool(tier="write")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return "paid twice"
 '''
 
 
@@ -92,6 +103,32 @@ def test_an_interrupted_call_is_cancelled_and_on_record(terminal: Terminal) -> N
     assert "CANCELLED: The call was interrupted" in shown.shown.split(ERASE)[-1]
     assert "Traceback" not in shown.shown
     assert "CANCELLED" in terminal("audit", "tail", "--tool", "slow").out
+
+
+async def test_a_call_that_waits_for_one_with_the_same_key_says_for_which(terminal: Terminal) -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    @python_tool(tier="write")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        began.set()
+        await goes_on.wait()
+        return f"paid {amount}"
+
+    terminal.add_tools(PAY, "pay")
+    async with App.open(auto_load_custom_tools=False) as app:
+        app.register(pay)
+        first = asyncio.ensure_future(app.invoke("pay", {"amount": 5}, idempotency_key="k"))
+        await asyncio.wait_for(began.wait(), 30)
+        waiting = Teletype(terminal, "call", "pay", "amount=5", "--idempotency-key", "k", columns=200, TERM="xterm")
+        await asyncio.to_thread(waiting.watch, after="has the same key and has not ended", seconds=0)
+        goes_on.set()
+        outcome = await asyncio.wait_for(first, 30)
+        assert await asyncio.to_thread(waiting.end) == 0, waiting.shown
+    assert f"Waiting for call {outcome.id}, which" in waiting.shown
+    assert "If its process has died, that is known within " in waiting.shown
+    assert "paid 5" in waiting.shown
+    assert "paid twice" not in waiting.shown
 
 
 # -- arguments from files

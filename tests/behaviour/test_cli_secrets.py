@@ -113,6 +113,13 @@ def test_each_owner_has_its_own_and_list_names_them_all(terminal: Person) -> Non
         ("A", "acme", "ann/x", "file"),
     ]
     assert [(one["name"], one["available"]) for one in found["sources"]] == [("environment", True), ("file", True)]
+    lines = [line.partition(", set ")[0] for line in terminal("secrets", "list").out.splitlines()]
+    assert lines == [
+        "OF_THE_ENVIRONMENT  for everybody                  environment",
+        "A                   for everybody                  file",
+        "A                   for tenant acme                file",
+        "A                   for user ann/x of tenant acme  file",
+    ], "in columns, whatever is the longest"
     assert terminal("secrets", "remove", "a", "--tenant", "acme", "--json").json == {
         "name": "A", "tenant": "acme", "user": None, "servers": False, "removed_from": ["file"],
     }  # fmt: skip

@@ -302,6 +302,15 @@ def test_a_relative_folder_in_the_variable_is_a_mistake(terminal: Terminal) -> N
 # -- the command
 
 
+def test_an_empty_list_says_how_to_trust_a_folder(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = terminal("trust", "--list")
+    assert (empty.code, empty.out) == (0, "")
+    assert "No folder is trusted. `toolgate trust` trusts the files of the folder you are in." in empty.err
+    assert terminal("trust", "--list", "--json").json == []
+    monkeypatch.setenv("TOOLGATE_TRUST", "/srv/*")
+    assert "Also trusted, by TOOLGATE_TRUST: /srv/*" in terminal("trust", "--list").err
+
+
 def test_the_command_shows_records_lists_and_removes(terminal: Terminal, config: Path) -> None:
     assert "no settings, policy or tools that Toolgate would use" in terminal("trust").out
     terminal.settings("max_execution_time: 5")
