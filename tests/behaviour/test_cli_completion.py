@@ -91,12 +91,13 @@ def test_nothing_is_offered_that_a_shell_might_obey(terminal: Terminal) -> None:
         assert offered.count("'") == 2, offered
 
 
-def test_a_folder_without_data_is_left_without(terminal: Terminal, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    terminal.folder = elsewhere
+def test_a_folder_without_data_is_left_without(terminal: Terminal, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = terminal.folder = tmp_path_factory.mktemp("elsewhere")  # no project is above it
     assert bash(terminal, "call", "calc") == ["calculator"]
     assert list(elsewhere.iterdir()) == []
+    (elsewhere / ".toolgate" / "sessions").mkdir(parents=True)  # as a clone may have it: nothing that needs trust
+    assert bash(terminal, "call", "calc") == ["calculator"]
+    assert [file.name for file in elsewhere.rglob("*")] == [".toolgate", "sessions"], "nothing is made, nor taken into use"
     (elsewhere / "toolgate.yaml").write_text("no: [such")
     assert bash(terminal, "call", "calc") == [], "what is wrong is not said at Tab"
 

@@ -1,8 +1,8 @@
 """What a shell offers at Tab: tools and their arguments, servers, approvals, secrets.
 
-It reads the catalog as any command does, starts no server, asks nobody, makes no data folder, and is silent about whatever
-goes wrong. What it offers is written into the shell's own code (zsh evaluates it), and names and values come from servers
-and files: whatever has other characters than plain ones is not offered.
+It reads the catalog as any command does, starts no server, asks nobody, makes no data folder or database, and is silent
+about whatever goes wrong. What it offers is written into the shell's own code (zsh evaluates it), and names and values come
+from servers and files: whatever has other characters than plain ones is not offered.
 """
 
 import asyncio
@@ -146,8 +146,10 @@ async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]])
     named = ctx.find_root().params
     place = Place(_path(named.get("settings")), _path(named.get("home")))
     overrides = place.overrides
-    if not load_settings(place.settings, overrides).home.exists():
-        overrides = {**overrides, "database_url": "memory://"}
+    settings = load_settings(place.settings, overrides)
+    file = settings.database.removeprefix("sqlite:///")
+    if not settings.home.exists() or (file != settings.database and not Path(file).exists()):
+        overrides = {**overrides, "database_url": "memory://"}  # Tab makes nothing, and has nothing recorded as trusted
     app = App.open(place.settings, **overrides)
     app.mcp_tools.lists_by_itself = False
     async with app:
