@@ -30,6 +30,7 @@ from toolgate.store.chain import START, Head, Verdict, Verifier
 from toolgate.store.head_keys import HeadKeys
 from toolgate.store.private import make_home
 from toolgate.store.signed_heads import SignedHead
+from toolgate.threads import to_thread
 from toolgate.trust import Untrusted
 
 logger = logging.getLogger("toolgate")
@@ -110,7 +111,7 @@ class App(Governing):
         if self.settings.in_memory:
             return
         try:
-            await asyncio.to_thread(make_home, self.settings.home)
+            await to_thread(make_home, self.settings.home)
             self.project.adopt()
         except StoreError as error:
             if self.settings.database_url is None:
@@ -328,10 +329,10 @@ class App(Governing):
             raise StoreError("Heads of this log are not signed.", suggestion="Set audit.key to file.")
         if rotate:
             await self.sign_audit()
-            before = await asyncio.to_thread(heads.keys.key_id)
-            fresh = await asyncio.to_thread(heads.keys.rotate)
+            before = await to_thread(heads.keys.key_id)
+            fresh = await to_thread(heads.keys.rotate)
             await self._note("audit.key_rotated", LOCAL, "", {"before": before, "key": fresh})
-        key = await asyncio.to_thread(heads.keys.key_id)
+        key = await to_thread(heads.keys.key_id)
         return {"key": key, "public_key": heads.keys.public_key(key), "place": heads.keys.place}
 
     async def sign_audit(self, *, anew: bool = False, actor: Actor | None = None) -> SignedHead | None:

@@ -25,6 +25,7 @@ from toolgate.model import NANO, Crash, CrashedOutcome, ErrorInfo, Metrics, Outc
 from toolgate.quota.money import UNPRICED, actual
 from toolgate.redact import Redactor, without
 from toolgate.registry.catalog import printable
+from toolgate.threads import to_thread
 
 logger = logging.getLogger("toolgate")
 
@@ -82,7 +83,7 @@ class Ending:
         mask = partial(self._redactor.text, without(self._quotable(ctx), text), ctx.injected)
         if not self._redactor.ready:
             await self._redactor.prepare(text)
-        text = await asyncio.to_thread(mask) if len(text) > LONG_TO_MASK else mask()
+        text = await to_thread(mask) if len(text) > LONG_TO_MASK else mask()
         if len(text) > MAX_TRACE_CHARS:
             half = MAX_TRACE_CHARS // 2
             text = f"{text[:half]}\n...[{len(text) - 2 * half:,} characters left out]...\n{text[-half:]}"

@@ -4,7 +4,6 @@ The Python door to governance, and what the other doors call. Each change is on 
 process.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.budgets import BudgetRow, By, CostLine
 from toolgate.store.database import now
+from toolgate.threads import to_thread
 from toolgate.wiring import Listener, to_the_end
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Governing(Connecting):
                 f"Set {one.id} has no change to {min(missing)}.",
                 suggestion=f"`toolgate workspace show {one.id}` lists its changes.",
             )
-        failed = await asyncio.to_thread(quarantine.take, one, chosen)
+        failed = await to_thread(quarantine.take, one, chosen)
         named = {"set": one.id, "workspace": one.workspace, "by": one.by, "count": len(chosen) - len(failed)}
         await self._note("workspace.taken", actor or LOCAL, "", {**named, "paths": [change.path for change in chosen[:100]]})
         return failed
@@ -288,7 +288,7 @@ class Governing(Connecting):
         """Forgets a set of changes."""
         quarantine = self.places.quarantine()
         one = quarantine.get(number)
-        await asyncio.to_thread(quarantine.drop, one)
+        await to_thread(quarantine.drop, one)
         details = {"set": one.id, "workspace": one.workspace, "by": one.by, "count": len(one.changes)}
         await self._note("workspace.dropped", actor or LOCAL, "", details)
 

@@ -6,7 +6,6 @@ kingfisher knows if it is installed; it takes seconds to load, so it is loaded w
 hold a secret.
 """
 
-import asyncio
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from toolgate.errors import CallError, shortened
 from toolgate.hazards.fields import HINTS, looks_like_a_token, rank_of, without_assigned
 from toolgate.hazards.shapes import masker
 from toolgate.model import MASK, ErrorInfo
+from toolgate.threads import to_thread
 
 SHORTEST = 12
 """No credential is shorter, as a value on its own."""
@@ -277,7 +277,7 @@ class Redactor:
     async def prepare(self, value: Any) -> None:
         """Load the scanner, off the event loop, if this value is the first that needs it."""
         if not self.ready and self._has_candidate(value):
-            await asyncio.to_thread(self._load_scanner)
+            await to_thread(self._load_scanner)
 
     def _has_candidate(self, value: Any) -> bool:
         if isinstance(value, str):

@@ -25,6 +25,7 @@ from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
 from toolgate.store.database import now
 from toolgate.store.leftovers import InUse
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.ledger import telemetry
@@ -415,7 +416,7 @@ class Wired:
         from toolgate.policy.open import open_engine
 
         if self.guard.engine.remote is False:
-            engine = await asyncio.to_thread(open_engine, self.settings.policy, None, self.project.refusal)
+            engine = await to_thread(open_engine, self.settings.policy, None, self.project.refusal)
             self.guard.set_engine(engine)
         await self._push_policy()
 

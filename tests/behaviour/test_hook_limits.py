@@ -4,18 +4,24 @@ import asyncio
 import contextvars
 import json
 import logging
+import os
 import re
+import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolgate import App, Hook, InvokeContext, Outcome, tool
+from tests.terminal import Terminal
+from toolgate import Answer, App, Hook, InvokeContext, Outcome, tool
 from toolgate.hooks import LATE, STAGES, Next
 from toolgate.store import log
 from toolgate.store.budgets import BudgetRow
 from toolgate.testing import memory_app
+from toolgate.threads import DaemonExecutor
 
 pytestmark = pytest.mark.requirement("PIPE-3", "PIPE-5")
 
@@ -26,6 +32,11 @@ UNCOUNTED = {"will_finalize_invoke"}
 """Metrics are made up there."""
 NOT_OF_A_SUCCESS = {"on_error", "on_retry", "on_give_up", "did_cache_hit"}
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(tmp_path, monkeypatch, capsys)
 
 
 @tool(tier="read_only", cost=0.25)
@@ -241,3 +252,74 @@ async def test_the_end_record_names_a_hook_that_was_dropped() -> None:
         await app.flush()
         [end] = [json.loads(row[7]) for row in await app.store.read(log.latest(20)) if row[2] == "end"]
         assert [trouble["stage"] for trouble in end["hook_errors"]] == ["on_error"]
+
+
+# -- threads, which can't be stopped
+
+
+async def test_threads_of_hooks_that_never_return_are_none_that_toolgate_needs(tmp_path: Path) -> None:
+    returns = threading.Event()
+
+    class Stuck(Hook):
+        timeout = 0.05
+
+        async def will_execute(self, ctx: InvokeContext) -> None:
+            if ctx.call.tool == "double":
+                await asyncio.to_thread(returns.wait)
+
+    with ThreadPoolExecutor(1) as others:
+        asyncio.get_running_loop().set_default_executor(others)
+        try:
+            async with App.open(os.devnull, home=tmp_path / "home", entry_points=False) as app:
+                app.register(double)
+                app.add_hook(Stuck())
+                app.work_in("s", tmp_path)
+                app.add_approver(lambda _: Answer("approve"))
+                assert [(await called(app)).status for _ in range(2)] == ["timeout", "timeout"]
+                letter = {"path": "letter.txt", "content": "hello"}
+                outcome = await asyncio.wait_for(app.invoke("write_file", letter, session="s"), PATIENCE)
+                assert outcome.ok, outcome
+        finally:
+            returns.set()
+
+
+def test_a_command_ends_although_a_thread_of_a_hook_does_not(terminal: Terminal) -> None:
+    terminal.add_tools('''
+        import asyncio, threading
+        from toolgate import Hook, tool
+
+        class Stuck(Hook):
+            timeout = 0.05
+
+            async def will_execute(self, ctx):
+                await asyncio.to_thread(threading.Event().wait)
+
+        @tool(tier="read_only", hooks=[Stuck()])
+        async def stuck() -> int:
+            """Never called."""
+            return 1
+    ''')
+    done = terminal.run("call", "stuck")
+    assert done.code == 1
+    assert "TIMEOUT: Hook Stuck failed at will_execute" in done.err
+
+
+async def test_work_that_nobody_waits_for_any_more_does_not_pile_up_behind_threads_that_hang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    returns, loop = threading.Event(), asyncio.get_running_loop()
+    loop.set_default_executor(executor := DaemonExecutor(2))
+    holding = [asyncio.ensure_future(asyncio.to_thread(returns.wait)) for _ in range(2)]
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(time.monotonic), 0.01)
+    assert executor.backlog == 0
+    assert [line for line in caplog.messages if "all 2 threads of asyncio.to_thread are taken" in line] == caplog.messages[
+        -1:
+    ]
+    waits = asyncio.ensure_future(asyncio.to_thread(lambda: 7))
+    returns.set()
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.gather(*holding, waits) == [True, True, 7]
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 // 0)

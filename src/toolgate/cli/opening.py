@@ -1,5 +1,6 @@
 """How a command gets its App, and the options that many commands share."""
 
+import asyncio
 import logging
 import os
 import shlex
@@ -17,6 +18,7 @@ from toolgate.cli.screen import clean
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.registry.catalog import PROBLEMS
+from toolgate.threads import DaemonExecutor
 from toolgate.trust import Untrusted
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -67,6 +69,7 @@ def open_app(place: Place) -> App:
 async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
     """The App of this command. One that ends at once asks no MCP server of its own accord what it has, nor starts one again
     that has failed."""
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
     app = open_app(place_of(ctx))
     app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
     with problems_logged(serving):

@@ -18,6 +18,7 @@ from toolgate.cli.prompt import at_a_terminal
 from toolgate.cli.screen import clean, emit, note, plural, say
 from toolgate.cli.times import shown
 from toolgate.sandbox.quarantine import Change, Listed
+from toolgate.threads import to_thread
 
 MAX_DIFF_LINES = 200
 """Of one file."""
@@ -89,7 +90,7 @@ def take(
     async def run() -> list[str] | None:
         async with opened(ctx) as app:
             one = app.places.quarantine().get(number)
-            if not yes and not await asyncio.to_thread(_agrees, one, paths or []):
+            if not yes and not await to_thread(_agrees, one, paths or []):
                 return None
             return await app.take_changes(number, paths or [])
 

@@ -30,6 +30,7 @@ from toolgate.store import journal as rows
 from toolgate.store.database import Store, now
 from toolgate.store.journal import BackupRow
 from toolgate.store.private import make_home
+from toolgate.threads import to_thread
 
 try:
     import fcntl
@@ -112,12 +113,12 @@ class Journal:
             raise ValueError(f"a call whose id is {call.id!r:.80} can't be kept")
         await self._prune_sometimes()
         change = Change(call, place)
-        await asyncio.to_thread(self._capture, change)
+        await to_thread(self._capture, change)
         await self._store.transact(rows.add(change.rows))
         return change
 
     async def _end(self, change: Change) -> None:
-        afters, made = await asyncio.to_thread(_left, change)
+        afters, made = await to_thread(_left, change)
         await self._store.transact(rows.finish(afters, made))
 
     async def _forget(self, beginning: asyncio.Future[Change]) -> None:
@@ -129,7 +130,7 @@ class Journal:
     async def _roll_back(self, change: Change) -> None:
         """Put back what a change that failed may have touched. The database is not needed for it."""
         try:
-            await asyncio.to_thread(self._put_back_at_once, change)
+            await to_thread(self._put_back_at_once, change)
             await self._store.transact(rows.mark_undone(row.id for row in change.rows))
         except Exception as error:  # noqa: BLE001 - what made the change fail is what the caller must hear of
             call = change.call.id
@@ -192,16 +193,16 @@ class Journal:
         with self._alone(call_id) as folder:
             pending = await self._pending(call_id, actor)
             todo = steps.steps_of(pending, folder)
-            await asyncio.to_thread(steps.check, todo, force=force)
-            done = await asyncio.to_thread(steps.carry_out, todo, force=force)
+            await to_thread(steps.check, todo, force=force)
+            done = await to_thread(steps.carry_out, todo, force=force)
             await self._store.transact(rows.mark_undone(row.id for row in pending))
             return done
 
     async def preview(self, call_id: str, actor: Actor, force: bool = False) -> list[Undone]:
         """What `undo` would do, or raise."""
         todo = steps.steps_of(await self._pending(call_id, actor), self._of_call(call_id))
-        await asyncio.to_thread(steps.check, todo, force=force)
-        return await asyncio.to_thread(steps.preview, todo)
+        await to_thread(steps.check, todo, force=force)
+        return await to_thread(steps.preview, todo)
 
     async def calls(self, beginning: str, actor: Actor) -> list[str]:
         """The calls of the actor that have backups and whose id begins so, the latest first."""
@@ -247,10 +248,10 @@ class Journal:
     async def prune(self) -> int:
         """Forget backups that are older than they are kept; gives of how many calls."""
         old = await self._store.transact(rows.prune(now() - timedelta(days=self._keep_days)))
-        left_over = await asyncio.to_thread(self._old_folders)
+        left_over = await to_thread(self._old_folders)
         still = await self._store.read(rows.known(left_over))
         gone = {*old, *left_over} - still
-        await asyncio.to_thread(_remove_folders, [self._of_call(call_id) for call_id in gone])
+        await to_thread(_remove_folders, [self._of_call(call_id) for call_id in gone])
         return len(gone)
 
     async def _prune_sometimes(self) -> None:

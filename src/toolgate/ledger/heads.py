@@ -22,6 +22,7 @@ from toolgate.store.database import Rows, Store
 from toolgate.store.head_keys import HeadKeys, id_of, is_signed
 from toolgate.store.signed_heads import SignedHead, Witness
 from toolgate.store.tree import Tree, leaf, path
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.store.head_sinks import HeadSink
@@ -119,23 +120,23 @@ class Heads:
             return before
         if not await self._grow(tree, first, end):
             raise _not_the_same(self.witness, "rows are missing from it")
-        key = await asyncio.to_thread(self.keys.key_id)
+        key = await to_thread(self.keys.key_id)
         head = SignedHead(self.log_name, first, end, digest, tree.root(), time.time_ns() // 1000, key)
-        signature = await asyncio.to_thread(self.keys.sign, head.statement())
+        signature = await to_thread(self.keys.sign, head.statement())
         head = msgspec.structs.replace(head, signature=signature.hex())
         if self._check(head) is not True:
             raise StoreError(f"Key {key} was replaced while it signed; the next head will be signed by the new one.")
-        await asyncio.to_thread(self.witness.write, head, tree)
+        await to_thread(self.witness.write, head, tree)
         await self._store.transact(kept.keep(head))
         self._signed = end
         for sink in self._sinks:
-            await asyncio.to_thread(_deliver, sink, head)
+            await to_thread(_deliver, sink, head)
         return head
 
     async def _before(self) -> tuple[SignedHead | None, int, Tree]:
         """What was signed last, the row up to which nothing is, and the tree over the rest. Raises StoreError if the log
         does not hold it any more."""
-        found = await asyncio.to_thread(self.witness.read)
+        found = await to_thread(self.witness.read)
         if found is not None:
             head, tree = found
             if self._check(head) is not True:
@@ -156,7 +157,7 @@ class Heads:
             rows = await self._store.read(kept.hashes(at, end, PAGE))
             if not rows or [row[0] for row in rows] != list(range(at + 1, at + 1 + len(rows))):
                 return False
-            await asyncio.to_thread(_add, tree, rows)
+            await to_thread(_add, tree, rows)
         return True
 
     async def check(self) -> None:
@@ -168,7 +169,7 @@ class Heads:
         await self._store.flush()
         rows = await self._store.read(log.latest(1))
         first = int(rows[-1][0]) if rows else 0
-        await asyncio.to_thread(self.witness.set_aside)
+        await to_thread(self.witness.set_aside)
         await self._store.transact(kept.begin_anew(first))
         return first
 
@@ -186,7 +187,7 @@ class Heads:
         faults: list[str] = []
         witnessed = await self._witnessed(faults)
         others = await self._store.read(kept.kept_heads())
-        sunk = [head for sink in self._sinks for head in await asyncio.to_thread(sink.heads, self.log_name)]
+        sunk = [head for sink in self._sinks for head in await to_thread(sink.heads, self.log_name)]
         told = list(given)
         here = [head for head in told if head is None or head.log == self.log_name]
         if told and not here:
@@ -212,7 +213,7 @@ class Heads:
 
     async def _witnessed(self, faults: list[str]) -> SignedHead | None:
         try:
-            found = await asyncio.to_thread(self.witness.read)
+            found = await to_thread(self.witness.read)
         except StoreError as error:
             faults.append(error.message)
             return None
@@ -274,7 +275,7 @@ class Heads:
         seq = row[0]
         before = await self._store.read(kept.hash_at(seq - 1)) if seq > 1 else "0" * 64
         names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body")
-        steps = await asyncio.to_thread(path, leaves, seq - head.first - 1)
+        steps = await to_thread(path, leaves, seq - head.first - 1)
         return {**dict(zip(names, row, strict=False)), "previous_hash": before, "path": steps}
 
 

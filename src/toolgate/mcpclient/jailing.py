@@ -5,7 +5,6 @@ In the jail it has a home and a folder for temporary files of its own, in memory
 host's. It runs for as long as it is wanted, so time is not limited; memory, processes and open files are.
 """
 
-import asyncio
 import math
 import os
 import signal
@@ -23,6 +22,7 @@ from toolgate.mcpclient.lending import Lent, lend
 from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
 from toolgate.settings import ServerSettings
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.hazards.paths import Sensitive
@@ -116,7 +116,7 @@ async def open_program(
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
         look = partial(lend, name, settings, home, rules, command.own)
-        lent = await asyncio.to_thread(look)
+        lent = await to_thread(look)
         spec = _spec(name, settings, command, given, home, layout, lent)
         box = await jail.start(spec)
     except Unavailable as error:

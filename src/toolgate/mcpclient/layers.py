@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import Failed
 from toolgate.mcpclient.port import Unreachable
 from toolgate.sandbox.port import Box
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.mcpclient.lending import Lent
@@ -65,7 +66,7 @@ class FolderLayers:
 
     async def _in_thread(self, deal: Deal, uppers: list[int]) -> list[str]:
         """Once begun it is gone through with, whoever waits for it: the folders are open as long as that takes."""
-        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(self._deal, deal, uppers)))
+        return await asyncio.shield(asyncio.ensure_future(to_thread(self._deal, deal, uppers)))
 
     def _deal(self, deal: Deal, uppers: list[int]) -> list[str]:
         try:

@@ -26,6 +26,7 @@ from toolgate.mcpclient.remote import ready
 from toolgate.mcpclient.remote_words import shown
 from toolgate.mcpclient.tokens import Keep, Kept, Read, pin_of
 from toolgate.settings import OAuth, ServerSettings
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult
@@ -156,7 +157,7 @@ class Return:
         self._state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), None)
         self._show(url)
         if self._browser and _has_browser() and urlsplit(url).scheme in ("http", "https"):
-            await asyncio.to_thread(webbrowser.open, url)
+            await to_thread(webbrowser.open, url)
 
     async def result(self) -> "AuthorizationCodeResult":
         """What the browser brought. The SDK checks state and issuer."""

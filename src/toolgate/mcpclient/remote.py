@@ -23,6 +23,7 @@ from toolgate.mcpclient.tokens import Keep, Kept, Read
 from toolgate.mcpclient.wire import Wire
 from toolgate.mcpclient.words import innermost, sentence, span
 from toolgate.settings import ServerSettings
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, WriteStream
@@ -162,7 +163,7 @@ async def open_transport(
 async def ready() -> None:
     """Load what connections need, without holding up the event loop."""
     await sdk.loaded()
-    await asyncio.to_thread(_load)
+    await to_thread(_load)
 
 
 def _load() -> None:

@@ -5,9 +5,10 @@ circles: two threads that load parts of it at the same time can each be given ha
 something of it away from the main path waits for this first.
 """
 
-import asyncio
 import threading
 from importlib import import_module
+
+from toolgate.threads import to_thread
 
 MODULES = (
     "mcp",
@@ -41,4 +42,4 @@ def load() -> None:
 async def loaded() -> None:
     """The same, without holding up the event loop."""
     if not _loaded:
-        await asyncio.to_thread(load)
+        await to_thread(load)

@@ -6,7 +6,6 @@ The names are not for callers, nor for the settings of servers: whoever wires th
 them, and reads them from there alone.
 """
 
-import asyncio
 import hashlib
 import logging
 import re
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.threads import to_thread
 
 Read = Callable[[str], str | None]
 Keep = Callable[[str, str], None]
@@ -70,7 +70,7 @@ class Kept:
             self._memory[name] = text
             return
         try:
-            await asyncio.to_thread(self._keep, name, text)
+            await to_thread(self._keep, name, text)
             self._memory.pop(name, None)
         except StoreError as error:
             _log.warning("a login is kept in memory only: %s", error.message)

@@ -23,6 +23,7 @@ from toolgate.sandbox.lanes import shell
 from toolgate.sandbox.port import LAYS_LAYERS, MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
 from toolgate.sandbox.talk import Failure, Heard, Log, Serve, met, stopped_words
 from toolgate.settings import SandboxSettings
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.sandbox.copies import WorkspaceCopy
@@ -288,13 +289,13 @@ class Sandbox:
         from toolgate.sandbox.copies import WorkspaceCopy
 
         with _as_unavailable():
-            copied = await asyncio.to_thread(WorkspaceCopy, workspace, hidden, self.limits)
+            copied = await to_thread(WorkspaceCopy, workspace, hidden, self.limits)
         try:
             finished = await run(copied)
-            left = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(copied.settle, layer)))
+            left = await asyncio.shield(asyncio.ensure_future(to_thread(copied.settle, layer)))
             return msgspec.structs.replace(finished, left=left)
         finally:
-            await self._let_go(asyncio.to_thread(copied.remove))
+            await self._let_go(to_thread(copied.remove))
 
     # -- what holds it
 
@@ -514,7 +515,7 @@ class Uppers:
         """Have it decided about. Once that has begun, it is gone through with."""
         if layer is None or not self._open:
             return ()
-        looking = asyncio.to_thread(_look, layer, self._open.pop())
+        looking = to_thread(_look, layer, self._open.pop())
         return await asyncio.shield(asyncio.ensure_future(looking))
 
 

@@ -22,6 +22,7 @@ import orjson
 
 from toolgate.sandbox.lanes.python import find_python
 from toolgate.sandbox.port import MB, Box, Feature, Jail, Limits, Profile, Spec, Stopped, Unavailable
+from toolgate.threads import to_thread
 
 PROBE = Path(__file__).resolve().parent / "inside" / "probe.py"
 LIMITS = Limits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
@@ -284,7 +285,7 @@ class Attempts:
             return await box.read(4096)
 
         began, _ = await self._end("shell", ("/bin/sh", "-c", script), until_ready, None)
-        left = await asyncio.to_thread(_runs, seconds)
+        left = await to_thread(_runs, seconds)
         return [Checked("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")]
 
     async def flood(self, name: str, which: Callable[[Box], Callable[[int], Awaitable[bytes]]]) -> list[Checked]:

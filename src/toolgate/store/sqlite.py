@@ -19,6 +19,7 @@ from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Rows, Transaction
 from toolgate.store.private import make_database_file
 from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
+from toolgate.threads import to_thread
 
 T = TypeVar("T")
 COLUMNS = 9
@@ -52,8 +53,8 @@ class SqliteStore(LogWriting):
 
     async def start(self) -> None:
         if self._path is not None:
-            await asyncio.to_thread(make_database_file, self._path)
-        self._connection = await asyncio.to_thread(self._open)
+            await to_thread(make_database_file, self._path)
+        self._connection = await to_thread(self._open)
         self._writer.start()
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ import orjson
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Record, Row, Transaction
+from toolgate.threads import to_thread
 
 LINGER = 0.01
 """How long a record that nobody waits for may lie, so that more can join it."""
@@ -149,7 +150,7 @@ class Writer:
         finally:
             self._closing = True
             self._wake.release()
-            await asyncio.to_thread(self._join)
+            await to_thread(self._join)
 
     def _join(self) -> None:
         self._thread.join(1)  # what came while it wrote the rest

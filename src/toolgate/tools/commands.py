@@ -3,7 +3,6 @@
 There is no shell. A line is split into words as the gate split it to check it, so what was checked is what runs.
 """
 
-import asyncio
 import os
 import stat
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from toolgate.model import Capability
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Ended, Sandbox, limit_error
 from toolgate.sandbox.heldback import Parts, check_secrets
+from toolgate.threads import to_thread
 from toolgate.tools.files import Work, explained, work_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Workspace(NamedTuple):
     async def noted(self, stderr: str, left: Sequence[str]) -> str:
         """What the program wrote, with what was done about its changes. Raises Failed if it may not be given out."""
         if self.intake is None:  # a layer keeps what is hidden hidden, whatever is put in its place
-            await asyncio.to_thread(check_secrets, self.work.folder, self.parts)
+            await to_thread(check_secrets, self.work.folder, self.parts)
         if not left:
             return stderr
         return "\n".join([stderr.rstrip("\n"), *(f"toolgate: {line}" for line in left)]).lstrip("\n")
@@ -68,7 +68,7 @@ async def workspace_of(ctx: InvokeContext, command: Sequence[str] = ()) -> Works
 
     work = await work_of(ctx)
     is_git = bool(command) and family(command[0]) == "git"
-    parts = await asyncio.to_thread(work.places.parts, work.folder, writes_git=is_git)
+    parts = await to_thread(work.places.parts, work.folder, writes_git=is_git)
     if work.places.is_ours(work.folder) or (is_git and moves_files(command)):
         return Workspace(work, parts, None)
     max_bytes = ctx.get(Sandbox).limits.disk
@@ -143,7 +143,7 @@ async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str |
     words = [*parse(command), *args]
     sandbox: Sandbox = ctx.get(Sandbox)
     space = await workspace_of(ctx, words)
-    folder = None if cwd is None else await asyncio.to_thread(_folder, space.work, cwd)
+    folder = None if cwd is None else await to_thread(_folder, space.work, cwd)
     seconds = seconds_for(ctx, sandbox, timeout)
     ended = await sandbox.run_command(words, cwd=folder, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
     ctx.used(words[0], f"sandbox:{ended.jail}")

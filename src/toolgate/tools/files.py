@@ -26,6 +26,7 @@ from toolgate.journal import Journal
 from toolgate.model import Capability
 from toolgate.registry.declare import tool
 from toolgate.sandbox.places import Places
+from toolgate.threads import to_thread
 
 MOST_BYTES = 10_000_000
 """A file larger than this is not read as a whole."""
@@ -103,7 +104,7 @@ class Work(NamedTuple):
 async def work_of(ctx: InvokeContext) -> Work:
     """Where a call works."""
     places: Places = ctx.get(Places)
-    return Work(await asyncio.to_thread(places.of, ctx.call), places)
+    return Work(await to_thread(places.of, ctx.call), places)
 
 
 def refused(reason: str) -> Denied:
@@ -172,7 +173,7 @@ async def file_read(ctx: InvokeContext, path: str) -> Content:
 
 
 async def _read_file(ctx: InvokeContext, path: str, encoding: str) -> Content:
-    content = await asyncio.to_thread(_content, await work_of(ctx), path, encoding)
+    content = await to_thread(_content, await work_of(ctx), path, encoding)
     ctx.used(path)
     return content
 
@@ -221,7 +222,7 @@ async def list_directory(ctx: InvokeContext, path: str = ".", self: bool = False
         path: The folder, relative to the working directory. Of a file, the file itself is listed.
         self: Whether of a folder, too, only the folder itself is listed.
     """
-    listing = await asyncio.to_thread(_listing, await work_of(ctx), path, self)
+    listing = await to_thread(_listing, await work_of(ctx), path, self)
     ctx.used(path)
     return listing
 
@@ -292,11 +293,11 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
     """
     data = content.encode()
     work = await work_of(ctx)
-    place = await asyncio.to_thread(_place, work, path)
-    await asyncio.to_thread(_check_file, work, path)
+    place = await to_thread(_place, work, path)
+    await to_thread(_check_file, work, path)
     async with ctx.get(Journal).changing(ctx.call, place):
         await _to_its_end(_write, work, path, data, createDirs)
-        await asyncio.to_thread(work.judge_place, place)  # calls at the same time may have made a repository together
+        await to_thread(work.judge_place, place)  # calls at the same time may have made a repository together
     ctx.used(path)
     return {"success": True, "bytesWritten": len(data)}
 
@@ -317,12 +318,12 @@ async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) 
         parents: Whether the folders that it is in are made too, if they are missing.
     """
     work = await work_of(ctx)
-    place = await asyncio.to_thread(_place, work, path)
-    if await asyncio.to_thread(_is_there, work, path):
+    place = await to_thread(_place, work, path)
+    if await to_thread(_is_there, work, path):
         return {"path": path, "created": False}
     async with ctx.get(Journal).changing(ctx.call, place):
         await _to_its_end(_make, work, path, parents)
-        await asyncio.to_thread(work.judge_place, place)
+        await to_thread(work.judge_place, place)
     ctx.used(path)
     return {"path": path, "created": True}
 
@@ -330,7 +331,7 @@ async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) 
 async def _to_its_end(change: Callable[..., None], *arguments: object) -> None:
     """Make a change in a thread. Whoever goes away meanwhile goes when it is over: a thread can't be stopped, and what the
     journal puts back must not be written afterwards."""
-    changing = asyncio.ensure_future(asyncio.to_thread(change, *arguments))
+    changing = asyncio.ensure_future(to_thread(change, *arguments))
     gone: asyncio.CancelledError | None = None
     while not changing.done():
         try:

@@ -21,6 +21,7 @@ from toolgate.registry.sources.mcp_items import items_in, label
 from toolgate.store import servers as table
 from toolgate.store.database import Store
 from toolgate.store.servers import ITEMS, Compared, Found
+from toolgate.threads import to_thread
 
 RELIST_SECONDS = 300.0
 """How often servers that are up are asked again what they have, should they not tell."""
@@ -211,7 +212,7 @@ class Comparing:
         start, began = self._engine.starts(server), monotonic()
         self.failures.pop(server, None)
         read, many = self._read(upstream, answered), len(answered.tools) + sum(map(len, answered.items.values()))
-        seen = await asyncio.to_thread(read) if many > MANY else read()
+        seen = await to_thread(read) if many > MANY else read()
         self.no_definitions[server] = seen.problems
         known = None if anew else self._last.get(server)
         if known is not None and known == (seen.digest, await self._take()):

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from toolgate.threads import to_thread
+
 AGAIN = 0.5
 """Seconds from one count to the next, at least."""
 
@@ -42,4 +44,4 @@ class Aside:
             if not done.cancelled() and (done.exception() is not None or done.result()):
                 tell()
 
-        asyncio.get_running_loop().run_in_executor(None, timed).add_done_callback(counted)
+        asyncio.ensure_future(to_thread(timed)).add_done_callback(counted)

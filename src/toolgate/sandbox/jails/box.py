@@ -21,6 +21,7 @@ from toolgate.sandbox.jails.removal import remove
 from toolgate.sandbox.jails.tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
 from toolgate.sandbox.port import Piece, Spec, Stopped, Unavailable
+from toolgate.threads import to_thread
 
 TOLD_SECONDS = 2.0
 """How long a launcher that is no longer wanted may take to name the first process inside."""
@@ -200,7 +201,7 @@ class Process(Pipes):
             watch.discard(self)
             self._release()
             if self.launch.remove:
-                await asyncio.to_thread(_undo, self.launch)
+                await to_thread(_undo, self.launch)
             else:
                 _undo(self.launch)
 

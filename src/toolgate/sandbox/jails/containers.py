@@ -22,6 +22,7 @@ from typing import NamedTuple
 import orjson
 
 from toolgate.sandbox.port import Limits, Unavailable
+from toolgate.threads import to_thread
 
 PROBE_SECONDS = 3.0
 ASK_SECONDS = 20.0
@@ -70,7 +71,7 @@ class Engine:
 
     async def ask(self, *words: str, seconds: float = ASK_SECONDS) -> str:
         """What it says; raises Unavailable with its complaint."""
-        return await asyncio.to_thread(self._ask, words, seconds)
+        return await to_thread(self._ask, words, seconds)
 
     def _ask(self, words: tuple[str, ...], seconds: float) -> str:
         name = self.command[0]

@@ -23,6 +23,7 @@ from toolgate.sandbox.jails.containers import SCRATCH, Engine, new_name, run_wor
 from toolgate.sandbox.jails.launch import INSIDE
 from toolgate.sandbox.lanes import shell
 from toolgate.sandbox.port import Feature, Limits, Spec, Stopped, Unavailable
+from toolgate.threads import to_thread
 
 ENTRY = INSIDE / "container_entry.py"
 PROGRAMS = {"python": "python3", "deno": "deno"}
@@ -290,7 +291,7 @@ class Docker:
             if watchdog.stdout is not None:
                 asyncio.get_running_loop().remove_reader(watchdog.stdout)
             with suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(watchdog.communicate, b"done\n", timeout=5)
+                await to_thread(watchdog.communicate, b"done\n", timeout=5)
 
 
 def _nobody(low: int, high: int) -> tuple[int, int]:

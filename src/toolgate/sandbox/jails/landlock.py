@@ -27,6 +27,7 @@ from toolgate.sandbox.jails import box, identity, launch, own, removal, seccomp
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, Pipe
 from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
+from toolgate.threads import to_thread
 
 LAUNCHER = own.INSIDE / "landlock_launcher.py"
 NEEDED = 3
@@ -73,7 +74,7 @@ class Landlock:
         refuse_what_cannot_be_held(spec, version())
         if not self._swept:
             self._swept = True
-            await asyncio.to_thread(remove_stale, self._parent)
+            await to_thread(remove_stale, self._parent)
         self._boxes = {other for other in self._boxes if not other.closed}
         who = identity.choose(spec, mapped=())
         if who is not None and spec.workspace is not None:

@@ -26,6 +26,7 @@ from toolgate.sandbox.lanes.monty_held import Held
 from toolgate.sandbox.lanes.monty_turn import Tried, Turn
 from toolgate.sandbox.port import FEATURES, Feature, Limits, Stopped, Unavailable
 from toolgate.sandbox.talk import Failure, Serve
+from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty
@@ -138,7 +139,7 @@ class MontyLane:
         self._closed = True
         for turn in list(self._turns):
             turn.stop(None)
-        await asyncio.get_running_loop().run_in_executor(None, self._close)
+        await to_thread(self._close)
 
     def _close(self) -> None:
         # The pool goes in a thread that started workers: they end with the thread that started them.
