@@ -20,7 +20,7 @@ from toolgate.discovery import FILE, HARMLESS
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
 from toolgate.store.leftovers import InUse
-from toolgate.trust import ADVICE, Agreed, Records, Untrusted, digest, is_named, read_regular
+from toolgate.trust import ADVICE, ADVICE_FOR_SEVERAL, Agreed, Records, Untrusted, digest, is_named, read_regular
 
 MARK = "id"
 """The file in the data folder that shows that Toolgate made the folder here: its digest is in the record."""
@@ -194,7 +194,7 @@ class Project:
             more = [f"and {len(bad) - MAX_NAMED} more"] if len(bad) > MAX_NAMED else []
             raise Untrusted(
                 f"Files in {self.folder} are not trusted, so Toolgate does nothing here: {', '.join([*words, *more])}.",
-                suggestion=ADVICE,
+                suggestion=ADVICE if len(bad) == 1 else ADVICE_FOR_SEVERAL,
             )
         self._agreed = Agreed({change.found.name: change.found.digest for change in changes})
 

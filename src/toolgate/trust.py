@@ -25,6 +25,7 @@ except ImportError:  # Windows: one process at a time writes there
 
 VARIABLE = "TOOLGATE_TRUST"
 ADVICE = f"Look at it, then run `toolgate trust` in that folder, or name the folder in {VARIABLE}. See docs/howto/trust.md."
+ADVICE_FOR_SEVERAL = ADVICE.replace("Look at it,", "Look at them,")
 BELOW = "/*"
 """Ends an entry of the variable that means all folders below one."""
 MAX_RECORD_BYTES = 16_000_000

@@ -46,6 +46,13 @@ def test_what_was_there_before_is_not_trusted_by_it(terminal: Terminal, tmp_path
     assert (done["trusted"], done["data"]) == (True, None)
     refused = terminal("call", "echo", "text=a")
     assert (refused.code, "mine.py is new" in refused.err) == (2, True), refused
+    assert "Look at it, then run `toolgate trust`" in refused.err
+    (terminal.home / "tools" / "other.py").write_text("")
+    assert "Look at them, then run `toolgate trust`" in terminal("tools", "list").err
+    (terminal.folder / "toolgate.yaml").unlink()
+    said = terminal("init").out
+    assert "because they were here already: .toolgate/tools/mine.py, .toolgate/tools/other.py." in said
+    assert "Look at them, then run `toolgate trust`" in said
     assert not ran.exists()
 
 

@@ -98,8 +98,9 @@ def _tell(made: Made) -> None:
     if made.trusted:
         say(("✓ ", "green"), f"{FILE} is trusted as it is now. After a change to it, run `toolgate trust`.")
     if made.untrusted:
-        say(("! ", "yellow"), f"Not trusted, because it was here already: {', '.join(made.untrusted)}.")
-        say("  Look at it, then run `toolgate trust`. Until then Toolgate does nothing here.")
+        they, them = ("it was", "it") if len(made.untrusted) == 1 else ("they were", "them")
+        say(("! ", "yellow"), f"Not trusted, because {they} here already: {', '.join(made.untrusted)}.")
+        say(f"  Look at {them}, then run `toolgate trust`. Until then Toolgate does nothing here.")
     if made.before is not None:
         say(
             ("! ", "yellow"),
