@@ -57,6 +57,19 @@ def test_only_what_can_be_used_has_a_tick(terminal: Terminal) -> None:
     assert "running" not in status, "the doctor's own process has just begun"
 
 
+@pytest.mark.requirement("DOOR-6", "DOOR-4")
+def test_a_redis_that_is_down_is_one_line_and_the_rest_is_checked(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_REDIS_URL", "redis://ann:pass-of-ann@127.0.0.1:1/0")  # where nobody listens
+    done = terminal("doctor", "--json")
+    (down,) = (one for one in done.json["checks"] if one["name"] == "redis")
+    assert [one["name"] for one in done.json["checks"] if one["status"] == "fault"] == ["redis"]
+    assert down["message"].startswith("Redis at redis://127.0.0.1:1/0 can't be used: ")
+    assert "TOOLGATE_REDIS_URL" in down["advice"]
+    assert (done.code, done.json["checks"][-1]["name"]) == (1, "telemetry")
+    assert "pass-of-ann" not in done.out + done.err
+    assert sum("127.0.0.1:1/0" in line for line in (*done.lines, *done.err.splitlines())) == 1, "nothing besides the line"
+
+
 @pytest.mark.requirement("DOOR-6", "SBX-2")
 def test_a_backend_that_is_named_and_can_not_be_used_is_a_fault(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_SANDBOX__BACKEND", "docker")
