@@ -40,6 +40,8 @@ from toolgate.store import servers as table
 from toolgate.store.servers import Compared, ServerRow
 from toolgate.wiring import Wired, to_the_end
 
+LIMITS = ("timeout", "start_seconds", "idle_seconds", "memory_mb", "disk_mb", "output_bytes")
+
 
 class Counted(NamedTuple):
     """How many definitions are in which state."""
@@ -103,7 +105,10 @@ class ServerStatus(NamedTuple):
             "read": [str(path) for path in settings.read],
             "write": [str(path) for path in settings.write],
             "blocked": list(settings.blocked),
+            "bring_in": list(settings.bring_in),
             "domains": list(settings.domains),
+            "only": None if settings.only is None else list(settings.only),
+            "limits": {name: getattr(settings, name) for name in LIMITS},
             "trust_first_seen": settings.trust_first_seen,
             "trust_annotations": settings.trust_annotations,
             "tools": self.tools._asdict(),
@@ -209,6 +214,8 @@ class Connecting(Wired):
             return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
         near = get_close_matches(name[:64], self.mcp_tools.upstreams, 1)
         advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
+        if not self.mcp_tools.upstreams:
+            advice = "There are none yet: `toolgate servers add NAME -- COMMAND …` adds one."
         return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
 
     @to_the_end

@@ -153,15 +153,22 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
     ("words", "message"),
     [
         (("servers", "add", "x"), "neither what to start nor what to reach"),
+        (("servers", "add", "x"), "toolgate servers add x -- COMMAND …"),
         (("servers", "add", "1x", "--", "a"), "The name of a server"),
+        (("servers", "add", "https://x.test/mcp?key=k"), "toolgate servers add NAME --url URL"),
+        (("servers", "add", "python", "--", "none.py"), "toolgate servers add NAME -- python none.py"),
+        (("servers", "add", "x", "-y", "package"), "toolgate servers add NAME -- COMMAND …"),
+        (("servers", "add", "x", "--memory-mb", "3", "--", "a"), "memory_mb: Input should be greater than or equal to 96"),
+        (("servers", "add", "x", "--", "true"), "An MCP server keeps running"),
         (("servers", "add", "x", "--url", "ftp://x"), "must begin with https"),
         (("servers", "add", "x", "--preset", "filesytem"), "Did you mean 'filesystem'"),
         (("servers", "add", "x", "--preset", "filesystem"), "`--write ./notes`"),
+        (("servers", "add", "x", "--preset", "git"), "works on folders, and none is named. Name one"),
         (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env wants NAME=VALUE"),
         (("servers", "add", "x", "--header", "A", "--url", "https://x"), "--header wants NAME:VALUE"),
         (("servers", "add", "x", "--timeout", "0", "--", "a"), "timeout"),
         (("servers", "show", "x"), "There is no server named x"),
-        (("servers", "remove", "x"), "There is no server named x"),
+        (("servers", "remove", "x"), "There is no server named x. There are none yet"),
         (("servers", "restart", "x"), "There is no server named x"),
         (("servers", "refresh", "x"), "There is no server named x"),
         (("servers", "login", "x"), "There is no server named x"),
@@ -179,6 +186,29 @@ def test_what_is_wrong_is_said_with_what_to_do(terminal: Terminal, words: tuple[
     as_json = terminal(*shlex.split(f"{head} --json"), *(["--", *shlex.split(rest[0])] if rest else []))
     if words != ("tools", "accept", "--all"):  # for programs, that shows what waits
         assert as_json.json["error"]["message"]
+
+
+def test_what_is_not_there_is_exit_1_whatever_was_to_be_done_with_it(terminal: Terminal) -> None:
+    for verb in ("show", "remove", "restart", "refresh", "login"):
+        done = terminal("servers", verb, "x", "--json")
+        assert (done.code, done.json["error"]["code"]) == (1, "NOT_FOUND"), verb
+
+
+def test_the_limits_of_a_server_are_options_and_are_shown(terminal: Terminal, upstream: Upstream) -> None:
+    limits = ("--memory-mb", "512", "--disk-mb", "1024", "--start-seconds", "90", "--idle-seconds", "600")
+    added = add(
+        terminal, upstream, *limits, "--output-bytes", "2000000", "--bring-in", "*.py", "--bring-in", "*.toml", "--no-start",
+        "--json",
+    )  # fmt: skip
+    assert added.json["bring_in"] == ["*.py", "*.toml"]
+    assert added.json["limits"] == {
+        "timeout": 30, "start_seconds": 90, "idle_seconds": 600, "memory_mb": 512, "disk_mb": 1024,
+        "output_bytes": 2_000_000,
+    }  # fmt: skip
+    shown = terminal("servers", "show", "plain").out
+    assert "bring_in   *.py, *.toml\n" in shown
+    assert "start_seconds 90, idle_seconds 600, memory_mb 512, disk_mb 1,024, output_bytes 2,000,000\n" in shown
+    assert "timeout" not in shown, "what is as usual is not shown"
 
 
 def test_a_server_of_the_settings_file_is_changed_there(terminal: Terminal, upstream: Upstream) -> None:

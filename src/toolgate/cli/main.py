@@ -190,6 +190,8 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
         if (option := getattr(error, "option_name", "")) in BEFORE and context is not None and context.parent is not None:
             message = f"{option} stands before the command."
             hint = f"Write `toolgate {option} {BEFORE[option]} {context.command_path.partition(' ')[2]} …`."
+    if type(error).__name__ == "NoSuchOption" and context is not None and context.command_path == "toolgate servers add":
+        hint = "What the program itself is given follows `--`: `toolgate servers add NAME -- COMMAND …`."
     if as_json:
         _emit_error("USAGE_ERROR", message, hint, None)
     else:

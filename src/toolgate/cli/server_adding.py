@@ -14,7 +14,7 @@ from toolgate.cli.opening import AsJson, Usage, opened
 from toolgate.cli.progress import Steps
 from toolgate.cli.screen import emit, note, say
 from toolgate.cli.server_failures import say_not_added
-from toolgate.cli.server_words import Name, compared_words, say_compared, settings_of
+from toolgate.cli.server_words import Name, check_words, compared_words, say_compared, settings_of
 from toolgate.connecting import ServerStatus
 from toolgate.errors import CallError
 from toolgate.extras import require
@@ -36,7 +36,7 @@ def add(
     ctx: typer.Context,
     name: Name,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND …]", help="The program and its arguments.", show_default=False)
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="The program and its arguments.", show_default=False)
     ] = None,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="A remote server.")] = None,
     npm: Annotated[str | None, typer.Option("--npm", metavar="PACKAGE@VERSION", help="A package of npm.")] = None,
@@ -55,6 +55,9 @@ def add(
     blocked: Annotated[
         list[str] | None, typer.Option("--block", metavar="PATTERN", help="Paths it may not be given.")
     ] = None,
+    bring_in: Annotated[
+        list[str] | None, typer.Option("--bring-in", metavar="PATTERN", help="Files it may change besides data: '*.py'.")
+    ] = None,
     domain: Annotated[list[str] | None, typer.Option("--domain", metavar="HOST", help="A host that it may reach.")] = None,
     network: Annotated[
         Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")
@@ -63,6 +66,17 @@ def add(
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None,
     tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None,
+    start_seconds: Annotated[
+        float | None, typer.Option("--start-seconds", metavar="S", help="Seconds that its start may take.")
+    ] = None,
+    idle_seconds: Annotated[
+        float | None, typer.Option("--idle-seconds", metavar="S", help="Stop it when nobody called it for this long.")
+    ] = None,
+    memory_mb: Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory that it may use.")] = None,
+    disk_mb: Annotated[int | None, typer.Option("--disk-mb", metavar="MB", help="What it may write to disk.")] = None,
+    output_bytes: Annotated[
+        int | None, typer.Option("--output-bytes", metavar="N", help="The longest message that is taken from it.")
+    ] = None,
     login: Annotated[bool, typer.Option("--oauth", help="It wants a login: `toolgate servers login`.")] = False,
     trust: Annotated[bool, typer.Option("--trust", help="Use tools that were never seen before unasked.")] = False,
     trust_annotations: Annotated[bool, typer.Option("--trust-annotations", help="Believe it that tools only read.")] = False,
@@ -76,15 +90,18 @@ def add(
     \b
       toolgate servers add files --preset filesystem --write ./notes
       toolgate servers add mine -- python server.py --verbose
-      toolgate servers add remote --url https://example.com/mcp --header "Authorization: Bearer …"
+      toolgate servers add far --url https://example.com/mcp --header "X-Key: …"
     """
     options: dict[str, Any] = {
         "url": url, "npm": npm, "pypi": pypi, "preset": preset, "transport": transport, "cwd": cwd, "read": read,
         "write": write, "blocked": blocked, "domains": domain, "network": network, "isolation": isolation,
+        "bring_in": bring_in, "memory_mb": memory_mb, "disk_mb": disk_mb, "output_bytes": output_bytes,
+        "start_seconds": start_seconds, "idle_seconds": idle_seconds,
         "tier": tier, "timeout": timeout, "trust_first_seen": trust, "trust_annotations": trust_annotations,
         "oauth": {} if login else None,
     }  # fmt: skip
     require("mcp")  # before advice on the rest
+    check_words(name, command or [], is_named=any((url, npm, pypi, preset)))
     values, secrets = settings_of(name, command or [], options, env=env or (), headers=header or ())
     if login:
         values["oauth"] = {}
@@ -225,7 +242,8 @@ def import_file(
     for problem in problems:
         note((f"{problem.where}: {problem.why}", "red"))
     if added:
-        note((f"toolgate servers refresh {added[0].name}, then toolgate tools accept {added[0].name}", "dim"))
+        name, each = (added[0].name, "") if len(added) == 1 else ("NAME", "For each: ")
+        note((f"Nothing is started yet. {each}toolgate servers refresh {name}, then toolgate tools accept {name}", "dim"))
     return 1 if problems else 0
 
 

@@ -54,5 +54,12 @@ def _default(command: Sequence[str], failure: CallError) -> str:
         return "Check its address or package, then add it again."
     by_itself = f"`{shlex.join(command)}`"
     if "start_seconds" in failure.message:
-        return f"A server answers on stdout when it is asked on stdin: see whether {by_itself} is one (transport stdio)."
+        return (
+            f"A server answers on stdout when it is asked on stdin: see whether {by_itself} is one (transport stdio). "
+            "If it only takes longer to start: `--start-seconds 120`."
+        )
+    if "ended with code 0" in failure.message:
+        return (
+            f"An MCP server keeps running and answers on stdout when it is asked on stdin: see whether {by_itself} is one."
+        )
     return f"Run {by_itself} by itself: what it says there on stderr mostly tells why."

@@ -2,6 +2,7 @@
 listing of a server has changed.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,14 +15,17 @@ from toolgate.cli.opening import NotFound, Usage
 from toolgate.cli.screen import note, plural, say
 from toolgate.connecting import ServerStatus
 from toolgate.errors import SettingsError
-from toolgate.mcpclient.finding import script_in
+from toolgate.mcpclient.finding import INTERPRETERS, RUNNERS, find_program, script_in
 from toolgate.mcpclient.lending import is_shared
+from toolgate.model import NAME
 from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
 from toolgate.registry.sources.mcp_items import label
 from toolgate.registry.sources.mcp_methods import CAPABILITIES
 from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
+STARTERS = frozenset((*RUNNERS, *INTERPRETERS, "docker"))
+"""What commands begin with: somebody who gives such a name to a server has mostly left the name out."""
 METHOD_WORDS = {
     "resources/read": "reading its resources",
     "prompts/get": "getting its prompts",
@@ -48,6 +52,33 @@ def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, st
             raise Usage(f"{option} wants NAME{between}VALUE.")
         read[name.strip()] = value.strip() if between == ":" else value
     return read
+
+
+def check_words(name: str, command: Sequence[str], *, is_named: bool) -> None:
+    """Refuses words that are mistyped in a way that would otherwise be blamed on the server. `is_named`: an option says what
+    it is, and the command holds only arguments."""
+    if not NAME.match(name):
+        if "://" in name:
+            raise Usage(
+                "The name of a server comes first, not its address.", suggestion="toolgate servers add NAME --url URL"
+            )
+        raise Usage(
+            f"The name of a server is a letter, then letters, digits, _ and -, at most 64 in all: not {name[:64]!r}."
+        )
+    if is_named:
+        return
+    if not command:
+        raise Usage(
+            f"Nothing says what server {name} is: neither what to start nor what to reach.",
+            suggestion=f"`toolgate servers add {name} -- COMMAND …`, or with --url URL, --npm PACKAGE, --pypi PACKAGE or "
+            "--preset P (`toolgate servers presets` lists them).",
+        )
+    if find_program(command[0]) is None and (command[0].startswith("-") or name in STARTERS):
+        words = shlex.join([name, *command])
+        raise Usage(
+            f"{name} would be the name of the server, and {command[0]} its program, which is not here.",
+            suggestion=f"The name comes first: toolgate servers add NAME -- {words}",
+        )
 
 
 def settings_of(

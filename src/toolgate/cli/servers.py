@@ -6,15 +6,16 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, opened
+from toolgate.cli.opening import AsJson, NotFound, opened
 from toolgate.cli.screen import emit, note, plural, say
 from toolgate.cli.server_adding import add, import_file
 from toolgate.cli.server_words import Name, compared_words, known, next_step, say_compared, state_of
 from toolgate.connecting import ServerStatus
-from toolgate.errors import Denied
+from toolgate.errors import Denied, SettingsError
 from toolgate.registry.catalog import Problem
 from toolgate.registry.sources.mcp_presets import PRESETS
 from toolgate.sandbox.quarantine import Listed
+from toolgate.settings import ServerSettings
 from toolgate.store.servers import Compared
 
 SHOWN = (
@@ -25,9 +26,12 @@ SHOWN = (
     "read",
     "write",
     "blocked",
+    "bring_in",
     "domains",
     "env",
     "headers",
+    "only",
+    "limits",
     "issuer",
     "protocol",
     "failure",
@@ -95,7 +99,7 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
     for field in SHOWN:
-        value = _held(plain) if field == "isolation" else plain[field]
+        value = MADE[field](plain) if field in MADE else plain[field]
         if value:
             say(f"  {field.ljust(10)} ", ", ".join(value) if isinstance(value, list) else str(value))
     for tool in tools:
@@ -116,13 +120,27 @@ def _held(plain: dict[str, Any]) -> str | None:
     return f"required: held by {plain['jail']}" if plain["jail"] else "required: it was not started yet"
 
 
+def _limits(plain: dict[str, Any]) -> list[str]:
+    """Those that are not as they are for any server."""
+    usual = ServerSettings()
+    return [f"{name} {value:,.12g}" for name, value in plain["limits"].items() if value != getattr(usual, name)]
+
+
+MADE = {"isolation": _held, "limits": _limits}
+"""What is shown in other words than programs get."""
+
+
 @group.command("remove")
 def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Remove a server that was added. Its tools, and what was accepted of them, go with it."""
 
     async def run() -> None:
         async with opened(ctx) as app:
-            await app.remove_server(name)  # also one whose settings can't be read, which is not among the known
+            try:
+                await app.remove_server(name)
+            except SettingsError as error:
+                there = name in app.mcp_tools.upstreams or app.mcp_tools.why_unusable(name) is not None
+                raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
 
     asyncio.run(run())
     if as_json:
@@ -151,7 +169,7 @@ def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 @group.command("refresh")
 def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
-    """Ask a server what it offers now. What is new, changed or gone is shown."""
+    """Ask a server what it offers now. It is started if need be; what is new, changed or gone is shown."""
 
     async def run() -> tuple[Compared, ServerStatus]:
         async with opened(ctx) as app:

@@ -61,7 +61,7 @@ def _instead_of(word: str) -> str:
     setting = fetches(word)
     if setting is not None:
         return f"Install it, and name the package in the setting `{setting}`: it is installed once and then started."
-    return "Install it, or give its whole path in the setting `command`."
+    return "Install it, or name it with its whole path."
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:

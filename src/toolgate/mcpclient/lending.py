@@ -136,7 +136,7 @@ def _real(name: str, path: Path) -> Path:
     if not real.exists():
         raise Unreachable(
             message=f"{path}, which the server {name!r} is given, does not exist.",
-            suggestion="Make it, or take it out of the settings `read`, `write` and `cwd` of the server.",
+            suggestion="Make it, or name another: `--read`, `--write` or `--cwd` (settings: `read`, `write`, `cwd`).",
         )
     return real
 

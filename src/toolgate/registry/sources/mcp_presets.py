@@ -7,7 +7,7 @@ started should be what was looked at. Tools get document A's names, permissions 
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from toolgate.hazards.queries import PGOPTIONS
 from toolgate.model import UnitCost
@@ -31,8 +31,8 @@ class Preset(NamedTuple):
     about: str
     settings: dict[str, Any]
     needs: tuple[Needed, ...] = ()
-    folders: bool = False
-    """Whether it works on folders, which it is told as its arguments: those of `read` and `write`."""
+    folders: Literal["arguments", "calls"] | None = None
+    """Where it is told the folders that it works on, those of `read` and `write`; None: it works on none."""
     extras: Mapping[str, Extra] = {}
     advice: str | None = None
     reaches: str | None = None
@@ -84,7 +84,7 @@ def _all() -> Iterator[Preset]:
             "requires_permission": "tool:filesystem",
             "tools": dict.fromkeys(FILES_READ, READ) | dict.fromkeys(FILES_CHANGE, CHANGE),
         },
-        folders=True,
+        folders="arguments",
     )
     yield Preset(
         "postgres",
@@ -135,6 +135,7 @@ def _all() -> Iterator[Preset]:
             "network": "none",
             "tools": dict.fromkeys(GIT_READ, READ) | dict.fromkeys(GIT_CHANGE, CHANGE),
         },
+        folders="calls",
     )
     yield Preset(
         "time",

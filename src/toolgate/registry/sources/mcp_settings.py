@@ -140,7 +140,7 @@ def resolved(settings: ServerSettings) -> ServerSettings:
     values = _merged(preset.settings, said)
     if "url" in said:
         values = {key: value for key, value in values.items() if key not in ("npm", "pypi", "command")} | said
-    if preset.folders and not settings.command:
+    if preset.folders == "arguments" and not settings.command:
         values["command"] = [str(folder) for folder in dict.fromkeys((*settings.write, *settings.read))]
     return ServerSettings.model_validate(values)
 
@@ -176,7 +176,7 @@ def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) ->
             f"Server {name} says neither what to start nor what to reach.",
             suggestion=f"Give it one of command, npm, pypi, url and preset, or add it: `toolgate servers add {name} …`.",
         )
-    if preset is not None and preset.folders and whole.url is None and not whole.command:
+    if preset is not None and whole.url is None and _lacks_folders(preset, whole):
         raise SettingsError(
             f"Server {name} works on folders, and none is named.",
             suggestion="Name one that it may change, `--write ./notes`, or only read, `--read ./notes` (settings: `write`, "
@@ -190,6 +190,13 @@ def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) ->
         kind = "an address" if whole.url is not None else "a program"
         raise SettingsError(f"Server {name} is {kind}, which is not reached over {whole.transport}.")
     return Upstream(name, whole, jail, {} if preset is None else preset.extras)
+
+
+def _lacks_folders(preset: "Preset", whole: ServerSettings) -> bool:
+    """Tells a server that works on folders and sees none. Without a jail it sees whatever the calls name."""
+    if preset.folders == "arguments":
+        return not whole.command
+    return preset.folders == "calls" and whole.isolation != "none" and not (whole.read or whole.write or whole.cwd)
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
