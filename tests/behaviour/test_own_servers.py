@@ -112,6 +112,24 @@ def test_a_secret_file_that_is_written_anew_while_the_server_runs_stays_hidden(t
     assert asyncio.run(look()) == ["data.txt sub/helper.py"] * 2
 
 
+@pytest.mark.requirement("SBX-2")
+def test_the_settings_of_toolgate_are_hidden_unless_they_are_named(terminal: Terminal) -> None:
+    folder = terminal.folder
+    names = ("toolgate.yaml", "sub/toolgate.yaml", "other.yaml", "plain.yaml")
+    for name in names:
+        (folder / name).write_text("{}")
+    (folder / "sub" / "helper.py").write_text(f"WORDS = 'Look.'\nPATHS = {names!r}\n")
+
+    async def look(**given: object) -> str:
+        server = {"command": [sys.executable, "sub/server.py"], "cwd": folder, "tier": "read_only", "trust_first_seen": True}
+        async with App.open(folder / "other.yaml", home=folder / "home", servers={"mine": server | given}) as app:
+            await app.refresh_server("mine")
+            return str((await app.invoke("mcp_mine_peek", {})).output)
+
+    assert asyncio.run(look()) == "plain.yaml"
+    assert asyncio.run(look(read=[folder / "toolgate.yaml"])) == "toolgate.yaml plain.yaml"
+
+
 def test_what_another_user_puts_above_does_not_widen_what_a_server_reads(terminal: Terminal) -> None:
     terminal.folder.chmod(0o1777)  # as /tmp is: everybody may put a project file there
     (terminal.folder / "package.json").write_text("{}")

@@ -64,7 +64,7 @@ class Sensitive:
         self._allowed = [_compiled(pattern, self.home) for pattern in allowed]
         self._blocked = [_compiled(pattern, self.home) for pattern in blocked]
         self._data = None if data is None else slashed(os.path.realpath(data))
-        self._own, self._unwritable = tuple(own), tuple(unwritable)
+        self._own, self.unwritable = tuple(own), tuple(unwritable)
 
     advice = ADVICE
     """What to do about a refusal."""
@@ -189,7 +189,7 @@ class Sensitive:
 
     def _ours(self, path: str, looks: Looks, writing: bool, holder: bool) -> str | None:
         """What of Toolgate's a path is, holds or is in. It is asked where the files are now: links can be turned."""
-        if not self._own and not (writing and self._unwritable):
+        if not self._own and not (writing and self.unwritable):
             return None
         lower = path.lower()
         for file in self._own:
@@ -200,7 +200,7 @@ class Sensitive:
                     return "Toolgate's own data"
         if not writing:
             return None
-        for file in (*self._own, *self._unwritable):
+        for file in (*self._own, *self.unwritable):
             for known in looks.places(file):
                 if _inside(lower, known) or (not holder and _inside(known, lower) and not _around(lower)):
                     return "what Toolgate is set up by"
@@ -210,7 +210,7 @@ class Sensitive:
 
     def twin(self, path: str, status: os.stat_result, looks: Looks, writing: bool = False) -> str | None:
         """Whether a file with several names (hard links) has a sensitive one in a place where such names are."""
-        for file in (*self._own, *(self._unwritable if writing else ())):
+        for file in (*self._own, *(self.unwritable if writing else ())):
             with contextlib.suppress(OSError):
                 if os.path.samestat(file.stat(), status):
                     return "it is another name of what Toolgate keeps or is set up by"

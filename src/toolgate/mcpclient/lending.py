@@ -8,7 +8,7 @@ What would have the host run something later (hooks of git, settings of editors)
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,12 +63,12 @@ def lend(
     hidden: dict[Path, None] = {}
     seen: dict[Path, list[Mapping[str, Piece]]] = {path: [] for path in readable if path.is_dir() and path.name != GIT}
     times: dict[str, int] = {}
-    named = frozenset(map(str, asked))
+    settings_files = _settings_files(rules, asked)
     for path in (*writable, *readable):
         _check(name, path, home, judges[0], writing=path in writable)
         for judge in judges:
             writes_git = _is_git(settings) or path / GIT in writable
-            found = _held_back(name, path, home, judge, writes_git=writes_git, named=named)
+            found = _held_back(name, path, home, judge, writes_git=writes_git, settings_files=settings_files)
             if path in seen:
                 seen[path].append(found.pieces)
             times = {**found.times, **times}  # of two looks the first: what came since is not in it
@@ -124,6 +124,13 @@ def _pieces(
     return dict(sorted(shown.items()))
 
 
+def _settings_files(rules: "Sensitive | None", asked: Iterable[Path]) -> Callable[[str], bool]:
+    """Tells the files that Toolgate is set up by: any of the usual name, and those in use. Not what `read` itself names."""
+    named = frozenset(map(str, asked))
+    used = {os.path.realpath(file) for file in (rules.unwritable if rules else ()) if file.is_file()} - named
+    return lambda path: path in used or (path.rpartition("/")[2].lower() == FILE and path not in named)
+
+
 def whole_folder(pattern: str) -> str:
     """A pattern for all that is in a folder means the folder: hidden at once, rather than file by file."""
     while pattern.endswith(("/*", "/**")):
@@ -177,24 +184,20 @@ def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool)
 
 
 def _held_back(
-    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool, named: Collection[str]
+    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool, settings_files: Callable[[str], bool]
 ) -> "Parts":
-    """What may not be changed, and what may not be seen, in a folder. `named`: what the settings name by itself."""
+    """What may not be changed, and what may not be seen, in a folder."""
     from toolgate.sandbox.heldback import GIT, GIT_FIXED, Parts, Search
 
     if not path.is_dir():
         return Parts((), ())
-
-    def hides(path: str) -> bool:
-        return path.rpartition("/")[2].lower() == FILE and path not in named
-
     if path.name == GIT:
         # Named by itself, it is meant: but for what says which programs git runs.
         fixed = tuple(path / part for part in GIT_FIXED if (path / part).exists())
         return Parts(fixed, (), repositories=frozenset((path,)))
     try:
         own = os.path.realpath(home) if home else ""
-        return Search(rules, path, own, writes_git=writes_git, pieces=True, hides=hides).run()
+        return Search(rules, path, own, writes_git=writes_git, pieces=True, hides=settings_files).run()
     except Denied as error:
         raise Unreachable(
             "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion

@@ -100,22 +100,37 @@ def layered(place: str, folder: str, space: "int | None", owner: "list[int]") ->
 class Projected:
     """Folders of the host of which only some pieces are shown."""
 
-    def __init__(self, place: str, roots: "list[str]", found: "list[int | None]", owner: "list[int]") -> None:
-        self.place, self.roots, self.spaces, self.owner = place, roots, found, owner
+    def __init__(self, place: str, plan: dict, found: "list[int | None]", owner: "list[int]") -> None:  # type: ignore[type-arg]
+        self.place, self.spaces, self.owner, self.gate = place, found, owner, plan["gate"]
+        self.roots = [folder for folder, _ in plan["folders"]]
+        early, self.late = handed_rows(plan["pieces"])
         os.mkdir(place, 0o755)
         mount("tmpfs", place, MS_NOSUID | MS_NODEV, "mode=0755,size=16m,nr_inodes=100000")
         mount(None, place, MS_SHARED)
-        for number in range(len(roots)):
+        for number in range(len(self.roots)):
             self.folder(f"{place}/{number}")
+        self.change(early)
+
+    def descriptors(self) -> "list[int]":
+        """What it needs as long as it is there."""
+        return [self.gate, *(space for space in self.spaces if space is not None)]
+
+    def show_rest(self) -> None:
+        """The files, once the jail is built: its launcher looks at all mounts for each that it makes, so thousands would
+        take minutes. Those that come later reach the jail by themselves. The starter waits for it."""
+        if os.read(self.gate, 1):
+            self.change(self.late)
+            os.write(self.gate, b"1")
+        os.close(self.gate)
 
     def folder(self, place: str) -> None:
         """The program's own, by its owner: git does not trust a folder of another's."""
         os.mkdir(place, 0o755)
         os.chown(place, *self.owner)
 
-    def change(self, rows: int) -> None:
-        """Show, or take away, what a file of the host says. What has changed since it was looked at is not shown."""
-        for number, path, kind, device, inode, target in marshal.loads(os.pread(rows, ROWS_BYTES, 0)):
+    def change(self, rows: "list[list]") -> None:  # type: ignore[type-arg]
+        """Show, or take away, what the host says. What has changed since it was looked at is not shown."""
+        for number, path, kind, device, inode, target in rows:
             try:
                 self.piece(number, path, kind, (device, inode), target)
             except OSError as error:
@@ -157,6 +172,13 @@ class Projected:
         os.close(tree)
 
 
+def handed_rows(file: int) -> list:  # type: ignore[type-arg]
+    """What the host wrote into a file in memory, which is closed."""
+    rows: list = marshal.loads(os.pread(file, ROWS_BYTES, 0))  # type: ignore[type-arg]
+    os.close(file)
+    return rows
+
+
 def without_links(path: str) -> int:
     """A descriptor of a path, no part of which may be a link."""
     how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, 0, NO_SYMLINKS)
@@ -187,25 +209,25 @@ def take_away(place: str) -> None:
         os.unlink(place)
 
 
-def spaces(plan: dict, folders: str) -> "list[int | None]":  # type: ignore[type-arg]
+def spaces(plan: dict, folders: "list[list]") -> "list[int | None]":  # type: ignore[type-arg]
     """User namespaces that say whom the owners of the folders are shown as."""
-    if not any(maps for _, maps in plan[folders]):
-        return [None] * len(plan[folders])
+    if not any(maps for _, maps in folders):
+        return [None] * len(folders)
     with open(plan["starter"], "rb") as file:
         starter = {"__name__": "starter"}
         exec(compile(file.read(), plan["starter"], "exec"), starter)
     kernel = starter["Kernel"]()  # type: ignore[operator]
-    return [starter["user_namespace"](kernel, *maps) if maps else None for _, maps in plan[folders]]  # type: ignore[operator]
+    return [starter["user_namespace"](kernel, *maps) if maps else None for _, maps in folders]  # type: ignore[operator]
 
 
 def stay(through: int, overlays: "list[str]", projected: "Projected | None") -> None:
     """Remount when asked to, until the host is gone or has closed its end."""
-    kept = {through, *(projected.spaces if projected else ())}
-    for number in range(max(filter(None, kept)) + 1):
-        if number not in kept:
-            close_quietly(number)
-    os.closerange(max(filter(None, kept)) + 1, 65_536)
+    kept = sorted({through, *(projected.descriptors() if projected else ())})
+    for before, after in zip([-1, *kept], [*kept, 65_536]):  # noqa: B905 - strict came with Python 3.10
+        os.closerange(before + 1, after)
     channel = _socket.socket(fileno=through)
+    if projected:
+        projected.show_rest()
     while True:
         asked, handed, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4))
         if not asked:
@@ -213,23 +235,16 @@ def stay(through: int, overlays: "list[str]", projected: "Projected | None") -> 
         for overlay in overlays:
             mount(None, overlay, MS_REMOUNT | MS_NOSUID | MS_NODEV)
         for _, _, numbers in handed:
-            rows = int.from_bytes(numbers[:4], sys.byteorder)
+            rows = handed_rows(int.from_bytes(numbers[:4], sys.byteorder))
             if projected:
                 projected.change(rows)
-            os.close(rows)
         channel.send(REFRESHED)
-
-
-def close_quietly(number: int) -> None:
-    try:  # noqa: SIM105 - contextlib would have to be imported
-        os.close(number)
-    except OSError:
-        pass
 
 
 def main(plan: dict, argv: "list[str]") -> None:  # type: ignore[type-arg]
     """Does not return."""
-    found, others = spaces(plan, "folders"), spaces(plan, "projected")
+    found = spaces(plan, plan["folders"])
+    others = spaces(plan, plan["projected"]["folders"]) if plan["projected"] else []
     own_namespace(plan["user"])
     stage, through = plan["stage"], plan["through"]
     mount("tmpfs", stage, MS_NOSUID | MS_NODEV, plan["options"])
@@ -237,11 +252,7 @@ def main(plan: dict, argv: "list[str]") -> None:  # type: ignore[type-arg]
     for number, ((folder, _), space) in enumerate(zip(plan["folders"], found)):  # noqa: B905 - strict came with Python 3.10
         uppers.append(layered(f"{stage}/{number}", folder, space, plan["owner"]))
         overlays.append(f"{stage}/{number}/merged")
-    projected = None
-    if plan["projected"]:
-        projected = Projected(f"{stage}/projected", [folder for folder, _ in plan["projected"]], others, plan["owner"])
-        projected.change(plan["pieces"])
-    os.close(plan["pieces"])
+    projected = Projected(f"{stage}/projected", plan["projected"], others, plan["owner"]) if plan["projected"] else None
     channel = _socket.socket(fileno=through)
     numbers = b"".join(upper.to_bytes(4, sys.byteorder) for upper in uppers)
     channel.sendmsg([b"1"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)] if numbers else [])
@@ -251,6 +262,8 @@ def main(plan: dict, argv: "list[str]") -> None:  # type: ignore[type-arg]
         finally:
             os._exit(0)
     channel.close()
+    if projected:
+        os.close(projected.gate)
     for space in (*found, *others):
         if space is not None:
             os.close(space)

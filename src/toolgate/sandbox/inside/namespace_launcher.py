@@ -321,11 +321,11 @@ def launch(
     writes_proc: bool,
     network: str = "none",
     through: "int | None" = None,
-    follows: bool = False,
+    gate: "int | None" = None,
 ) -> None:
-    """Returns only in the process that is to become the program. `writes_proc`: the starter has to. `through`: a descriptor
-    that is for the starter. `follows`: what is mounted later where we come from is mounted here too."""
-    passed = [] if through is None else [through]
+    """Returns only in the process that is to become the program. `writes_proc`: the starter has to. `through`, `gate`:
+    descriptors that are for the starter; with a gate, what is mounted later where we come from is mounted here too."""
+    passed = [number for number in (through, gate) if number is not None]
     checked(prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "PR_SET_PDEATHSIG")
     if os.getppid() != host:
         raise OSError("the host is gone")
@@ -334,7 +334,7 @@ def launch(
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     own_namespaces(user, network)
-    kind = MS_SLAVE if follows else MS_PRIVATE
+    kind = MS_PRIVATE if gate is None else MS_SLAVE
     checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC | kind), None), "keep mounts private")
     build(world, place)
     heard, report = os.pipe()

@@ -125,8 +125,10 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
 
 def prepare_world(kernel: Kernel, order: dict[str, Any], lifeline: int) -> None:
     """What takes the rights that are about to be given up."""
-    listen = order["listen"]
-    close_descriptors({lifeline, listen["through"]} if listen else {lifeline})
+    listen, gate = order["listen"], order.get("gate")
+    close_descriptors({lifeline, *([listen["through"]] if listen else ()), *([gate] if gate is not None else ())})
+    if gate is not None:
+        wait_for_files(gate)
     if listen:
         hand_out(listen)
     if order["remap"]:
@@ -134,6 +136,14 @@ def prepare_world(kernel: Kernel, order: dict[str, Any], lifeline: int) -> None:
     if order["cpu"] is not None:
         ours = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
+
+
+def wait_for_files(gate: int) -> None:
+    """Until all files of its projected folders are there (`layer_launcher`)."""
+    os.write(gate, b"1")
+    if not os.read(gate, 1):
+        raise Failed("the files of its folders can't be shown")
+    os.close(gate)
 
 
 def read_order(lifeline: int) -> dict[str, Any]:

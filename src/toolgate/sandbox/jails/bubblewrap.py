@@ -96,6 +96,7 @@ class Bubblewrap:
             remap=remap,
             cpu=self._cpu,
             handing=handing,
+            gate=layers.gate if layers else None,
         )
         order, told = Pipe.down(said), Pipe.up()
         argv = (program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order))

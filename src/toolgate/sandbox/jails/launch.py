@@ -194,6 +194,7 @@ def order(
     processes: int | None = None,
     cpu: int | None = None,
     handing: Handing | None = None,
+    gate: int | None = None,
 ) -> bytes:
     """What the starter is to do: its length, then the whole. Paths are those inside the jail."""
     folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
@@ -208,6 +209,7 @@ def order(
         "rlimits": {name: (value, value) for name, value in rlimits(spec, processes).items()},
         "umask": SERVER_UMASK if spec.profile == "server" else UMASK,
         "listen": {"through": handing.inner, "places": list(map(list, spec.listen))} if handing else None,
+        "gate": gate,
         "landlock": dict(landlock) if landlock else None,
         "filter": filter,
         "environment": environment(spec, home=home, temporary=temporary),

@@ -9,13 +9,15 @@ import marshal
 import os
 import socket
 import stat
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from toolgate.sandbox.jails.identity import Identity, mapping
-from toolgate.sandbox.jails.own import INSIDE, STARTER
+from toolgate.sandbox.jails.own import INSIDE, STARTER, python
 from toolgate.sandbox.port import Piece, Spec, Unavailable
 
 LAUNCHER = INSIDE / "layer_launcher.py"
@@ -50,9 +52,11 @@ class Layers:
         self._given = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
         self._stage = stage()
         self._outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        pieces = _memory([self._row(path, piece) for path, piece in spec.pieces])
-        self.inner: tuple[int, ...] = (inner.detach(), pieces)
+        self.inner: tuple[int, ...] = (inner.detach(),)
         """The child's ends; they have the same numbers there."""
+        self.gate: int | None = None
+        """What the starter waits at until all projected files are there; it has the same number there."""
+        projected = self._plan_projected(spec, who, mapped) if spec.projected else None
         self._uppers: list[int] = []
         self._begun = False
         owner = who or Identity(os.geteuid(), os.getegid())
@@ -64,11 +68,19 @@ class Layers:
             "owner": list(owner),
             "user": None if os.geteuid() == 0 else list(owner),
             "through": self.inner[0],
-            "pieces": pieces,
-            "projected": [[str(folder), _maps(folder, who) if folder in mapped else None] for folder in spec.projected],
+            "projected": projected,
             "stays": spec.profile == "server",
             "starter": str(STARTER),
         }
+
+    def _plan_projected(self, spec: Spec, who: Identity | None, mapped: Collection[Path]) -> dict[str, Any]:
+        early = {path for path, piece in spec.pieces if piece.kind != "file" or _is_of_launchers(path)}
+        rows = [[self._row(path, piece) for path, piece in spec.pieces if (path in early) is now] for now in (True, False)]
+        pieces = _memory(rows)
+        gate, self.gate = (end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
+        self.inner += (pieces, gate, self.gate)
+        folders = [[str(folder), _maps(folder, who) if folder in mapped else None] for folder in spec.projected]
+        return {"folders": folders, "pieces": pieces, "gate": gate, "starters": self.gate}
 
     def source(self, path: Path) -> Path:
         """Where the jail's launcher finds a path of the host: in the layer, if it is in one of its folders."""
@@ -140,7 +152,12 @@ def layers_of(spec: Spec, who: Identity | None, mapped: Collection[Path]) -> Lay
     return Layers(spec, who, mapped) if spec.layers or spec.projected else None
 
 
-def _memory(rows: list[list[str | int]]) -> int:
+def _is_of_launchers(path: str) -> bool:
+    """Whether a file is needed before the program begins: ours may lie in a folder that is projected."""
+    return path.startswith((f"{INSIDE}/", f"{Path(sys.base_prefix).resolve()}/", str(python())))
+
+
+def _memory(rows: list[Any]) -> int:
     """A file in memory that holds what is too long for a command line."""
     number = os.memfd_create("toolgate-pieces", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(number), "wb") as file:

@@ -85,6 +85,7 @@ class Namespaces:
                 remap=remap,
                 cpu=self._cpu,
                 handing=handing,
+                gate=layers.gate if layers else None,
             )
         )
         told = Pipe.up()
@@ -97,8 +98,7 @@ class Namespaces:
             "user": None if os.geteuid() == 0 else [os.geteuid(), os.getegid()],
             "world": steps,
             "place": PLACE,
-            # Of the launcher's mounts that are shared, which only those of projected folders are.
-            "follows": bool(spec.projected),
+            "gate": layers.gate if layers else None,
             # To map one user onto another, which only root can; and for what can be changed there, one has to be root.
             "writes_proc": remap is not None,
             "starter": str(own.STARTER),
