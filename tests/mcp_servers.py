@@ -1,6 +1,7 @@
 """What tests of MCP servers share: engines that are closed, callers that note what they are told, and who is alive."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -55,6 +56,13 @@ async def call(servers: Servers, server: str, tool: str, caller: Any = None, **a
     """The text that a tool answers with."""
     result = await servers.request(server, "tools/call", {"name": tool, "arguments": arguments}, caller=caller)
     return str(result["content"][0]["text"])
+
+
+async def has_come(servers: Servers, server: str, tool: str) -> None:
+    """Wait until a call of a tool has come to a bad server, which is after it counts as under way."""
+    async with asyncio.timeout(SOON):
+        while tool not in json.loads(await call(servers, server, "called")):
+            await asyncio.sleep(0.01)
 
 
 def standing(servers: Servers, name: str) -> Standing:

@@ -99,8 +99,12 @@ async def test_a_revoked_key_is_refused_at_once_by_every_process(tmp_path: Path,
 async def test_a_key_ends_when_it_expires(tmp_path: Path) -> None:
     async with App.open(home=tmp_path) as app:
         keys = Keys(app)
-        _, text = await keys.create("brief", ANALYST, lasting=timedelta(seconds=0.3))
-        assert await keys.check(text.encode()) is not None
+        for seconds in (0.3, 3, 15):  # the longer ones only where the machine was held up for as long
+            _, text = await keys.create(f"brief {seconds}", ANALYST, lasting=timedelta(seconds=seconds))
+            if await keys.check(text.encode()) is not None:
+                break
+        else:
+            raise AssertionError("no key ever held")
         async with asyncio.timeout(30):
             while keys.known(text.encode()) is not None:
                 await asyncio.sleep(0.02)

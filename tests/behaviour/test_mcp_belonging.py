@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp_servers import Noting, bad, call, engine, standing, until
+from tests.mcp_servers import SOON, Noting, bad, call, engine, has_come, standing, until
 from toolgate.mcpclient.port import Anew, Lost, Unreachable
 
 pytestmark = pytest.mark.requirement("MCP-1")
@@ -18,15 +18,15 @@ async def given_up(servers: Any, *, answers: bool) -> None:
     """A call of Ada's that she does not wait for, and that the server goes on with."""
     ada = Noting({"action": "accept"})
     task = asyncio.create_task(call(servers, "one", "late", ada, words=GOUT, answers=answers))
-    await until(lambda: standing(servers, "one").under_way == 1, "it is under way")
-    await asyncio.sleep(0.1)
+    await has_come(servers, "one", "late")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def is_late(servers: Any) -> None:
-    while await call(servers, "one", "is_late") != "True":
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(SOON):
+        while await call(servers, "one", "is_late") != "True":
+            await asyncio.sleep(0.01)
 
 
 async def test_what_is_asked_of_a_call_that_was_given_up_is_not_asked_of_another_caller() -> None:
@@ -34,10 +34,9 @@ async def test_what_is_asked_of_a_call_that_was_given_up_is_not_asked_of_another
         await servers.about("one")
         bob = Noting({"action": "accept"})
         other = asyncio.create_task(call(servers, "one", "slow", bob, seconds=1.0, say="bob's"))
-        await until(lambda: standing(servers, "one").under_way == 1, "it is under way")
+        await has_come(servers, "one", "slow")
         ada = asyncio.create_task(call(servers, "one", "late", Noting({"action": "accept"}), words=GOUT))
-        await until(lambda: standing(servers, "one").under_way == 2, "both are")
-        await asyncio.sleep(0.1)
+        await has_come(servers, "one", "late")
         ada.cancel()
         await is_late(servers)
         assert await other == "bob's"
@@ -107,7 +106,7 @@ async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> Non
 async def test_a_server_has_the_time_that_a_call_was_given_however_silent_it_is() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2)) as servers:
         params = {"name": "busy", "arguments": {"seconds": 2.0}}
-        said = await servers.request("one", "tools/call", params, seconds=10)
+        said = await servers.request("one", "tools/call", params, seconds=60)
         assert said["content"][0]["text"] == "done"
         assert standing(servers, "one").starts == 1
 
@@ -117,7 +116,7 @@ async def test_one_that_hangs_is_started_anew_though_calls_keep_coming() -> None
         await servers.about("one")
         calls = []
         began = time.monotonic()
-        while standing(servers, "one").starts == 1 and time.monotonic() - began < 10:
+        while standing(servers, "one").starts == 1 and time.monotonic() - began < SOON:
             params = {"name": "busy", "arguments": {"seconds": 30}}
             calls.append(asyncio.create_task(servers.request("one", "tools/call", params, seconds=0.6)))
             asyncio.get_running_loop().call_later(0.6, calls[-1].cancel)

@@ -88,7 +88,10 @@ async def test_a_program_whose_branches_race_is_no_other_program(bench: Bench) -
 
     @tool(tier="write")
     async def slow(text: str) -> str:
-        """Take a while."""
+        """Take a while: until the other branch has asked."""
+        async with asyncio.timeout(SECONDS):
+            while not await app.approvals():
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         with bench.file.open("a") as out:
             out.write(f"note {text}\n")

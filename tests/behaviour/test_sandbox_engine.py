@@ -18,7 +18,7 @@ from toolgate import Actor, App
 from toolgate.errors import NotReached
 from toolgate.sandbox.engine import Ended, Language, Ran, Sandbox
 from toolgate.sandbox.jails.tree import descendants
-from toolgate.sandbox.talk import Failure
+from toolgate.sandbox.talk import Failure, Worker
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2")
@@ -81,12 +81,14 @@ STARTERS = ("starter.py", "namespace_launcher.py", "landlock_launcher.py")
 """One of them is in the command line of a worker, whichever jail holds it."""
 
 
-async def warm(sandbox: Sandbox) -> None:
-    """Have a Python worker wait for work."""
+async def warm(sandbox: Sandbox, workers: int = 1) -> None:
+    """Have Python workers wait for work."""
     ran = await sandbox.run_code("python", f"{WORKER}1")
     assert ran.value == 1, ran.failure
-    await until(lambda: any(jailed(word) for word in STARTERS), "there is a worker")
-    await asyncio.sleep(0.3)  # that it is ready can't be seen from outside
+    pool = sandbox._pool
+    assert pool is not None
+    await until(lambda: sum(len(shelf.idle) for shelf in pool._shelves.values()) >= workers, "they are ready")
+    assert any(jailed(word) for word in STARTERS)
 
 
 # -- callers that go away
@@ -197,9 +199,27 @@ async def test_nothing_runs_in_what_is_closed(make: MAKE) -> None:
 # -- workers that die
 
 
+async def test_a_worker_that_died_before_it_was_heard_that_it_is_ready_is_not_handed_out(
+    make: MAKE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, died = Worker.ready, list[Worker]()
+
+    async def then_die(worker: Worker) -> None:
+        await ready(worker)
+        if len(died) < 2:
+            died.append(worker)
+            for pid in jailed():
+                os.kill(pid, signal.SIGKILL)
+            await until(lambda: not worker.box.is_alive(), "it is dead")
+
+    monkeypatch.setattr(Worker, "ready", then_die)
+    ran = await make(monty=False, warm=0).run_code("python", "7")
+    assert (ran.value, len(died)) == (7, 2), ran.failure
+
+
 async def test_a_worker_that_died_while_it_waited_is_not_handed_out(make: MAKE) -> None:
     sandbox = make(monty=False, warm=2)
-    await warm(sandbox)
+    await warm(sandbox, 2)
     for pid in jailed():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ from typing import Any
 HOW = sys.argv[1] if len(sys.argv) > 1 else "well"
 VERSION = "2025-11-25"
 LOCK = threading.Lock()
+CALLED: list[str] = []
 CANCELLED: list[Any] = []
 SUBSCRIBED: list[str] = []
 ANSWERS: dict[Any, threading.Event] = {}
@@ -190,6 +191,7 @@ TOOLS: dict[str, Callable[[Any, dict[str, Any], dict[str, Any]], Said]] = {
     "echo": lambda id, arguments, _: [text(id, str(arguments.get("say")))],
     "pid": lambda id, *_: [text(id, str(os.getpid()))],
     "environment": lambda id, *_: [text(id, json.dumps(dict(os.environ)))],
+    "called": lambda id, *_: [text(id, json.dumps(CALLED))],
     "cancelled": lambda id, *_: [text(id, json.dumps(CANCELLED))],
     "subscribed": lambda id, *_: [text(id, json.dumps(SUBSCRIBED))],
     "level": lambda id, *_: [text(id, str(STATE["level"]))],
@@ -260,6 +262,7 @@ def discover(id: Any, _: Any) -> Said:
 
 def call(id: Any, params: dict[str, Any]) -> Said:
     """One of its tools."""
+    CALLED.append(params["name"])
     return TOOLS[params["name"]](id, params.get("arguments") or {}, params.get("_meta") or {})
 
 

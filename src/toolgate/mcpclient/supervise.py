@@ -397,11 +397,15 @@ class Supervised:
         return any(began <= fell_silent and now < began + wait for began, wait in self._under_way.values())
 
     async def _dead(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
-        """Ask for a sign of life. A server at work may be silent for as long as a call may take."""
+        """Ask for a sign of life. A server at work may be silent for as long as a call may take.
+
+        It is waited for in two halves: if this process itself was held up, what came meanwhile is heard in the second."""
         limit = self.settings.heartbeat_seconds
         beat = asyncio.create_task(connection.beat())
+        wait: set[asyncio.Future[Any]] = {beat, connection.ended, stop}
         try:
-            await asyncio.wait({beat, connection.ended, stop}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if not (await asyncio.wait(wait, timeout=limit / 2, return_when=asyncio.FIRST_COMPLETED))[0]:
+                await asyncio.wait(wait, timeout=limit / 2, return_when=asyncio.FIRST_COMPLETED)
             if stop.done() or connection.ended.done():
                 return None
             if beat.done():

@@ -56,20 +56,27 @@ class Pool:
         if self._closed:
             raise Unavailable("the sandbox is closed")
         shelf = self._shelf(spec)
-        worker = self._waiting_one(shelf)
-        if worker is None:
-            waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-            shelf.waiting.append(waiter)
-            if shelf.starting < len(shelf.waiting):
-                self._begin(spec, shelf)
-            try:
-                worker = await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._keep(spec, shelf, waiter.result())
-                raise
+        worker = self._waiting_one(shelf) or await self._next_one(spec, shelf)
+        for _ in range(STARTING):
+            if worker.box.is_alive():
+                break
+            self._in_background(worker.close())  # it died after it had said that it was ready, before that was heard
+            worker = await self._next_one(spec, shelf)
         asyncio.get_running_loop().call_later(LATER, self._refill, spec, shelf)
         return worker
+
+    async def _next_one(self, spec: Spec, shelf: Shelf) -> Worker:
+        """The next worker that is ready, of those that are being started."""
+        waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        shelf.waiting.append(waiter)
+        if shelf.starting < len(shelf.waiting):
+            self._begin(spec, shelf)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._keep(spec, shelf, waiter.result())
+            raise
 
     def _waiting_one(self, shelf: Shelf) -> Worker | None:
         """A worker that is warm; one that died a moment ago, which nobody has noticed yet, is let go."""
