@@ -132,9 +132,9 @@ class Ending:
 
     def hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
         """What went wrong in hooks once the call was decided, fit to be recorded."""
-        return tuple(
-            {**trouble, "error": self._redactor.text(trouble["error"], ctx.injected)} for trouble in ctx.hook_errors
-        )
+        quotable = self._quotable(ctx)
+        errors = ((trouble, without(quotable, trouble["error"])) for trouble in ctx.hook_errors)
+        return tuple({**trouble, "error": self._redactor.text(text, ctx.injected)} for trouble, text in errors)
 
     def remarks(self, ctx: InvokeContext) -> dict[str, Any]:
         """What the end record holds besides how the call ended: lines that the tool logged, and what hooks did wrong."""

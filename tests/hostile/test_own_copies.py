@@ -19,12 +19,12 @@ COPIES = (
     "key.json.bak", "audit-key.json", "Key (1).json", "key.json.2026-11-16", "pretty-key.json", "the key.txt", "id.bak",
     "backup/toolgate.db", "toolgate.db-wal", "toolgate.db.old", "toolgate.dump", "toolgate-home.tar.gz",
     ".toolgate.bak/audit.head", ".toolgate-old/tools/a.yml", ".toolgate~/id", ".toolgate (copy)/x", ".toolgate-2026-11-16/x",
-    "toolgate-backups/1/config/trust.json",
+    "toolgate-backups/1/config/trust.json", "toolgate-backup-2026-11-16T06:30/x",
 )  # fmt: skip
 INNOCENT = {
     "key.json": '{"private": false, "public": "maps", "keys": ["a", "b"]}', "i18n/keys.json": '{"private": "Privat"}',
     "keyboard.txt": "qwerty", "id": "42\n", "ids.txt": "ab" * 32, "wg-publickey": "A" * 43 + "=\n", "digest": "ab" * 32,
-    "toolgate/db.py": "x", "toolgate.yml": "x", "toolgate-0.1.0.tar": "x", "toolgate-backupper.txt": "x", "key/a.txt": "x",
+    "toolgate/db.py": "x", "toolgate.yml": "x", "toolgate-0.1.tar": "x", "toolgate-backup-tool/a.py": "x", "key/a.txt": "x",
 }  # fmt: skip
 
 

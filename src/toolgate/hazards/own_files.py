@@ -14,7 +14,7 @@ OPEN = ("tools", "sessions")
 
 _COPIED_FOLDER = re.compile(
     r"\.toolgate(?:[-_.~ \d()]{1,12}|[-_. ]*\(?(?:bak|backups?|old|orig|saved?|copy)(?![a-z]).*)\Z"
-    r"|toolgate[-_. ]?(?:bak|backups?)(?![a-z]).*\Z"
+    r"|toolgate[-_. ]?(?:bak|backups?)[-_.: \dt()]*\Z"
 )
 """A copy has nothing that is open: the sessions in it are everybody's. Temporary files of write_file have longer names."""
 _COPIED_FILE = re.compile(r"toolgate(?:\.(?:db|dump|sqlite3?)|-home\.tar)(?:[-._~ ].*)?\Z")
