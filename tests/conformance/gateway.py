@@ -17,7 +17,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 TOOLGATE = Path(sys.executable).with_name("toolgate")
 MODERN = "2026-07-28"
-SECONDS = 60
+SECONDS = 120
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Custom tools whose code is no good: each fails cleanly, with the reason, and the App goes on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ description: Does no good.
 schema: {{type: object, properties: {{}}}}
 runtime: {runtime}
 permissions: {{riskLevel: low}}
+timeout: {seconds}
 code: |
 {code}
 """
@@ -69,13 +71,27 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
     good = "def execute(args, context):\n    return 'fine'"
     for runtime, name in [*CASES, ("python", "good")]:
         code = good if name == "good" else BAD[runtime][name][0]
-        text = TOOL.format(
-            name=f"{name}_{runtime}", runtime=runtime, code="\n".join(f"  {line}" for line in code.split("\n"))
-        )
+        indented = "\n".join(f"  {line}" for line in code.split("\n"))
+        seconds = 2 if name == "never_ends" else 60  # a busy machine may take its time for the others
+        text = TOOL.format(name=f"{name}_{runtime}", runtime=runtime, seconds=seconds, code=indented)
         Path(home, "tools", f"{name}_{runtime}.yml").write_text(text, encoding="utf-8")
-    async with App.open(home=home, database_url="memory://", sandbox={"seconds": 2, "warm": 1}) as opened:
+    async with App.open(home=home, database_url="memory://", sandbox={"seconds": 60, "warm": 1}) as opened:
         await opened.check_tools()
         yield opened
+
+
+async def test_whoever_asks_for_the_check_while_another_has_it_made_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    broken = "\n".join(f"  {line}" for line in BAD["typescript"]["does_not_compile"][0].split("\n"))
+    (tmp_path / "tools" / "broken.yml").write_text(
+        TOOL.format(name="broken", runtime="typescript", seconds=60, code=broken), encoding="utf-8"
+    )
+    async with App.open(home=tmp_path, database_url="memory://", sandbox={"warm": 0}) as app:
+        first = asyncio.ensure_future(app.check_tools())
+        await asyncio.sleep(0)  # it has begun
+        await app.check_tools()
+        assert [tool.name for tool in await app.tools() if tool.name == "broken"] == []
+        await first
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -41,6 +41,7 @@ class CustomTools:
         self._watching: asyncio.Task[None] | None = None
         self._unchecked: list[Loaded] = []
         """Tools that were taken as they are, without their code having been compiled."""
+        self._checking = asyncio.Lock()
 
     @property
     def problems(self) -> list[Problem]:
@@ -57,13 +58,18 @@ class CustomTools:
 
     async def check(self) -> None:
         """Take out what was there at the start and does not compile. Without a sandbox, nothing is known to be wrong."""
-        unchecked, self._unchecked = self._unchecked, []
-        for change in unchecked:
-            wrong = await self._wrong(change)
-            if wrong is not None and self._held(change.entry.name) is change.entry:
-                self._catalog.remove(change.entry.name)
-                self._forget()
-                self._refuse(change, wrong)
+        async with self._checking:  # whoever comes second has to find it done
+            while self._unchecked:
+                change = self._unchecked.pop(0)
+                try:
+                    wrong = await self._wrong(change)
+                except asyncio.CancelledError:
+                    self._unchecked.insert(0, change)  # for the next who asks
+                    raise
+                if wrong is not None and self._held(change.entry.name) is change.entry:
+                    self._catalog.remove(change.entry.name)
+                    self._forget()
+                    self._refuse(change, wrong)
 
     async def stop(self) -> None:
         if self._watching is not None:
