@@ -332,3 +332,10 @@ async def test_what_is_behind_a_link_or_changes_after_the_check_does_not_run(
         assert await outputs(app) == {}
         assert {Path(problem.where.split(":")[0]).name for problem in app.problems} >= {"linked.py", "mine.py", "helpers.py"}
         assert all("since it was trusted" in problem.why for problem in app.problems)
+
+
+def test_a_file_that_forks_when_it_is_loaded_makes_no_second_toolgate(terminal: Terminal) -> None:
+    terminal.add_tools("import os\nos.fork()\n" + says("said"))
+    done = terminal.run("call", "said", "--json")
+    assert (done.code, done.json["output"]) == (0, "said")
+    assert "mine.py forks when it is loaded; its child process was ended" in done.err

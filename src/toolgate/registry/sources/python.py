@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import pkgutil
 import traceback
 import warnings
@@ -97,6 +98,16 @@ def _load(
 
 
 def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | Problem:
+    process = os.getpid()
+    try:
+        return _tried(where, get, folder)
+    finally:
+        if os.getpid() != process:  # a child would go on as a second Toolgate, and take the event loop from the first
+            os.write(2, f"{where} forks when it is loaded; its child process was ended\n".encode(errors="replace"))
+            os._exit(1)
+
+
+def _tried(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | Problem:
     with warnings.catch_warnings():
         # of a file that is a program: the coroutine that it wanted to run goes with the error, before this ends
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
