@@ -80,7 +80,7 @@ BEFORE = {
     "project/.vscode/tasks.json": "{}", "project/.vscode/.env": "editor's", "project/.git/config": "[core]",
     "project/out/old.csv": "old", "project/out/.env": "hidden before", "project/out/toolgate.yaml": "settings",
     "project/near.env": "beside", "read/a.txt": "a", "read/.env": "hidden before", "read/deep/b.txt": "b",
-    "clean/c.txt": "c",
+    "clean/c.txt": "c", "project/out/.vscode/.env": "editor's",
 }  # fmt: skip
 LATER = {
     "project/data.txt": "new", "project/sub/.env": "made later", "project/sub/new.txt": "new",
@@ -127,7 +127,9 @@ async def main(folder: Path, jail: str) -> None:
         (folder / "read" / "a.txt").unlink()
         steps["removed"] = await look()
         if writes:
+            before = (project / "out").stat()
             save(project / "out" / "sub" / ".env", "made between calls")
+            os.utime(project / "out", ns=(before.st_atime_ns, before.st_mtime_ns))  # as what copies folders does
             await asyncio.sleep(0.2)
             steps["between"] = await look()
             call = asyncio.ensure_future(app.invoke("mcp_spy_wait", {}))

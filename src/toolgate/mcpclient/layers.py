@@ -123,7 +123,7 @@ class FolderLayers:
 
 def _changed(folder: str) -> int:
     try:
-        return os.stat(folder, follow_symlinks=False).st_mtime_ns  # noqa: PTH116 - for every folder, at each call
+        return os.stat(folder, follow_symlinks=False).st_ctime_ns  # noqa: PTH116 - for every folder, at each call
     except OSError:
         return -1
 

@@ -157,7 +157,7 @@ class Supervised:
             return kept
         self._used = monotonic()
         self._tell(self.name, "step", "listing what it has")
-        return await self.lists.get(await self.connection(), what, self.settings, fresh=fresh)
+        return await self.lists.get(await self._unexposed(), what, self.settings, fresh=fresh)
 
     async def about(self) -> About:
         """What it said of itself."""

@@ -61,7 +61,8 @@ class Parts(NamedTuple):
     pieces: Mapping[str, Piece] = NO_PIECES
     """What was looked at and is not hidden."""
     times: Mapping[str, int] = NO_TIMES
-    """The folders that were looked through, and when they were last changed; 0: that may be just now."""
+    """The folders that were looked through, and when they were last changed (ctime: programs that copy folders set the
+    other); 0: that may be just now."""
 
 
 def is_repository(names: set[str]) -> bool:
@@ -185,7 +186,7 @@ class Search:
         """Before it is listed: what comes afterwards changes its time."""
         with suppress(OSError):
             status = os.stat(folder, follow_symlinks=False)  # noqa: PTH116 - for every folder
-            self._times[folder] = 0 if time_ns() - status.st_mtime_ns < COARSE_NS else status.st_mtime_ns
+            self._times[folder] = 0 if time_ns() - status.st_ctime_ns < COARSE_NS else status.st_ctime_ns
             self._show(folder, status)
 
     def _show(self, path: str, status: os.stat_result) -> None:

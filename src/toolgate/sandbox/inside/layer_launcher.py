@@ -120,6 +120,7 @@ class Projected:
         take minutes. Those that come later reach the jail by themselves. The starter waits for it."""
         if os.read(self.gate, 1):
             self.change(self.late)
+            self.late = []
             os.write(self.gate, b"1")
         os.close(self.gate)
 
