@@ -429,9 +429,9 @@ def test_the_doctor_starts_each_server(terminal: Terminal, upstream: Upstream) -
 def test_what_was_only_added_is_started_by_no_command_until_somebody_says_so(terminal: Terminal, upstream: Upstream) -> None:
     started = terminal.folder / "started"
     command = ("/bin/sh", "-c", f"touch {shlex.quote(str(started))}; exec {shlex.join(upstream.command)}")
-    (terminal.folder / "toolgate.yaml").write_text("servers: {mine: {isolation: none}}\n")  # so that the file can be seen
+    (terminal.folder / "toolgate.yaml").write_text("servers: {mine: {isolation: none, tier: read_only}}\n")
     terminal.set("TOOLGATE_SETTINGS", "toolgate.yaml")
-    desktop = {"mcpServers": {"mine": {"command": command[0], "args": command[1:]}}}
+    desktop: dict[str, Any] = {"mcpServers": {"mine": {"command": command[0], "args": command[1:]}}}
     (terminal.folder / "desktop.json").write_text(json.dumps(desktop))
     imported = terminal("servers", "import", "desktop.json")
     assert imported.code == 0, imported.err
@@ -450,6 +450,21 @@ def test_what_was_only_added_is_started_by_no_command_until_somebody_says_so(ter
     started.unlink()
     assert _doctor(terminal)["mine"]["advice"] == "toolgate tools accept mine"
     assert started.exists(), "somebody has started it before"
+    assert terminal("tools", "accept", "mine", "--yes").code == 0
+    assert terminal("call", "mcp_mine_say", "text=a").code == 0
+    started.unlink()
+
+    desktop["mcpServers"]["mine"]["env"] = {"LEVEL": "other"}  # the same program, started in another way
+    (terminal.folder / "desktop.json").write_text(json.dumps(desktop))
+    assert terminal("servers", "import", "desktop.json", "--replace").code == 0
+    assert _doctor(terminal)["mine"]["message"] == check["message"]
+    assert terminal("call", "mcp_mine_say", "text=a").code == 1
+    assert not started.exists(), "what it is now, nobody has started"
+    assert terminal("servers", "import", "desktop.json", "--replace").code == 0
+    assert terminal("servers", "refresh", "mine").code == 0
+    assert terminal("call", "mcp_mine_say", "text=a").code == 0, "what was accepted of it is kept"
+    assert terminal("servers", "import", "desktop.json", "--replace").code == 0
+    assert terminal("call", "mcp_mine_say", "text=a").code == 0, "nothing has changed"
 
 
 def test_a_server_whose_settings_can_no_longer_be_read_can_be_removed(terminal: Terminal, upstream: Upstream) -> None:

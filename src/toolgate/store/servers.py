@@ -19,6 +19,9 @@ BY_TRUST = "(the setting trust_first_seen)"
 """Who accepted what nobody was asked about."""
 MOST_GONE = 1_000
 """Tools of a server that were accepted and are gone: one that has more is not trusted with what it has new."""
+CHANGED = "changed:"
+"""Stands before the identity in the listing of a server whose settings have changed since: it counts as not listed, so that
+nothing starts it before somebody asks what it has. What was accepted of it is kept."""
 OPERATOR = "local"
 """Who added a server: the person who runs this installation. An actor is TENANT/USER, which this can't be."""
 
@@ -174,6 +177,12 @@ def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
 def set_server(row: ServerRow) -> Transaction[None]:
     """Add a server, or change the one of its name."""
     yield (
+        "UPDATE server_listings SET identity = :changed || identity WHERE server = :name "
+        "AND substr(identity, 1, 8) <> :changed "
+        "AND EXISTS (SELECT 1 FROM servers WHERE name = :name AND settings <> :settings)",
+        {"changed": CHANGED, "name": row.name, "settings": row.settings},
+    )
+    yield (
         "INSERT INTO servers (name, settings, added_by, created_at, updated_at) "
         "VALUES (:name, :settings, :added_by, :moment, :moment) ON CONFLICT (name) DO UPDATE "
         "SET settings = excluded.settings, added_by = excluded.added_by, updated_at = excluded.updated_at",
@@ -224,7 +233,7 @@ def compare(
         "SET identity = excluded.identity, about = excluded.about, jail = excluded.jail, listed_at = excluded.listed_at",
         values,
     )
-    if before is not None and before[0] != identity:
+    if before is not None and before[0].removeprefix(CHANGED) != identity:
         yield (
             "UPDATE server_tools SET accepted = NULL, accepted_hash = NULL, accepted_by = NULL, accepted_at = NULL, "
             "claimed_at = NULL, claimed_name = NULL, state = 'quarantined' WHERE server = :server",
