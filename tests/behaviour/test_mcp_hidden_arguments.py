@@ -257,3 +257,26 @@ async def test_an_actor_adds_no_server_under_the_name_of_one_in_another_processs
         with pytest.raises(SettingsError, match="in the settings file of another process"):
             await elsewhere.add_server("files", theirs, actor=builder)
         assert (await elsewhere.add_server("other", theirs, actor=builder)).name == "other"
+
+
+@pytest.mark.requirement("MCP-2", "DOOR-6")
+async def test_on_postgresql_too_a_name_stays_the_operators_and_a_changed_server_waits(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    builder, theirs = Actor("acme", "builder", "ann"), Upstream(tmp_path, tool("say")).settings()
+    given: dict[str, Any] = {"home": tmp_path / "home", "database_url": postgres_database}
+    async with App.open(**given, servers={"files": theirs}) as app, App.open(**given) as elsewhere:
+        await elsewhere.allow_adding_tools("builder")
+        await app.refresh_server("files")
+        with pytest.raises(SettingsError, match="in the settings file of another process"):
+            await elsewhere.add_server("files", theirs, actor=builder)
+        await elsewhere.add_server("own", theirs)
+        await elsewhere.refresh_server("own")
+        await elsewhere.accept_tools(await elsewhere.quarantined("own"))
+        assert (await elsewhere.add_server("own", theirs, replace=True)).listed_at is not None, "it is the same"
+        for level in ("1", "2"):
+            changed = await elsewhere.add_server("own", {**theirs, "env": {"LEVEL": level}}, replace=True)
+            assert (changed.listed_at, changed.accepted) == (None, 1)
+        assert (await elsewhere.invoke("mcp_own_say", {"text": "a"})).status == "failure"
+        await elsewhere.refresh_server("own")
+        assert (await elsewhere.invoke("mcp_own_say", {"text": "a"})).ok
