@@ -17,7 +17,7 @@ from toolgate.model import Outcome
 from toolgate.version import VERSION
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "custom_tools" / "tools"
-SECONDS = 20.0
+SECONDS = 30.0
 GREET = """\
 name: {name}
 description: Greet somebody.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import combinations
 from pathlib import Path
-from time import perf_counter
+from time import process_time, thread_time
 from typing import Any
 
 import pytest
@@ -48,18 +48,20 @@ async def app() -> AsyncIterator[App]:
 
 
 class Heart:
-    """Beats on the event loop, and knows for how long it could not."""
+    """Beats on the event loop, and knows how much was computed there while it could not: by the processor's time, which
+    stands still when the machine has other work."""
 
     def __init__(self) -> None:
         self.beats, self.longest = 0, 0.0
-        self._began = self._last = perf_counter()
+        self._began, self._last = process_time(), thread_time()
 
     @property
-    def lived(self) -> float:
-        return self._last - self._began
+    def worked(self) -> float:
+        """Seconds, on the loop and beside it."""
+        return process_time() - self._began
 
     def beat(self) -> None:
-        now = perf_counter()
+        now = thread_time()
         self.beats, self.longest, self._last = self.beats + 1, max(self.longest, now - self._last), now
 
 
@@ -83,7 +85,7 @@ async def heart() -> AsyncIterator[Heart]:
 def check(alive: Heart) -> None:
     """Work on the loop itself leaves a handful of beats, and one pause as long as all of it."""
     assert alive.beats > 20
-    assert alive.longest < alive.lived * 0.6
+    assert alive.longest < alive.worked * 0.6
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("take", {"data": LARGE}), ("give", {})], ids=["arguments", "output"])

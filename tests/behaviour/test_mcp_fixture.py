@@ -21,7 +21,7 @@ from toolgate.store import log
 pytestmark = [pytest.mark.requirement("MCP-1"), pytest.mark.asyncio(loop_scope="module")]
 
 PROTOCOLS = {"stdio": "2026-07-28", "http": "2026-07-28", "old": "2025-11-25"}
-SECONDS = 20
+SECONDS = 30
 
 
 @pytest.fixture(scope="module", params=["stdio", "http", "old"])

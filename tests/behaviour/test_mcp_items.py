@@ -21,7 +21,7 @@ from toolgate.store import servers as table
 
 pytestmark = pytest.mark.requirement("MCP-6")
 
-SECONDS = 20.0
+SECONDS = 30.0
 GREET = {"name": "greet", "description": "Greet somebody.", "arguments": [{"name": "who", "required": True}]}
 NOTES = {"uri": "x://notes", "name": "notes", "description": "Notes of the team.", "mimeType": "text/plain"}
 FILES = {"uriTemplate": "x://files/{name}", "name": "files", "description": "Files by name."}

@@ -21,7 +21,7 @@ from toolgate.store import log
 from toolgate.store import servers as table
 
 pytestmark = pytest.mark.requirement("MCP-5")
-SECONDS = 20.0
+SECONDS = 30.0
 
 
 def app_with(tmp_path: Path, database: str, upstream: Upstream, **more: Any) -> App:

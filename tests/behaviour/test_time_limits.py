@@ -138,7 +138,10 @@ async def test_a_time_limit_that_ran_out_is_the_same_error_for_every_runner(app:
 @pytest.mark.parametrize("case", FLOODS)
 async def test_other_limits_of_the_sandbox_are_one_error_too(app: App, case: str) -> None:
     limit, arguments = FLOODS[case]
-    outcome = await app.invoke(case.partition(" ")[0], arguments)
+    for _ in range(5):  # more than once only where the machine held it up for all of the time that it has
+        outcome = await app.invoke(case.partition(" ")[0], arguments)
+        if outcome.status != "timeout":
+            break
     assert outcome.error is not None, outcome
     assert (outcome.status, outcome.error.code) == ("failure", "SANDBOX_ERROR"), outcome.error
     assert not outcome.error.retryable

