@@ -1,5 +1,6 @@
 """Lists on a terminal of 80 columns: every line fits, and nothing is lost. In a pipe they are as wide as they are."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,20 @@ def test_a_list_fits_a_terminal_of_80_columns(terminal: Terminal, words: tuple[s
     assert not any(line.startswith(("$", "20", "UTC")) for line in lines if words[0] == "budgets"), "broken within a row"
     text = " ".join(" ".join(lines).split())
     assert all(word in text for word in told), shown.shown
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_what_is_folded_is_indented_so_that_rows_can_be_told_apart(terminal: Terminal) -> None:
+    for words, begins in (
+        (("audit", "tail"), r"\d\d:\d\d:\d\d |         "),
+        (("explain", "send_a_letter", "to=bob"), r"It would|asks for|  [✓✗?·] \w|  {15}"),
+    ):
+        shown = Teletype(terminal, *words, columns=80)
+        shown.end()
+        lines = shown.shown.splitlines()
+        assert all(re.match(begins, line) for line in lines), shown.shown
+        assert any(line.startswith("         ") for line in lines), "something is folded"
+        assert max(map(cell_len, lines)) <= 80, shown.shown
 
 
 def test_a_pipe_gets_a_line_for_each(terminal: Terminal) -> None:

@@ -25,6 +25,8 @@ from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
 
 POLL_SECONDS = 0.3
+HANG = len("12:34:56 ")
+"""How far the lines of a folded record are indented: below its id, so that times stand alone at the left."""
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
 """What a record can say: `started` and `done` (of what is no call), and how a call can end."""
 
@@ -85,7 +87,7 @@ def _print(records: list[Shown], as_json: bool) -> None:
         if as_json:
             emit(record.to_json())
         else:
-            say(*record.to_line(min(max(tool_width, 12), 40), brief=sys.stdout.isatty()))
+            say(*record.to_line(min(max(tool_width, 12), 40), brief=sys.stdout.isatty()), hang=HANG)
 
 
 @group.command("show")

@@ -22,6 +22,7 @@ ENDS = {
 }
 EXIT = {"run": 0, "ask": 3, "deny": 1}
 """As the call itself would."""
+GATE_WIDTH = 12
 
 
 def explain(
@@ -85,4 +86,4 @@ def _show(found: Explanation) -> None:
     say((words, style), f": {found.reason}" if found.verdict != "run" else "")
     for gate in found.gates:
         sign, colour = SIGNS[gate.verdict]
-        say("  ", (sign, colour), f" {gate.gate:<12} ", gate.reason)
+        say("  ", (sign, colour), f" {gate.gate:<{GATE_WIDTH}} ", gate.reason, hang=GATE_WIDTH + len("  ✓  "))

@@ -44,16 +44,16 @@ def clean(text: str, *, lines: bool = False) -> str:
     return text if lines else text.replace("\n", "\\n")
 
 
-def say(*parts: Part, lines: bool = False) -> None:
-    """A line on stdout."""
+def say(*parts: Part, lines: bool = False, hang: int = 0) -> None:
+    """A line on stdout; on a terminal that is too narrow for it, what follows is indented by `hang`."""
     with _writing():
-        _print(sys.stdout, parts, lines)
+        _print(sys.stdout, parts, lines, hang)
 
 
-def note(*parts: Part, lines: bool = False) -> None:
+def note(*parts: Part, lines: bool = False, hang: int = 0) -> None:
     """A line on stderr: what accompanies the answer, and what went wrong. If nobody can hear it, so be it."""
     with suppress(OSError):
-        _print(sys.stderr, parts, lines)
+        _print(sys.stderr, parts, lines, hang)
 
 
 def complain(message: str, suggestion: str | None = None) -> None:
@@ -115,12 +115,20 @@ def _writing() -> Iterator[None]:
         raise Unwritable(STDOUT, error) from None
 
 
-def _print(stream: TextIO, parts: Iterable[Part], lines: bool) -> None:
+def _print(stream: TextIO, parts: Iterable[Part], lines: bool, hang: int = 0) -> None:
     line = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
         line.append(clean(text, lines=lines), style)
-    _console(stream).print(line)
+    console = _console(stream)
+    if hang and stream.isatty() and line.cell_len > console.width:
+        folds = line.wrap(console, console.width - hang)
+        for number, fold in enumerate(folds):
+            fold.rstrip()
+            if number:
+                fold.pad_left(hang)
+        line = Text("\n").join(folds)
+    console.print(line)
 
 
 def _console(stream: TextIO) -> Console:

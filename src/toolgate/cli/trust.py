@@ -16,6 +16,8 @@ from toolgate.settings import load_settings
 from toolgate.trust import VARIABLE, Records
 
 STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
+HANG = len("  changed  ")
+"""How far a folded line is indented: below the name of its file."""
 
 
 def trust(
@@ -43,7 +45,7 @@ def trust(
         emit({"folder": str(folder), "record": str(project.records.path), "files": [_plain(change) for change in changes]})
         return 0
     for change in changes:
-        say(*_line(change))
+        say(*_line(change), hang=HANG)
     if changes:
         say(("✓ Trusted", "green"), f": {folder}, until one of these changes")
     else:
@@ -63,7 +65,7 @@ def ask(place: Place) -> bool:
     note(f"Toolgate would use these files in {project.folder}, and you have not trusted them as they are now:")
     changes = project.changes()
     for change in changes:
-        note(*_line(change))
+        note(*_line(change), hang=HANG)
     _drop_typed()
     sys.stderr.write("Trust them? [y/N] ")
     sys.stderr.flush()
