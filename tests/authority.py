@@ -178,5 +178,5 @@ class Browser:
 
 def visit(url: str) -> None:
     """Go to an address, and wherever it leads."""
-    with suppress(urllib.error.HTTPError), urllib.request.urlopen(url, timeout=20) as answer:
+    with suppress(urllib.error.HTTPError), urllib.request.urlopen(url, timeout=60) as answer:
         answer.read()

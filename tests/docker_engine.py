@@ -22,7 +22,7 @@ from tests.needs import wait_for
 from tests.servers import STOP_SECONDS, WATCHED
 
 IMAGE = "toolgate-test:latest"
-START_SECONDS = 30
+START_SECONDS = 60
 NAMES = """
 bash sh cat chmod chown cp dd df echo env false grep head id kill ln ls mkdir mkfifo mknod mount mv nice nohup nproc
 ps pwd readlink rm seq setsid sleep stat tail taskset tee test timeout touch tr true truncate umount uname unshare wc

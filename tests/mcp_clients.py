@@ -28,7 +28,7 @@ async def key_for(app: App, actor: Actor, **terms: Any) -> str:
 async def connected(site: Site, key: str | None, era: str, **abilities: Any) -> AsyncIterator[Client]:
     """A client that has this key and can do this much."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
         transport = streamable_http_client(f"http://{site.host}/mcp", http_client=http)
         async with Client(transport, mode=era, **abilities) as client:
             yield client

@@ -12,7 +12,7 @@ from typing import Any
 from tests.serving import META
 
 SCRIPT = Path(sys.executable).with_name("toolgate")
-SECONDS = 30.0
+SECONDS = 60.0
 MOST = 64 * 2**20
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 

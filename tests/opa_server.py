@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 30
+SECONDS = 60
 NO_INPUT = {"code": "api_usage_warning", "message": "'input' key missing from the request"}
 
 

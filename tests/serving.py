@@ -14,7 +14,7 @@ from toolgate.serve.asgi import Front
 from toolgate.serve.keys import Keys
 from toolgate.serve.run import serve
 
-SECONDS = 30.0
+SECONDS = 60.0
 VERSION = "2026-07-28"
 META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": VERSION,

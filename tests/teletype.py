@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.terminal import SCRIPT, Terminal
 
-SECONDS = 30
+SECONDS = 60
 
 
 class Teletype:

@@ -69,7 +69,7 @@ def test_a_terminal_shows_progress_while_the_call_runs_and_nothing_of_it_after(t
     shown = Teletype(terminal, "call", "slow", "seconds=1", columns=60, TERM="xterm")
     assert shown.end() == 0, shown.shown
     frames = shown.shown.split(ERASE)
-    assert any("slow  0." in frame and "%  step " in frame for frame in frames), shown.shown
+    assert any(re.search(r"slow  \d+\.\d.*%  step ", frame) for frame in frames), shown.shown
     assert all(len(frame) < 60 and "\t" not in frame for frame in frames[1:-2]), "it must not run over its line"
     assert "printed by the tool" in shown.shown
     assert "step" not in frames[-1]
@@ -91,7 +91,7 @@ def test_progress_makes_way_for_a_question(terminal: Terminal) -> None:
     shown.type(after="", keys="y\n")
     assert shown.end() == 0, shown.shown
     answered = shown.shown.partition("[y] yes, once")[2]
-    assert "post  0." in answered
+    assert re.search(r"post  \d+\.\d", answered), shown.shown
     assert "posting \\x1b[31m" in answered, "what a tool says is shown, not obeyed"
     assert "posted x" in answered
 

@@ -304,7 +304,7 @@ async def test_only_the_browser_that_was_sent_comes_back() -> None:
             back = f"http://127.0.0.1:{port}"
             for path in ("/callback?code=stolen&state=guessed", "/callback?code=stolen", "/favicon.ico", "/"):
                 try:
-                    urllib.request.urlopen(back + path, timeout=5).close()
+                    urllib.request.urlopen(back + path, timeout=60).close()
                 except urllib.error.HTTPError as error:
                     statuses.append(error.code)
                     error.close()

@@ -373,7 +373,7 @@ async def test_metrics_are_for_this_machine_and_for_keys_with_the_scope() -> Non
 
 
 def fetch(request: urllib.request.Request) -> bytes:
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -406,7 +406,7 @@ def server(terminal: Terminal, *words: str) -> Iterator[tuple[subprocess.Popen[s
         yield process, json.loads(process.stdout.readline())["url"]
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def test_it_is_ready_soon_with_a_fresh_database_and_ends_in_order(terminal: Terminal) -> None:
@@ -415,7 +415,7 @@ def test_it_is_ready_soon_with_a_fresh_database_and_ends_in_order(terminal: Term
         took = time.perf_counter() - begun
         assert fetch(urllib.request.Request(f"{url}/healthz")) == b'{"status":"alive"}'
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
         assert process.returncode == 0
     assert "no key yet" in err
     assert "Traceback" not in err
@@ -449,7 +449,7 @@ def test_calls_that_run_are_let_end_when_it_is_stopped(terminal: Terminal) -> No
             return await answer
 
         assert asyncio.run(call_and_stop())["content"][0]["text"] == "ended"
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
 
 STDIO_SERVER = """
@@ -490,7 +490,7 @@ def test_an_mcp_server_that_it_started_ends_with_it(terminal: Terminal) -> None:
         pid = int(called(url, key, "mcp_pids_pid", {})["content"][0]["text"])
         assert Path(f"/proc/{pid}").exists()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     assert not Path(f"/proc/{pid}").exists()
 
 
