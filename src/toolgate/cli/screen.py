@@ -122,7 +122,7 @@ def _print(stream: TextIO, parts: Iterable[Part], lines: bool, hang: int = 0) ->
         line.append(clean(text, lines=lines), style)
     console = _console(stream)
     if hang and stream.isatty() and line.cell_len > console.width:
-        folds = line.wrap(console, console.width - hang)
+        folds = line.wrap(console, max(console.width - hang, 20))
         for number, fold in enumerate(folds):
             fold.rstrip()
             if number:
