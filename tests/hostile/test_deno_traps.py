@@ -206,7 +206,8 @@ const read = (path) => Deno.readTextFileSync(path);
 Deno.writeTextFileSync("own", "mine");
 if (read("own") === "mine" && Deno.env.get("HOME")) say("control ok");
 for (const path of ["SECRET", "/etc/passwd", "/etc/shadow", "/proc/1/environ", "/proc/HOST/environ", "/proc/1/rootSECRET", "/root/.bashrc"]) await attempt(path, () => read(path));
-await attempt("environment", () => Object.keys(Deno.env.toObject()).filter((k) => !["HOME", "TMPDIR", "PATH", "LANG", "NO_COLOR", "DENO_NO_UPDATE_CHECK"].includes(k)).join() || undefined);
+// Where there is no node, Deno sets the last of these itself.
+await attempt("environment", () => Object.keys(Deno.env.toObject()).filter((k) => !["HOME", "TMPDIR", "PATH", "LANG", "NO_COLOR", "DENO_NO_UPDATE_CHECK", "DENO_NODE_SHIM_ACTIVE"].includes(k)).join() || undefined);
 for (const path of ["OUTSIDE/made", "/usr/made", "/etc/made", "/made", "/dev/made"]) await attempt(path, () => Deno.writeTextFileSync(path, "x") ?? "wrote");
 await attempt("link", () => { Deno.symlinkSync("SECRET", "link"); return read("link") });
 await attempt("tcp", async () => { (await Deno.connect({ port: PORT, hostname: "127.0.0.1" })).close(); return "connected" });
