@@ -70,7 +70,7 @@ class ServerStatus(NamedTuple):
     issuer: str | None = None
     """The authorization server that its login is pinned to."""
     jail: str | None = None
-    """What holds it, or held it when it was last listed."""
+    """The isolation that it has, or had when it was last listed."""
     version: str | None = None
     """Of its package, as it was installed."""
 

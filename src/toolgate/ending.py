@@ -44,7 +44,7 @@ class Ending:
     def __init__(self, redactor: Redactor, *, keeps_records: bool) -> None:
         self._redactor = redactor
         self._keeps_records = keeps_records
-        """Whether another process, such as `toolgate audit show`, finds the records of this one."""
+        """True if another process, such as `toolgate audit show`, finds the records of this one."""
 
     def understand(self, error: BaseException) -> CallError:
         """Whatever stopped the call, as the error that its outcome will show."""

@@ -70,7 +70,7 @@ class HookTimer:
         self._loop = None
 
     def has_fired(self) -> bool:
-        """Whether a cancellation that arrives is this timer's."""
+        """True if a cancellation that arrives is this timer's."""
         return self._cancels > 0
 
     def take_back(self) -> bool:

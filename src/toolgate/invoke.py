@@ -401,7 +401,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             check()
 
     async def _is_known(self, ctx: InvokeContext, entry: Entry) -> bool:
-        """Whether the call was made before, so that what came of it comes again; if it was only begun, it goes on."""
+        """True if the call was made before: its outcome is given again. One that was only begun goes on."""
         if ctx.call.idempotency_key is not None and await self._repeat(ctx, entry):
             return True
         return await self.continuations.enter(ctx, entry)

@@ -486,7 +486,7 @@ class Outcome(Told, frozen=True, gc=False):
 
 
 class Crash:
-    """What a tool raised, so wrapped that nothing that displays an outcome (rich, a debugger, a log) shows its words, which
+    """A tool's exception, so wrapped that nothing that displays an outcome (rich, a debugger, a log) shows its words, which
     may hold secrets: only `raise_for_status` does."""
 
     __slots__ = ("exception",)

@@ -176,7 +176,7 @@ class Project:
 
     @property
     def compiled_file(self) -> Path | None:
-        """Where it is recorded which code is known to compile: beside the record of trust; None where there is no place."""
+        """The record of code that is known to compile: beside the record of trust; None where there is no place."""
         return next((folder / "compiled.json" for folder in self.own_files), None)
 
     def check(self) -> None:

@@ -231,7 +231,7 @@ class Redactor:
                 yield from self.named_secrets(part, public)
 
     async def error(self, error: CallError, known: tuple[str, ...] = (), quoted: tuple[str, ...] = ()) -> ErrorInfo:
-        """What a caller and the records are told of an error: valid text and plain JSON, without secrets. `quoted`: those
+        """An error as a caller and the records are told it: valid text and plain JSON, without secrets. `quoted`: those
         among the arguments, which a tool may have put into its words."""
         message = _valid(shortened(without(quoted, error.message), LONGEST_RAW_ERROR))
         suggestion = _valid(shortened(without(quoted, error.suggestion or ""), LONGEST_RAW_ERROR))

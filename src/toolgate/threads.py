@@ -44,7 +44,7 @@ class DaemonExecutor(ThreadPoolExecutor):
 
     @property
     def backlog(self) -> int:
-        """How much waits for a thread."""
+        """The number of jobs that wait for a thread."""
         return len(self._waiting)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

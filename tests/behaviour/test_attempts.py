@@ -18,7 +18,7 @@ def code(outcome: Outcome) -> str:
 
 
 async def test_the_callers_time_is_for_all_attempts_together() -> None:
-    @tool(tier="read_only", timeout=0.4, retry=Retry(max_attempts=20, backoff_ms=1, codes=("TIMEOUT",)))
+    @tool(tier="read_only", timeout=0.5, retry=Retry(max_attempts=20, backoff_ms=1, codes=("TIMEOUT",)))
     async def hangs() -> None:
         """Sleeps."""
         await asyncio.sleep(60)
@@ -26,14 +26,14 @@ async def test_the_callers_time_is_for_all_attempts_together() -> None:
     async with memory_app() as app:
         app.register(hangs)
         began = time.monotonic()
-        outcome = await app.invoke("hangs", timeout=1.1)
+        outcome = await app.invoke("hangs", timeout=2)
         took = time.monotonic() - began
     assert (outcome.status, code(outcome)) == ("timeout", "TIMEOUT")
     assert took > 1
     attempts = outcome.metrics.attempts
-    assert 1 <= attempts <= 3, "of the twenty that it would be given otherwise; fewer where the machine was held up"
+    assert 2 <= attempts <= 4, "of the twenty that it would be given otherwise; fewer where the machine was held up"
     assert outcome.error is not None
-    assert f"within 1.1 s, in {attempts} attempts" in outcome.error.message or attempts < 3
+    assert f"within 2 s, in {attempts} attempts" in outcome.error.message
 
 
 async def test_an_attempt_that_could_only_begin_after_the_time_is_not_waited_for() -> None:

@@ -81,7 +81,7 @@ class Review:
         self._full = full
         self.accepted: list[Waiting] = []
         self.changed: list[Waiting] = []
-        """What was said yes to, and was another by then."""
+        """Definitions that were said yes to, and had changed by then."""
 
     async def each_of(self, server: str, those: list[Waiting]) -> bool:
         """Ask about one after another. False: the person has had enough."""

@@ -214,7 +214,7 @@ def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTe
 
 
 def _say_approved(approval: Approval, outcome: Outcome | None, as_json: bool) -> int:
-    """What came of a yes; gives the exit code."""
+    """Shows what came of a yes; gives the exit code."""
     if outcome is not None:
         if as_json:
             emit(outcome.to_json())

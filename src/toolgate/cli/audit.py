@@ -26,7 +26,7 @@ from toolgate.store.signed_heads import parse as parse_head
 
 POLL_SECONDS = 0.3
 HANG = len("12:34:56 ")
-"""How far the lines of a folded record are indented: below its id, so that times stand alone at the left."""
+"""The indent of a folded record's lines: below its id, so that times stand alone at the left."""
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
 """What a record can say: `started` and `done` (of what is no call), and how a call can end."""
 

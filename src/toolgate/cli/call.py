@@ -162,7 +162,7 @@ async def _call(
 
 
 async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
-    """What helps the person at the terminal, where the pipeline's own suggestion does not say it."""
+    """A suggestion for the person at the terminal, where the pipeline's own suggestion does not say it."""
     if code == "TOOL_NOT_FOUND":
         return await why_missing(app, name, actor)
     needed = (app.policy_data.entry(name, actor.tenant) or {}).get("requires_permission")

@@ -1,4 +1,4 @@
-"""What a shell offers at Tab: tools and their arguments, servers, approvals, secrets.
+"""Completions that a shell offers at Tab: tools and their arguments, servers, approvals, secrets.
 
 It reads the catalog as any command does, starts no server, asks nobody, makes no data folder or database, and is silent
 about whatever goes wrong. What it offers is written into the shell's own code (zsh evaluates it), and names and values come
@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]{0,99}\Z")
 _NOT_WORDS = re.compile(r"[^A-Za-z0-9 ,.-]+")
 
 Offered = list[tuple[str, str]]
-"""What is offered, each with a few words about it."""
+"""The completions, each with a few words about it."""
 
 
 def words_before() -> list[str]:
@@ -133,7 +133,7 @@ def _values(rule: Any, schema: Any) -> list[str]:
 
 
 def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomplete: str, *, check: bool = True) -> Offered:
-    """What is found that begins as the word does; nothing if anything goes wrong."""
+    """Finds the completions that begin as the word does; none if anything goes wrong."""
     try:
         with diverted():
             found = asyncio.run(_looked(ctx, look))

@@ -38,7 +38,7 @@ def editor() -> list[str]:
 
 
 async def edited(request: ApprovalRequest, arguments: dict[str, Any], fits: Fits) -> dict[str, Any] | None:
-    """What a person makes of arguments in their editor; None, with a word about it, if that is nothing that could run. The
+    """Gives what a person makes of arguments in their editor; None, with a word about it, if that could not run. The
     difference is shown."""
     try:
         changed = await _edit(arguments)

@@ -73,7 +73,7 @@ async def _explain(
     session: str | None,
     key: str | None,
 ) -> tuple[Explanation, str | None]:
-    """What every gate says, and why there is no such tool, if there is none."""
+    """Asks every gate, and says why there is no such tool, if there is none."""
     async with opened(ctx) as app:
         arguments = merge(whole, given, schema_of(app, name, actor))
         found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")

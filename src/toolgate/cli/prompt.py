@@ -96,7 +96,7 @@ class Prompt:
                 return answer
 
     async def _changed(self, request: ApprovalRequest, key: str, interrupted: Interrupted) -> Answer | None:
-        """What a person says to arguments that they have changed; None: they changed nothing, and are asked as before."""
+        """Asks a person about arguments that they have changed; None: they changed nothing, and are asked as before."""
         change = partial(edited, request, fits=self._fits) if key == "o" else partial(self._typed, request, interrupted)
         changed = await change(request.arguments)
         while changed is not None:
@@ -171,7 +171,7 @@ async def _chosen(choices: dict[str, str], interrupted: Interrupted) -> str | No
 
 
 async def agrees(question: str) -> bool:
-    """Whether the person at the terminal says a clear yes."""
+    """True if the person at the terminal says a clear yes."""
     with _interruptible() as interrupted:
         typed = await _line(f"{question} [y] yes  [n] no > ", interrupted)
     return typed is not None and typed.lower() in ("y", "yes")
@@ -184,7 +184,7 @@ def _folded(choices: list[str]) -> str:
 
 
 async def ask(*choices: str) -> str | None:
-    """What a person types to a question and its choices, in small letters; None at the end of input or when interrupted."""
+    """The text that a person types to a question, in small letters; None at the end of input or when interrupted."""
     with _interruptible() as interrupted:
         typed = await _line(_folded([clean(choice) for choice in choices]), interrupted)
     return None if typed is None else typed.lower()

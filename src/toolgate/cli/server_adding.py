@@ -135,7 +135,7 @@ def add(
 
 
 class Added(NamedTuple):
-    """What became of a server that was to be added."""
+    """The result of adding one server."""
 
     status: ServerStatus | None = None
     """None: it was not."""
@@ -147,7 +147,7 @@ class Added(NamedTuple):
 async def _tried(
     app: App, name: str, values: dict[str, Any], secrets: dict[str, str], *, replace: bool
 ) -> tuple[bool, CallError | None]:
-    """Whether a server was tried, and why it can't be used."""
+    """Tries a server; gives whether it was tried, and why it can't be used."""
     try:
         with Steps() as steps:
             app.servers_engine.listen(
@@ -185,7 +185,7 @@ def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_jso
 
 
 def _say_version(settings: ServerSettings, version: str | None) -> None:
-    """Which version is started, where the person named none."""
+    """The version that is started, where the person named none."""
     if lacks_version(settings):
         named = f"{settings.npm}@{version or 'VERSION'}" if settings.npm else f"{settings.pypi}=={version or 'VERSION'}"
         when = f"{version}, the newest one, was installed" if version else "the newest one is installed at its first start"

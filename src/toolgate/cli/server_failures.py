@@ -1,4 +1,4 @@
-"""Why a server could not be added, with the last that it said, and what can be done about it."""
+"""Messages about a server that could not be added: the cause, the last that it said, and what to do."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ HINTS = {
     ),
     r"SyntaxError|IndentationError": "Correct the file, and add it again.",
 }
-"""What a program says last, and what that mostly means."""
+"""Last words of programs, and what they mostly mean."""
 
 
 def say_not_added(name: str, failure: CallError | None, command: Sequence[str], *, as_json: bool) -> int:

@@ -25,13 +25,13 @@ from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
 STARTERS = frozenset((*RUNNERS, *INTERPRETERS, "docker"))
-"""What commands begin with: somebody who gives such a name to a server has mostly left the name out."""
+"""First words of commands: somebody who gives such a name to a server has mostly left the name out."""
 METHOD_WORDS = {
     "resources/read": "reading its resources",
     "prompts/get": "getting its prompts",
     "completion/complete": "completing arguments",
 }
-"""What can be asked of a server besides calling its tools, for people: each has to be accepted as a tool has."""
+"""Requests to a server besides calls of its tools, for people: each has to be accepted as a tool has."""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False, autocompletion=server_names)]
 
 
@@ -129,7 +129,7 @@ def _begun(command: list[str], here: Path) -> dict[str, Any]:
 
 
 def state_of(one: ServerStatus, lacking: Sequence[str]) -> str:
-    """How a server stands, as a person reads it."""
+    """The state of a server, as a person reads it."""
     if not one.settings.enabled:
         return "disabled in its settings"
     if lacking:

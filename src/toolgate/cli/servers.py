@@ -112,7 +112,7 @@ def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 
 def _held(plain: dict[str, Any]) -> str | None:
-    """How a program is held; None for an address, which runs elsewhere."""
+    """The isolation of a server's program; None for an address, which runs elsewhere."""
     if plain["transport"] != "stdio":
         return None
     if plain["isolation"] == "none":
@@ -127,7 +127,7 @@ def _limits(plain: dict[str, Any]) -> list[str]:
 
 
 MADE = {"isolation": _held, "limits": _limits}
-"""What is shown in other words than programs get."""
+"""Words for people, in place of those that programs get."""
 
 
 @group.command("remove")

@@ -171,7 +171,7 @@ def _say_added(added: Added) -> None:
 
 
 def _note_next_steps(added: Added) -> None:
-    """What to do with a tool that was just written."""
+    """The next steps with a tool that was just written."""
     name = added.tool.entry.name
     steps = {
         f"toolgate tools test {name}": f"runs its {plural(len(added.tool.program.examples), 'example')}",

@@ -17,7 +17,7 @@ from toolgate.trust import VARIABLE, Records
 
 STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
 HANG = len("  changed  ")
-"""How far a folded line is indented: below the name of its file."""
+"""The indent of a folded line: below the name of its file."""
 
 
 def trust(

@@ -10,7 +10,7 @@ OWN = "Toolgate's own data"
 OWN_KEYS = "Toolgate's own keys"
 FOLDER = ".toolgate"
 OPEN = ("tools", "sessions")
-"""What may be read of Toolgate's own folder: tools that people keep there, and the working directories of sessions."""
+"""Parts of Toolgate's own folder that may be read: tools that people keep there, and the working directories of sessions."""
 
 _COPIED_FOLDER = re.compile(
     r"\.toolgate(?:[-_.~ \d()]{1,12}|[-_. ]*\(?(?:bak|backups?|old|orig|saved?|copy)(?![a-z]).*)\Z"
@@ -28,7 +28,7 @@ MAX_KEY_BYTES = 64_000
 
 
 def own_by_name(parts: list[str]) -> str | None:
-    """What of Toolgate's a path is, by its parts in small letters; None if nothing."""
+    """Names the part of Toolgate's data that a path is, by its parts in small letters; None if it is none."""
     if FOLDER in parts:
         inside = parts[parts.index(FOLDER) + 1 :]
         return None if inside and inside[0] in OPEN else OWN

@@ -133,7 +133,7 @@ class Act(msgspec.Struct, gc=False):
 
 
 def _told(error: ErrorInfo) -> dict[str, Any]:
-    """What a record holds of an error; of its details, only a code of the tool's own."""
+    """The fields that a record holds of an error; of its details, only a code of the tool's own."""
     own = (error.details or {}).get("tool_code")
     return {"code": error.code, "message": error.message} | ({} if own is None else {"tool_code": own})
 

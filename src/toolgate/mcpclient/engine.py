@@ -43,7 +43,7 @@ class Servers:
         settings can name. `home`: None in memory. `rules`: what no program may open. `places`: decides what of their changes
         in folders is brought in."""
         self.restarts_by_itself = True
-        """Whether a server that fails is started again before anybody asks. A command that ends at once sets it to False."""
+        """True: a server that fails is started again before anybody asks. A command that ends at once sets it to False."""
         self._secrets = secrets
         self._tried: dict[str, Mapping[str, str]] = {}
         """The secrets of servers that are tried out, which are not kept yet."""

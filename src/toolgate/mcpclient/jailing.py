@@ -56,7 +56,7 @@ class Program:
     ) -> None:
         self.box = box
         self.layers = layers
-        """What lies between it and folders of the host; None: it is given none, or nothing holds it."""
+        """The layers between it and folders of the host; None: it is given none, or nothing holds it."""
         self.jail = jail
         """What holds it; None: nothing does."""
         self.network = network

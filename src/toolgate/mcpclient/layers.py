@@ -31,7 +31,7 @@ logger = logging.getLogger("toolgate.mcp")
 
 
 class FolderLayers:
-    """What lies between one server's program and its folders, while it runs."""
+    """The layers between one server's program and its folders, while it runs."""
 
     def __init__(self, server: str, box: Box, intakes: Sequence["Intake"], lent: "Lent", lend: Callable[[], "Lent"]) -> None:
         """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
@@ -42,7 +42,7 @@ class FolderLayers:
         self._lend = lend
         self._lock = Lock()
         self.exposed = False
-        """Whether it may have seen what no tool may open: it has to be ended."""
+        """True: it may have seen what no tool may open, and has to be ended."""
 
     async def show_host(self) -> None:
         """Have the server see the host's files as they are now."""
@@ -80,7 +80,7 @@ class FolderLayers:
                 os.close(upper)
 
     def _is_stale(self) -> bool:
-        """Whether something came into a folder, or went, since it was looked at."""
+        """True if something came into a folder, or went, since it was looked at."""
         return any(_changed(folder) != known for folder, known in self._lent.times.items())
 
     def _look(self) -> None:

@@ -105,7 +105,7 @@ def _pieces(
     hidden: Iterable[Path],
     writable: Iterable[Path],
 ) -> dict[str, Piece]:
-    """What is seen of the projected folders: what every judge let pass, but for what is hidden and what is in a writable
+    """The visible files of projected folders: what every judge let pass, but for what is hidden and what is in a writable
     folder, which is seen through its layer. Outer before inner."""
     from toolgate.sandbox.heldback import is_below
 

@@ -162,7 +162,7 @@ async def ready(
 async def command(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> Command | None:
-    """How to start the package of a server; None if it has none. `step`: is told what is done next."""
+    """The command that starts the package of a server; None if it has none. `step`: is told what is done next."""
     package, found = wanted(settings), await ready(name, settings, home, step)
     if package is None or found is None:
         return None

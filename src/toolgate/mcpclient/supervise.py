@@ -79,7 +79,7 @@ class Supervised:
         self.starts = 0
         """How often a start was begun."""
         self.restarts = True
-        """Whether it is started again by itself when it fails; otherwise by the next call."""
+        """True: it is started again by itself when it fails; otherwise by the next call."""
         self._used = monotonic()
         self._under_way: dict[int, tuple[float, float]] = {}
         """Calls: when each began, and the seconds that whoever asked will wait."""
@@ -186,7 +186,7 @@ class Supervised:
 
     @property
     def failure(self) -> Unreachable | None:
-        """What went wrong last, as anybody may know it."""
+        """The last failure, as anybody may know it."""
         return self._tries.failure
 
     def standing(self) -> Standing:

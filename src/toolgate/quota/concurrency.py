@@ -16,7 +16,7 @@ from toolgate.model import Call, Entry
 
 RETRY_AFTER = 1.0
 RENEWALS = 3
-"""How often a place is renewed within one lease."""
+"""Renewals of a place within one lease."""
 
 Name = tuple[str, ...]
 """What has only so many places: a tenant, or a tool. Tools of one name that two tenants made for themselves are two."""
@@ -81,7 +81,7 @@ class Concurrency:
     def __init__(self, per_tenant: int | None, redis: Redis | None = None, lease_seconds: float = 30.0) -> None:
         self._per_tenant = per_tenant
         self.bounded = per_tenant is not None
-        """Whether calls of every tool are counted; else only those of tools with a limit of their own."""
+        """True: calls of every tool are counted; else only those of tools with a limit of their own."""
         self._running: dict[Name, int] = {}
         self._shared = None if redis is None else SharedPlaces(redis, lease_seconds)
 

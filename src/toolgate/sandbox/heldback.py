@@ -59,7 +59,7 @@ class Parts(NamedTuple):
     """What is hidden, and what it was."""
     repositories: frozenset[Path] = frozenset()
     pieces: Mapping[str, Piece] = NO_PIECES
-    """What was looked at and is not hidden."""
+    """The files that were looked at and are not hidden."""
     times: Mapping[str, int] = NO_TIMES
     """The folders that were looked through, and when they were last changed (ctime: programs that copy folders set the
     other); 0: that may be just now."""
@@ -302,7 +302,7 @@ class Search:
 
 
 def is_below(path: str, folders: Collection[str]) -> bool:
-    """Whether a path is one of some folders, or in one. Of strings, since there are thousands."""
+    """True if a path is one of some folders, or in one. Of strings, since there are thousands."""
     while path:
         if path in folders:
             return True

@@ -179,7 +179,7 @@ class Intake:
         self._plain_folders: dict[Parts, bool] = {}
         self._says_deleted = True
         self.withheld: str | None = None
-        """Why nothing more of it is brought in, however harmless: what the program writes may be what it was not to see."""
+        """The reason to bring in nothing more, however harmless: what the program writes may be what it was not to see."""
 
     def look(self, upper: int, deleted: Iterable[Parts] | None = None) -> Taken:
         """Deal with what has changed in the layer since the last look. For a thread. `deleted`: what the program deleted,

@@ -23,7 +23,7 @@ CHANGED = "changed:"
 """Stands before the identity in the listing of a server whose settings have changed since: it counts as not listed, so that
 nothing starts it before somebody asks what it has. What was accepted of it is kept."""
 OPERATOR = "local"
-"""Who added a server: the person who runs this installation. An actor is TENANT/USER, which this can't be."""
+"""The `added_by` of servers that the person who runs this installation added. An actor's is TENANT/USER, never this."""
 
 
 class ServerRow(NamedTuple):

@@ -32,7 +32,7 @@ ENCRYPTING_BACKENDS = frozenset(
 )
 """Services of an operating system or desktop, and files that are encrypted."""
 NO_BACKENDS = frozenset({"keyring.backends.fail.Keyring", "keyring.backends.null.Keyring"})
-"""What the package offers where there is none: they keep nothing."""
+"""Backends that the package offers where there is no keyring: they keep nothing."""
 CHAINER = "keyring.backends.chainer.ChainerBackend"
 
 

@@ -12,7 +12,7 @@ class ScriptedApprover:
 
     def __init__(self) -> None:
         self.questions: list[ApprovalRequest] = []
-        """What was asked, in order."""
+        """The questions that were asked, in order."""
         self._answers: deque[Answer] = deque()
         self._always: Answer | None = None
 
@@ -30,7 +30,7 @@ class ScriptedApprover:
 
     @property
     def asked(self) -> int:
-        """How many questions there were."""
+        """The number of questions."""
         return len(self.questions)
 
     def _say(self, answer: Answer, times: int | None) -> None:

@@ -61,7 +61,7 @@ class RecordedCalls(Sequence[RecordedCall]):
         self._calls.clear()
 
     def recorder(self) -> Hook:
-        """What an App needs to fill this: `app.add_hook(calls.recorder())`."""
+        """The hook that fills this: `app.add_hook(calls.recorder())`."""
         calls = self._calls
 
         class Recorder(Hook):

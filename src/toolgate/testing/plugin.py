@@ -32,7 +32,7 @@ def toolgate_clock() -> "ManualClock":
 
 @pytest.fixture
 def toolgate_approver() -> "ScriptedApprover":
-    """Whoever is asked about calls: `toolgate_approver.approve()`, `.reject()`, `.edit({...})`, `.questions`."""
+    """The approver that is asked about calls: `toolgate_approver.approve()`, `.reject()`, `.edit({...})`, `.questions`."""
     from toolgate.testing.approver import ScriptedApprover
 
     return ScriptedApprover()

@@ -34,7 +34,7 @@ class CompiledCode:
         self._known: dict[str, None] | None = None
 
     async def check(self, tool: ToolFile) -> Problem | None:
-        """What is wrong with the code, as `compiled` says it."""
+        """The fault in the code, as `compiled` says it."""
         if tool.program.runtime not in LANGUAGES:
             return None
         digest = sha256(f"{VERSION}\0{tool.program.runtime}\0{tool.program.code}".encode()).hexdigest()

@@ -32,7 +32,7 @@ class Preset(NamedTuple):
     settings: dict[str, Any]
     needs: tuple[Needed, ...] = ()
     folders: Literal["arguments", "calls"] | None = None
-    """Where it is told the folders that it works on, those of `read` and `write`; None: it works on none."""
+    """The place in its arguments for the folders that it works on, those of `read` and `write`; None: it works on none."""
     extras: Mapping[str, Extra] = {}
     advice: str | None = None
     reaches: str | None = None

@@ -161,7 +161,7 @@ def _argument(name: str) -> str:
 
 
 def _left_out(found: Mapping[str, Any]) -> list[str]:
-    """How many characters of text the other fields have, each: descriptions of arguments, say. Names are not counted that
+    """Counts the characters of text in each of the other fields: descriptions of arguments, say. Names are not counted that
     only repeat those of arguments or of the tool, as some servers' titles do."""
     tool = _letters(str(found.get("name")))
     known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))

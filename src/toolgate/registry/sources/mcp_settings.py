@@ -65,7 +65,7 @@ def secrets_in(settings: ServerSettings) -> dict[str, None]:
 
 
 def described(settings: ServerSettings, version: str | None = None) -> str:
-    """What is started or reached, in a few words and without anything that may be secret. `version`: what was installed."""
+    """A server's program or address, in a few words without anything that may be secret. `version`: what was installed."""
     if settings.url is not None:
         return _address(settings.url)
     if settings.npm is not None or settings.pypi is not None:

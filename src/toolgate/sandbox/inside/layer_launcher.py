@@ -112,7 +112,7 @@ class Projected:
         self.change(early)
 
     def descriptors(self) -> "list[int]":
-        """What it needs as long as it is there."""
+        """The descriptors that it needs as long as it is there."""
         return [self.gate, *(space for space in self.spaces if space is not None)]
 
     def show_rest(self) -> None:
@@ -174,7 +174,7 @@ class Projected:
 
 
 def handed_rows(file: int) -> list:  # type: ignore[type-arg]
-    """What the host wrote into a file in memory, which is closed."""
+    """Reads what the host wrote into a file in memory, and closes it."""
     rows: list = marshal.loads(os.pread(file, ROWS_BYTES, 0))  # type: ignore[type-arg]
     os.close(file)
     return rows

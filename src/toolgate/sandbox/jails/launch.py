@@ -289,7 +289,7 @@ def network_paths(network: Network) -> tuple[View, ...]:
 
 
 def readable_paths(spec: Spec) -> tuple[Path, ...]:
-    """What this program needs besides: both interpreters, the files that run inside, itself, and what the spec names. What
+    """The files that a program needs: both interpreters, those that run inside, itself, and what the spec names. What
     is in a projected folder is seen there, if it is not hidden."""
     wanted = [Path(sys.base_prefix).resolve(), python(), INSIDE, Path(spec.argv[0]), *spec.readable]
     system = [*(view.path for view in system_paths() if view.kind == "bind"), *spec.projected]

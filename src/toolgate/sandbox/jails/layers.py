@@ -1,4 +1,4 @@
-"""What lies between a jailed program and folders of the host: the host's side of `inside/layer_launcher.py`.
+"""The layers between a jailed program and folders of the host: the host's side of `inside/layer_launcher.py`.
 
 Over a folder that it may change lies a writable layer: what the program changes is in a folder that only the host has open;
 the host's own folder stays as it is until `sandbox.intake` has looked at it. A folder that it may only read is projected: a
@@ -55,7 +55,7 @@ class Layers:
         self.inner: tuple[int, ...] = (inner.detach(),)
         """The child's ends; they have the same numbers there."""
         self.gate: int | None = None
-        """What the starter waits at until all projected files are there; it has the same number there."""
+        """The descriptor that the starter waits at until all projected files are there; it has the same number there."""
         projected = self._plan_projected(spec, who, mapped) if spec.projected else None
         self._uppers: list[int] = []
         self._begun = False
@@ -153,7 +153,7 @@ def layers_of(spec: Spec, who: Identity | None, mapped: Collection[Path]) -> Lay
 
 
 def _is_of_launchers(path: str) -> bool:
-    """Whether a file is needed before the program begins: ours may lie in a folder that is projected."""
+    """True if a file is needed before the program begins: ours may lie in a folder that is projected."""
     return path.startswith((f"{INSIDE}/", f"{Path(sys.base_prefix).resolve()}/", str(python())))
 
 
