@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from toolgate.policy.documents import PolicyData
+from toolgate.gates.policy.documents import PolicyData
 
 POLICY = """
 package soma.policy

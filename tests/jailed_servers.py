@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.needs import need
-from toolgate.mcpclient.jailing import Program, open_program
-from toolgate.mcpclient.proxy import Resolve
+from toolgate.mcp.client.launch import Program, open_program
+from toolgate.mcp.client.proxy import Resolve
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import SandboxSettings, ServerSettings
 

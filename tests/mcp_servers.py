@@ -12,8 +12,8 @@ from typing import Any
 from tests.patience import SOON as SOON
 from tests.patience import until as until
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.port import Standing
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.port import Standing
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolgate import Hook, InvokeContext
-from toolgate.hooks import STAGES, Next
+from toolgate.pipeline.hooks import STAGES, Next
 
 
 class Recorder(Hook):

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from toolgate.errors import Denied
+from toolgate.gates.quota.budget import Budgets
+from toolgate.gates.quota.money import estimate
 from toolgate.model import LOCAL, Actor, Call, Cost, Entry, Tier, Tool, new_id
-from toolgate.quota.budget import Budgets
-from toolgate.quota.money import estimate
 from toolgate.registry.compile import compile_entry
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow

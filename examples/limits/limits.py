@@ -7,8 +7,8 @@ import asyncio
 from collections import Counter
 
 from toolgate import Actor, App, tool
-from toolgate.quota.accounts import new_budget
-from toolgate.quota.money import parse_dollars
+from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.money import parse_dollars
 
 
 @tool(tier="write", cost=0.40)

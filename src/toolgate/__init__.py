@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
-    from toolgate.app import App
-    from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
-    from toolgate.context import InvokeContext
+    from toolgate.app.app import App
     from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
-    from toolgate.hooks import Hook
+    from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
     from toolgate.model import (
         Actor,
         Auth,
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
         Tool,
         UnitCost,
     )
+    from toolgate.pipeline.context import InvokeContext
+    from toolgate.pipeline.hooks import Hook
     from toolgate.registry.declare import tool
     from toolgate.settings import Settings
 
@@ -62,13 +62,13 @@ __all__ = [
 __version__ = VERSION
 
 _HOMES = {
-    "toolgate.app": ("App",),
-    "toolgate.approval.request": ("Answer", "ApprovalRequest", "GrantTerms"),
-    "toolgate.context": ("InvokeContext",),
+    "toolgate.app.app": ("App",),
+    "toolgate.gates.approval.request": ("Answer", "ApprovalRequest", "GrantTerms"),
+    "toolgate.pipeline.context": ("InvokeContext",),
     "toolgate.errors": (
         "CallError", "DefinitionError", "InvalidInput", "SettingsError", "StoreError", "ToolError", "ToolgateError",
     ),
-    "toolgate.hooks": ("Hook",),
+    "toolgate.pipeline.hooks": ("Hook",),
     "toolgate.model": (
         "Actor", "Auth", "CacheRule", "Capability", "Cost", "Outcome", "RateLimit", "Retry", "Tool", "UnitCost",
     ),

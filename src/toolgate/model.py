@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 from uuid_utils import uuid7
 
 from toolgate.errors import CODES, Pending, Status, call_error, shortened
-from toolgate.hazards.mask import MASK as MASK
+from toolgate.screening.mask import MASK as MASK
 
 Tier = Literal["read_only", "write", "execute", "external_api"]
 TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from toolgate.discovery import FILE, HARMLESS
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
-from toolgate.store.leftovers import InUse
+from toolgate.store.sqlite_leftovers import InUse
 from toolgate.trust import ADVICE, ADVICE_FOR_SEVERAL, Agreed, Records, Untrusted, digest, is_named, read_regular
 
 MARK = "id"

@@ -135,7 +135,7 @@ class Policy(Section):
 
 def _check_quorum(approvers: Iterable[str], quorum: int) -> None:
     """Refuse a quorum that can't be reached: a person counts once, however the name is written."""
-    from toolgate.hazards.lookalikes import person
+    from toolgate.screening.lookalikes import person
 
     named: dict[str, list[str]] = {}
     for name in sorted(set(approvers)):

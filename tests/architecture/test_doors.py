@@ -6,12 +6,12 @@ from pathlib import Path
 import toolgate
 from toolgate.model import LOCAL_DOORS
 
-SERVE = Path(toolgate.__file__).parent / "serve"
+PACKAGE = Path(toolgate.__file__).parent
 
 
 def test_every_call_that_comes_over_a_wire_names_its_door() -> None:
     doors = []
-    for file in sorted(SERVE.rglob("*.py")):
+    for file in sorted([*(PACKAGE / "serve").rglob("*.py"), *(PACKAGE / "mcp" / "server").rglob("*.py")]):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

@@ -33,9 +33,9 @@ def test_imports_keep_to_the_contracts(tmp_path: Path) -> None:
     ("module", "line", "contract"),
     [
         ("model.py", "import toolgate.settings", "Imports point downwards"),
-        ("inputs.py", "import toolgate.outputs", "Imports point downwards"),
+        ("inputs.py", "import toolgate.gates.outputs", "Imports point downwards"),
         ("unheard_of.py", "", "Imports point downwards"),
-        ("tools/__init__.py", "import toolgate.invoke", "Built-in tools are leaves"),
+        ("tools/__init__.py", "import toolgate.pipeline.invoke", "Built-in tools are leaves"),
         ("tools/__init__.py", "from toolgate import App", "Built-in tools are leaves"),
     ],
     ids=["upwards", "sideways", "outside every layer", "tool to pipeline", "tool by the front door"],

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from toolgate import App, Outcome, tool
-from toolgate.approval.request import Answer
+from toolgate.gates.approval.request import Answer
 from toolgate.model import Actor, Capability, Cost
 from toolgate.store.database import Transaction, moment
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate import App, InvokeContext, Outcome, tool
-from toolgate.approval.request import Answer
+from toolgate.gates.approval.request import Answer
 from toolgate.model import Actor, Tool
 
 LIMITED = Actor(tenant="acme", user="ada")

@@ -15,8 +15,8 @@ from tests.mcp_clients import ERAS, Person, connected, key_for
 from tests.serving import serving
 from tests.terminal import Terminal
 from toolgate import Actor, App
-from toolgate.approval.request import Answer, ApprovalError, GrantTerms
 from toolgate.errors import SettingsError
+from toolgate.gates.approval.request import Answer, ApprovalError, GrantTerms
 from toolgate.model import LOCAL
 from toolgate.testing import memory_app
 

@@ -13,7 +13,7 @@ from tests.mcp_clients import ERAS, connected, key_for, meta, text_of
 from tests.serving import serving
 from tests.terminal import Terminal
 from toolgate import App
-from toolgate.approval.request import Answer, ApprovalError, GrantTerms
+from toolgate.gates.approval.request import Answer, ApprovalError, GrantTerms
 from toolgate.model import LOCAL
 from toolgate.testing import memory_app
 

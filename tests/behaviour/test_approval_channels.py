@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, ASKING, BOSS, Workshop, refused
 from toolgate import App, Hook, InvokeContext, tool
-from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest, Approver, GrantTerms
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, Approver, GrantTerms
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-7")

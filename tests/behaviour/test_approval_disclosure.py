@@ -17,10 +17,10 @@ from tests.secret_use import named
 from tests.serving import serving
 from tests.terminal import Terminal
 from toolgate import Actor, App, InvokeContext, tool
-from toolgate.approval.edits import restore, unknowable
-from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
-from toolgate.hazards.lookalikes import marked
+from toolgate.gates.approval.edits import restore, unknowable
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
 from toolgate.model import LOCAL, MASK
+from toolgate.screening.lookalikes import marked
 from toolgate.store import log
 from toolgate.store.database import Rows, Transaction
 from toolgate.testing import memory_app

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from toolgate.approval.edits import restore, typed_secret, unknowable
+from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.model import MASK
 
 pytestmark = pytest.mark.requirement("TIER-7")

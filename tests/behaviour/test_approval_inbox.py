@@ -12,7 +12,7 @@ from tests.serving import serving
 from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import Actor, App
-from toolgate.approval.request import ApprovalError
+from toolgate.gates.approval.request import ApprovalError
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-10")

@@ -14,7 +14,7 @@ from tests.behaviour.asking import ADA, BOSS, Workshop, approved, ask
 from tests.held_commits import held_commits
 from tests.patience import SOON
 from toolgate import App, Hook, InvokeContext, Outcome
-from toolgate.approval.request import Answer, GrantTerms
+from toolgate.gates.approval.request import Answer, GrantTerms
 from toolgate.store.database import Transaction
 
 pytestmark = pytest.mark.requirement("TIER-7")

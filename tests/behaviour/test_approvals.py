@@ -13,7 +13,7 @@ import pytest
 from tests.behaviour.asking import ADA, ASKING, BOSS, Workshop, approved, ask, let_pass, refused
 from tests.secret_use import named
 from toolgate import App, Hook, InvokeContext, tool
-from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
 from toolgate.store import log
 from toolgate.store.approvals import MOST_WAITING
@@ -480,7 +480,7 @@ async def test_a_call_that_is_refused_later_leaves_its_approval_to_be_used() -> 
 def policy(tmp_path: Path) -> Path:
     """A policy file of our own, which says what the shipped one says."""
     file = tmp_path / "policy.rego"
-    file.write_text((resources.files("toolgate.policy") / "default.rego").read_text("utf-8"), encoding="utf-8")
+    file.write_text((resources.files("toolgate.gates.policy") / "default.rego").read_text("utf-8"), encoding="utf-8")
     return file
 
 

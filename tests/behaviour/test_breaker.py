@@ -14,8 +14,8 @@ from tests.patience import until
 from tests.servers import Redis as RedisServer
 from toolgate import Actor, App, InvokeContext, Outcome, ToolError, tool
 from toolgate.errors import Failed
-from toolgate.execute.breaker import Breakers, Pass
 from toolgate.model import Entry
+from toolgate.runners.breaker import Breakers, Pass
 from toolgate.testing import ManualClock, memory_app
 
 pytestmark = pytest.mark.requirement("PIPE-10")
@@ -290,7 +290,8 @@ async def test_a_healthy_call_asks_redis_once(redis_url: str) -> None:
 
 def test_redis_is_not_imported_before_it_is_needed() -> None:
     program = (
-        "import sys, toolgate\nfrom toolgate.bus.redis import Redis\nfrom toolgate.execute.breaker import Breakers\n"
+        "import sys, toolgate\nfrom toolgate.coordination.redis import Redis\n"
+        "from toolgate.runners.breaker import Breakers\n"
         "Breakers(5, 30, lambda: 0, Redis('redis://localhost'))\nassert 'redis' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

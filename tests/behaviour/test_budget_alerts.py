@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from tests.till import DOLLAR, opened_till, tool
+from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor
-from toolgate.quota.accounts import new_budget
 
 pytestmark = pytest.mark.requirement("COST-2")
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
+from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Call
-from toolgate.quota.accounts import new_budget
 from toolgate.store.database import Row, Transaction, now
 from toolgate.store.presence import alive_since
 from toolgate.store.spending import reap

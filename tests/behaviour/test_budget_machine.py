@@ -13,8 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
+from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor, Call, Entry
-from toolgate.quota.accounts import new_budget
 from toolgate.store.presence import alive_since
 from toolgate.store.spending import reap
 

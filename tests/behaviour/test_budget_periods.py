@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.till import CENT, DOLLAR, opened_till, tool
+from toolgate.gates.quota.ledger_accounts import new_budget, period_after, period_of
 from toolgate.model import Actor
-from toolgate.quota.accounts import new_budget, period_after, period_of
 from toolgate.store.budgets import Period
 
 pytestmark = pytest.mark.requirement("COST-2")

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from tests.till import CENT, DOLLAR, call_of, opened_till, tool
+from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.money import Estimate, estimate
 from toolgate.model import Actor
-from toolgate.quota.accounts import new_budget
-from toolgate.quota.money import Estimate, estimate
 from toolgate.store.budgets import BudgetRow
 from toolgate.store.database import now
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.till import CENT, DOLLAR, call_of, opened_till, tool
 from toolgate.errors import Denied, StoreError
+from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor
-from toolgate.quota.accounts import new_budget
 from toolgate.store import spending
 from toolgate.store.open import open_store
 

@@ -13,7 +13,7 @@ from tests.terminal import Terminal
 from toolgate import Actor, App, Outcome
 from toolgate import tool as python_tool
 from toolgate.cli.call import show_outcome
-from toolgate.cli.screen import pretty
+from toolgate.cli.output import pretty
 from toolgate.model import LOCAL
 
 pytestmark = pytest.mark.requirement("DOOR-6")

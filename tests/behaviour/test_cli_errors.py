@@ -18,7 +18,7 @@ from typer.main import get_command
 from tests.docs.markdown import ROOT
 from tests.terminal import SCRIPT, SECONDS, Terminal
 from toolgate import __version__
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.cli.main import with_commands
 
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from tests.teletype import Teletype
 from tests.terminal import Terminal
-from toolgate.cli.columns import GAP, INDENT, packed
+from toolgate.cli.table import GAP, INDENT, packed
 
 pytestmark = pytest.mark.requirement("DOOR-1")
 TOOLS = '''

@@ -12,8 +12,8 @@ from typer.main import get_command
 
 from tests.terminal import Terminal
 from toolgate import App, tool
-from toolgate.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
 from toolgate.cli.main import with_commands
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
 from toolgate.store import log
 from toolgate.testing import memory_app
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.opening import Usage
+from toolgate.cli.context import Usage
 from toolgate.cli.times import iso, seconds_of, shown, since_when
 
 pytestmark = pytest.mark.requirement("DOOR-1")

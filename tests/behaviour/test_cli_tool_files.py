@@ -13,7 +13,7 @@ from tests.terminal import Terminal
 from toolgate.cli.templates import template
 from toolgate.cli.tool_examples import same
 from toolgate.model import Runtime
-from toolgate.registry.sources.custom_file import parse_tool_file
+from toolgate.sandbox.custom.file import parse_tool_file
 
 RUNTIMES: tuple[Runtime, ...] = ("typescript", "node", "python")
 TOOL = """\

@@ -10,9 +10,9 @@ import pytest
 from tests.terminal import Terminal
 from tests.till import CENT, Till, opened_till
 from toolgate import Actor, App, Cost, InvokeContext, tool
+from toolgate.gates.quota.ledger_accounts import zone
+from toolgate.gates.quota.report import costs
 from toolgate.model import UnitCost
-from toolgate.quota.accounts import zone
-from toolgate.quota.standing import costs
 from toolgate.store.budgets import By
 from toolgate.store.database import Row, Transaction
 from toolgate.testing import memory_app

@@ -14,10 +14,10 @@ from toolgate import App
 from toolgate.model import Cost, Entry, Tier
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
-from toolgate.registry.sources.custom import CustomFolder, Loaded, Removed
-from toolgate.registry.sources.custom_file import Refused, ToolFile, parse_tool_file
-from toolgate.registry.yamltext import Place, YamlError, read_yaml, scalar
+from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file
+from toolgate.sandbox.custom.source import CustomFolder, Loaded, Removed
 from toolgate.testing import memory_app
+from toolgate.yamltext import Place, YamlError, read_yaml, scalar
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "custom_tools" / "tools"
 FILE = Path("tools/mine.yml")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import App, tool
-from toolgate.approval.request import Answer, ApprovalRequest
+from toolgate.gates.approval.request import Answer, ApprovalRequest
 from toolgate.model import Outcome
 from toolgate.version import VERSION
 

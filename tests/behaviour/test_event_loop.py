@@ -13,7 +13,7 @@ import pytest
 
 from toolgate import Actor, App, tool
 from toolgate.model import Outcome
-from toolgate.offload import THREADS, Offload
+from toolgate.pipeline.offload import THREADS, Offload
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("PIPE-11")

@@ -9,8 +9,8 @@ import pytest
 from tests.patience import SOON, until
 from toolgate import InvokeContext, Outcome, Retry, ToolError, tool
 from toolgate.errors import CallError, NotOpen, Pending, TimedOut
-from toolgate.execute.run import delay
 from toolgate.registry.compile import compile_entry, definition
+from toolgate.runners.execution import delay
 from toolgate.testing import memory_app
 
 

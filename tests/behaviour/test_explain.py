@@ -10,9 +10,9 @@ import pytest
 from tests.secret_use import named
 from tests.terminal import Terminal
 from toolgate import Actor, App, tool
-from toolgate.approval.request import GrantTerms
-from toolgate.explain import Explanation
+from toolgate.gates.approval.request import GrantTerms
 from toolgate.model import Auth, Cost, RateLimit
+from toolgate.pipeline.explain import Explanation
 from toolgate.store import log
 from toolgate.store.budgets import BudgetRow
 from toolgate.testing import memory_app

@@ -187,7 +187,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_change_reaches_the_others_on_the_same_database_without_a_restart(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.keeper.POLL_SECONDS", 3_600)
+    monkeypatch.setattr("toolgate.registry.catalog_sync.POLL_SECONDS", 3_600)
     here: dict[str, Any] = {"database_url": database, "entry_points": False}
     async with App.open(home=tmp_path / "a", **here) as one, App.open(home=tmp_path / "b", **here) as other:
         await one.set_enabled("echo", False, tenant="acme")

@@ -8,8 +8,8 @@ import pytest
 
 from tests.patience import SOON, until
 from toolgate import App, Hook, InvokeContext, Outcome, tool
-from toolgate.hooks import STAGES
 from toolgate.model import Tier
+from toolgate.pipeline.hooks import STAGES
 from toolgate.store import log
 from toolgate.testing import memory_app
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, ask, let_pass
 from toolgate import App, Hook, InvokeContext, tool
-from toolgate.approval.grants import draft
-from toolgate.approval.request import Answer, ApprovalError, GrantScope, GrantTerms
+from toolgate.gates.approval.grants import draft
+from toolgate.gates.approval.request import Answer, ApprovalError, GrantScope, GrantTerms
 from toolgate.model import NANO, Actor, Call
 from toolgate.store.approvals import add_grant
 from toolgate.store.database import now

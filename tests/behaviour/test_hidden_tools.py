@@ -134,7 +134,7 @@ async def test_the_same_is_done_for_a_hidden_tool_and_for_a_missing_one(
 async def test_over_http_a_hidden_tool_goes_the_same_way_as_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, how: str
 ) -> None:
-    from toolgate.serve.mcp.calling import Calling
+    from toolgate.mcp.server.tool_calls import Calling
 
     slow: list[str] = []
     call = Calling.call

@@ -17,7 +17,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import Answer, App, Hook, InvokeContext, Outcome, tool
-from toolgate.hooks import LATE, STAGES, Next
+from toolgate.pipeline.hooks import LATE, STAGES, Next
 from toolgate.store import log
 from toolgate.store.budgets import BudgetRow
 from toolgate.testing import memory_app

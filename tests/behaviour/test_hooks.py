@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolgate import App, Hook, InvokeContext, Tool, tool
-from toolgate.hooks import Next
+from toolgate.pipeline.hooks import Next
 from toolgate.store import log
 from toolgate.testing import memory_app
 

@@ -20,7 +20,7 @@ from tests.held_commits import held_commits
 from tests.patience import SOON
 from toolgate import Actor, tool
 from toolgate.errors import Failed
-from toolgate.idempotency import Idempotency
+from toolgate.gates.idempotency import Idempotency
 from toolgate.model import Artifact, Call, ErrorInfo, Metrics, Outcome, new_id
 from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys

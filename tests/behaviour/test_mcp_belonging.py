@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import SOON, Noting, bad, call, engine, has_come, standing, until
-from toolgate.mcpclient.port import Anew, Lost, Unreachable
+from toolgate.mcp.client.port import Anew, Lost, Unreachable
 
 pytestmark = pytest.mark.requirement("MCP-1")
 

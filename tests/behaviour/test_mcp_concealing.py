@@ -24,10 +24,10 @@ from tests.mcp_servers import BAD, Noting, call, standing
 from tests.secret_use import named
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcpclient.concealing import Concealer
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.port import InputRequired, Listed, Refused
-from toolgate.mcpclient.remote import Remote
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.port import InputRequired, Listed, Refused
+from toolgate.mcp.client.remote import Remote
+from toolgate.mcp.client.secret_masking import Concealer
 from toolgate.model import MASK, Actor
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings

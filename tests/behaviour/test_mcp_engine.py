@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import SOON, Noting, alive, bad, call, engine, has_come, standing, until, web
-from toolgate.mcpclient import subscribing
-from toolgate.mcpclient.connection import Connection
-from toolgate.mcpclient.port import InputRequired, Lost, Refused, Unreachable
+from toolgate.mcp.client import subscriptions as subscribing
+from toolgate.mcp.client.connection import Connection
+from toolgate.mcp.client.port import InputRequired, Lost, Refused, Unreachable
 from toolgate.model import MASK
 from toolgate.settings import ServerSettings
 
@@ -46,7 +46,7 @@ async def test_nothing_is_started_before_it_is_needed() -> None:
 
 def test_the_engine_can_be_imported_without_the_sdk() -> None:
     heavy = ("mcp", "mcp_types", "aiohttp", "httpx2", "anyio", "starlette")
-    code = f"import sys, toolgate.mcpclient.engine; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, toolgate.mcp.client.engine; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

@@ -15,7 +15,7 @@ from tests.mcp_upstream import Upstream, tool
 from tests.terminal import Terminal
 from toolgate import Actor, App
 from toolgate.errors import CallError, SettingsError
-from toolgate.mcpclient.filling import fill_url
+from toolgate.mcp.client.secret_refs import fill_url
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-3", "IO-4")

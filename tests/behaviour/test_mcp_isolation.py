@@ -14,8 +14,8 @@ from tests import pypi
 from tests.jailed_servers import node_server, python, server, talking
 from tests.npm import packages
 from toolgate.errors import CallError
-from toolgate.mcpclient.jailing import open_program, proxy_variables
-from toolgate.mcpclient.port import Unreachable
+from toolgate.mcp.client.launch import open_program, proxy_variables
+from toolgate.mcp.client.port import Unreachable
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.quarantine import Quarantine

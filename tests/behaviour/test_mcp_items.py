@@ -16,8 +16,8 @@ from tests.mcp_upstream import Upstream, tool
 from tests.serving import serving
 from tests.terminal import Terminal
 from toolgate import Actor, App, Outcome
+from toolgate.mcp import definitions as table
 from toolgate.store import log
-from toolgate.store import servers as table
 
 pytestmark = pytest.mark.requirement("MCP-6")
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.mcp_upstream import Upstream, tool
 from toolgate import App, DefinitionError, SettingsError
+from toolgate.mcp import definitions as table
+from toolgate.mcp.entries import PINNED, cleaned
+from toolgate.mcp.review import FOLD, diff_of, suspicious
 from toolgate.model import Actor, Outcome
-from toolgate.registry.sources.mcp import PINNED, cleaned
-from toolgate.registry.sources.mcp_review import FOLD, diff_of, suspicious
-from toolgate.store import servers as table
 
 pytestmark = pytest.mark.requirement("MCP-5")
 
@@ -211,9 +211,9 @@ async def test_an_approval_does_not_hold_for_another_program_of_the_same_name(tm
     ],
 )
 async def test_what_runs_and_what_it_reaches_is_part_of_what_a_person_approves(changed: dict[str, Any]) -> None:
+    from toolgate.mcp.entries import Upstream as Server
+    from toolgate.mcp.entries import entry_of, found_in
     from toolgate.registry.compile import Rules
-    from toolgate.registry.sources.mcp import Upstream as Server
-    from toolgate.registry.sources.mcp import entry_of, found_in
     from toolgate.settings import ServerSettings
 
     def fingerprint(**settings: Any) -> str:

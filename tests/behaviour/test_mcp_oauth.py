@@ -24,12 +24,12 @@ from tests.remote_servers import free_port
 from tests.terminal import SCRIPT
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.login import LoginFailed, login
-from toolgate.mcpclient.remote import Remote
-from toolgate.mcpclient.tokens import secret_name
+from toolgate.gates.secrets.names import NAME
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.remote import Remote
+from toolgate.mcp.client.tokens import secret_name
 from toolgate.sandbox.engine import Sandbox
-from toolgate.secrets.names import NAME
 from toolgate.settings import OAuth, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")

@@ -15,10 +15,10 @@ import pytest
 from tests.mcp_upstream import Upstream, tool
 from toolgate import Answer, App, ApprovalRequest, Hook, InvokeContext
 from toolgate.errors import Denied
+from toolgate.mcp import definitions as table
+from toolgate.mcp.review import Waiting
 from toolgate.model import Actor
-from toolgate.registry.sources.mcp_review import Waiting
 from toolgate.store import log
-from toolgate.store import servers as table
 
 pytestmark = pytest.mark.requirement("MCP-5")
 SECONDS = 30.0

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.jailed_servers import Talk, talking
 from tests.npm import packages
 from toolgate.errors import Denied
-from toolgate.hazards.queries import PGOPTIONS, check_query
+from toolgate.screening.queries import PGOPTIONS, check_query
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-3", "BUILTIN-2")

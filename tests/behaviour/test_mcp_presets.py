@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tests.mcp_upstream import Upstream, tool
 from toolgate import App
-from toolgate.approval.tiers import plan
 from toolgate.errors import SettingsError
+from toolgate.gates.screening.tiers import plan
+from toolgate.mcp.entries import entry_of, found_in
+from toolgate.mcp.import_files import packaged, read_servers
+from toolgate.mcp.presets import PRESETS
+from toolgate.mcp.review import suspicious
+from toolgate.mcp.server_settings import resolved, upstream_of
 from toolgate.model import Actor
 from toolgate.registry.compile import Rules
-from toolgate.registry.sources.mcp import entry_of, found_in
-from toolgate.registry.sources.mcp_import import packaged, read_servers
-from toolgate.registry.sources.mcp_presets import PRESETS
-from toolgate.registry.sources.mcp_review import suspicious
-from toolgate.registry.sources.mcp_settings import resolved, upstream_of
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("BUILTIN-2", "MCP-2")

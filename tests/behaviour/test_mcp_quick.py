@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, App, InvalidInput, tool
-from toolgate.serve.mcp import quick_lists
-from toolgate.serve.mcp.quick import Quick
+from toolgate.mcp.server import fast_lists as quick_lists
+from toolgate.mcp.server.fast_path import Quick
 from toolgate.store import log
 from toolgate.testing import memory_app
 

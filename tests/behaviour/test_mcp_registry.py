@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tests.mcp_upstream import TEXT, Upstream, tool
 from toolgate import App
-from toolgate.approval.tiers import plan
 from toolgate.errors import DefinitionError, SettingsError
+from toolgate.gates.screening.tiers import plan
 from toolgate.jsontext import Wrong, schema_faults
+from toolgate.mcp.entries import Upstream as Server
+from toolgate.mcp.entries import entry_of, found_in, name_here
+from toolgate.mcp.presets import PRESETS
+from toolgate.mcp.server_settings import upstream_of
 from toolgate.model import NAME, Actor, Entry, Outcome
 from toolgate.registry.compile import Rules
-from toolgate.registry.sources.mcp import Upstream as Server
-from toolgate.registry.sources.mcp import entry_of, found_in, name_here
-from toolgate.registry.sources.mcp_presets import PRESETS
-from toolgate.registry.sources.mcp_settings import upstream_of
 from toolgate.settings import ServerSettings
 from toolgate.store import log
 

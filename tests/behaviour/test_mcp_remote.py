@@ -18,12 +18,12 @@ from tests.mcp_person import Person
 from tests.mcp_servers import call, descriptors, engine, standing, until
 from tests.remote_servers import odd, program
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.events import Event, Events, TooLong, written
-from toolgate.mcpclient.filling import fill
-from toolgate.mcpclient.modern import META, envelope, header_value
-from toolgate.mcpclient.port import InputRequired, Refused, Unreachable
-from toolgate.mcpclient.remote import Remote
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.events import Event, Events, TooLong, written
+from toolgate.mcp.client.port import InputRequired, Refused, Unreachable
+from toolgate.mcp.client.remote import Remote
+from toolgate.mcp.client.request_meta import META, envelope, header_value
+from toolgate.mcp.client.secret_refs import fill
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 

@@ -14,7 +14,7 @@ from tests.conformance.gateway import fixture_server
 from tests.mcp_clients import ERAS, Person, connected, key_for, meta, text_of
 from tests.serving import META, Site, serving
 from toolgate import Actor, App
-from toolgate.registry.sources.mcp_items import fits
+from toolgate.mcp.prompts_resources import fits
 from toolgate.store import log
 from toolgate.testing import memory_app
 

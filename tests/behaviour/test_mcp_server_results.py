@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mcp_types.methods import serialize_server_result
 
 from toolgate.errors import CODES
+from toolgate.mcp.server.results import ProtocolError, call_result
 from toolgate.model import Artifact, ErrorInfo, Outcome, PendingInfo
-from toolgate.serve.mcp.results import ProtocolError, call_result
 
 pytestmark = pytest.mark.requirement("MCP-4", "MCP-2")
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from toolgate.sandbox.lanes import monty_held
-from toolgate.sandbox.lanes.monty import MontyLane
-from toolgate.sandbox.lanes.monty_held import PREFIX, landlock_version
-from toolgate.sandbox.lanes.monty_turn import Tried
+from toolgate.sandbox.lanes.monty import process as monty_held
+from toolgate.sandbox.lanes.monty.lane import MontyLane
+from toolgate.sandbox.lanes.monty.process import PREFIX, landlock_version
+from toolgate.sandbox.lanes.monty.turn import Tried
 from toolgate.sandbox.port import FEATURES, MB, Limits, Stopped
-from toolgate.sandbox.talk import Refusal, Serve
+from toolgate.sandbox.worker_protocol import Refusal, Serve
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 
@@ -308,7 +308,7 @@ async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.Monke
 
 HOST = """
 import asyncio, json, os, sys
-from toolgate.sandbox.lanes.monty import MontyLane
+from toolgate.sandbox.lanes.monty.lane import MontyLane
 from toolgate.sandbox.port import Limits
 from tests.behaviour.test_monty import run, workers
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.behaviour.nesting import LIMITED, Bench, approve, left, reject, waits
 from toolgate import Actor, App, Hook, InvokeContext, tool
-from toolgate.approval.request import Answer, ApprovalRequest, GrantTerms
+from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-9")

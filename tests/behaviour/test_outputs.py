@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from toolgate import Actor, App, CacheRule, Outcome, tool
+from toolgate.gates.outputs import CUT
 from toolgate.model import Tool
-from toolgate.outputs import CUT
 from toolgate.registry.compile import compile_entry
 from toolgate.store.log import latest
 from toolgate.testing import memory_app

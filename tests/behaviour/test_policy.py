@@ -9,12 +9,12 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
+from toolgate.gates.policy.documents import Given
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.opa import OpaServer
+from toolgate.gates.policy.question import EVERYTHING, Action, Question
+from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.model import Decision
-from toolgate.policy.documents import Given
-from toolgate.policy.guard import Guard
-from toolgate.policy.opa import OpaServer
-from toolgate.policy.question import EVERYTHING, Action, Question
-from toolgate.policy.rego import EmbeddedRego, default_policy
 
 pytestmark = pytest.mark.requirement("POL-1", "POL-2", "POL-5")
 Ask = Callable[[Actor, Action, str], Awaitable[Decision]]

@@ -11,7 +11,7 @@ from tests.document_d import DATA, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor, App, Outcome, tool
 from toolgate.errors import ToolgateError
-from toolgate.policy.documents import validate
+from toolgate.gates.policy.documents import validate
 from toolgate.store import log
 from toolgate.testing import memory_app
 

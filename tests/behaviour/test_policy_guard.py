@@ -11,14 +11,14 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.servers import Redis as RedisProcess
 from toolgate import Actor
-from toolgate.bus.redis import Redis
+from toolgate.coordination.redis import Redis
+from toolgate.gates.policy.documents import PolicyData
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.question import EVERYTHING, NOTHING_ELSE, Action, Question, Reads, Verdict
+from toolgate.gates.policy.reading import what_is_read
+from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.shared import SharedDecisions
 from toolgate.model import Decision
-from toolgate.policy.documents import PolicyData
-from toolgate.policy.guard import Guard
-from toolgate.policy.question import EVERYTHING, NOTHING_ELSE, Action, Question, Reads, Verdict
-from toolgate.policy.reading import what_is_read
-from toolgate.policy.rego import EmbeddedRego
-from toolgate.policy.shared import SharedDecisions
 from toolgate.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("POL-4")

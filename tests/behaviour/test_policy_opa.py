@@ -10,12 +10,12 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
+from toolgate.gates.policy.documents import PolicyError
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.opa import OpaServer
+from toolgate.gates.policy.question import EVERYTHING, Question
+from toolgate.gates.policy.rego import default_policy
 from toolgate.model import Decision
-from toolgate.policy.documents import PolicyError
-from toolgate.policy.guard import Guard
-from toolgate.policy.opa import OpaServer
-from toolgate.policy.question import EVERYTHING, Question
-from toolgate.policy.rego import default_policy
 
 pytestmark = pytest.mark.requirement("POL-2")
 ANN = Actor("tenant-2", "persona-user", "ann")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.document_d import DATA, policy_data
 from toolgate import Actor, App, tool
-from toolgate.policy.rego import EmbeddedRego, default_policy
-from toolgate.policy.replay import Group, Replay, replay
+from toolgate.gates.policy.rego import EmbeddedRego, default_policy
+from toolgate.gates.policy.replay import Group, Replay, replay
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("POL-6")

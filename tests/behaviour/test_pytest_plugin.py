@@ -88,7 +88,7 @@ class TestInAClass:
 
 @pytest.mark.asyncio
 async def test_a_budget_follows_the_clock(toolgate_app, toolgate_clock):
-    from toolgate.quota.accounts import new_budget
+    from toolgate.gates.quota.ledger_accounts import new_budget
 
     await toolgate_app.set_budget(new_budget("day", 10**9))
     spent = [(await toolgate_app.invoke(outer, {"a": 1})).status for _ in range(2)]
@@ -167,7 +167,7 @@ def test_it_works_with_either_plugin_and_with_none_and_a_failure_says_why(tmp_pa
 def test_it_costs_other_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import sys\n\ndef test_other():\n"
-        "    heavy = {'toolgate.app', 'toolgate.testing.app', 'pydantic', 'msgspec'} & set(sys.modules)\n"
+        "    heavy = {'toolgate.app.app', 'toolgate.testing.app', 'pydantic', 'msgspec'} & set(sys.modules)\n"
         "    assert not heavy, heavy\n"
         "    assert 'toolgate.testing.plugin' in sys.modules\n"
     )

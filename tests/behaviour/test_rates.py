@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome, RateLimit, tool
-from toolgate.bus.redis import Redis
+from toolgate.coordination.redis import Redis
+from toolgate.gates.quota.rate import Rates
 from toolgate.model import Call, new_id
-from toolgate.quota.rate import Rates
 from toolgate.settings import RateRule
 from toolgate.testing import ManualClock, memory_app
 
@@ -162,7 +162,7 @@ async def test_a_call_that_redis_is_asked_about_twice_is_counted_once(redis_url:
 
 
 async def test_what_nobody_asked_for_in_a_day_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.quota.rate.MOST_COUNTS", 10)
+    monkeypatch.setattr("toolgate.gates.quota.rate.MOST_COUNTS", 10)
     clock = ManualClock()
     rates = Rates(clock.monotonic, [RateRule(by=("user",), per_hour=5)])
     async with memory_app() as app:

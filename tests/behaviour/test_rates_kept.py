@@ -11,7 +11,7 @@ from tests.till import call_of, opened_till
 from tests.till import tool as priced
 from toolgate import Actor, App, Outcome, RateLimit, tool
 from toolgate.errors import Denied
-from toolgate.quota.rate import Rates
+from toolgate.gates.quota.rate import Rates
 from toolgate.settings import RateRule
 
 pytestmark = pytest.mark.requirement("COST-4")

@@ -9,8 +9,8 @@ import pytest
 from pydantic import Field
 
 from toolgate import App, CacheRule, InvokeContext, ToolError, tool
+from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK, Tool
-from toolgate.redact import Redactor
 from toolgate.registry.compile import compile_entry
 from toolgate.store.log import latest
 from toolgate.testing import memory_app

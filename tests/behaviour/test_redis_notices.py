@@ -14,10 +14,10 @@ import redis as client_library
 
 from tests.patience import until
 from tests.servers import Redis as RedisServer
-from toolgate.bus.listen import Listening
-from toolgate.bus.notices import DATA, Notices
-from toolgate.bus.open import open_notices
-from toolgate.bus.redis import BusError, Redis
+from toolgate.coordination.listen import Listening
+from toolgate.coordination.notices import DATA, Notices
+from toolgate.coordination.open import open_notices
+from toolgate.coordination.redis import BusError, Redis
 
 pytestmark = pytest.mark.requirement("POL-4")
 
@@ -192,7 +192,7 @@ async def test_processes_that_announce_at_once_lose_none(tmp_path: Path) -> None
     url = f"sqlite:///{tmp_path / 'toolgate.db'}"
     script = (
         "import asyncio, sys\n"
-        "from toolgate.bus.open import open_notices\n"
+        "from toolgate.coordination.open import open_notices\n"
         "async def main():\n"
         "    notices = open_notices(sys.argv[1])\n"
         "    await notices.start()\n"
@@ -298,7 +298,7 @@ async def test_a_redis_that_is_down_at_the_start_is_waited_for(own_redis: RedisS
 async def test_a_redis_that_falls_silent_is_noticed(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.bus.listen.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.coordination.listen.SILENCE_SECONDS", 0.2)
     async with opened("memory://", own_redis.url) as notices:
         await settled(notices)
         with client_library.Redis.from_url(own_redis.url) as client:

@@ -81,7 +81,7 @@ class Leases:
 @pytest.fixture
 def leases(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leases]:
     """Renewed so much more often than they end that no machine is too slow for it."""
-    monkeypatch.setattr("toolgate.quota.concurrency.RENEWALS", RENEWALS)
+    monkeypatch.setattr("toolgate.gates.quota.concurrency.RENEWALS", RENEWALS)
     leases = Leases(redis_url)
     yield leases
     leases.close()
@@ -197,7 +197,7 @@ async def test_the_places_of_a_killed_process_come_free_when_its_lease_ends(redi
     script = (
         "import asyncio, sys\n"
         "from toolgate import tool\n"
-        "from toolgate.quota import concurrency\n"
+        "from toolgate.gates.quota import concurrency\n"
         "from toolgate.testing import memory_app\n"
         f"concurrency.RENEWALS = {RENEWALS}\n"
         "@tool(tier='read_only', concurrency=2)\n"

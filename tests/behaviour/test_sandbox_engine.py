@@ -17,8 +17,8 @@ from tests.patience import SOON, until
 from toolgate import Actor, App
 from toolgate.errors import NotReached
 from toolgate.sandbox.engine import Ended, Language, Ran, Sandbox
-from toolgate.sandbox.jails.tree import descendants
-from toolgate.sandbox.talk import Failure, Worker
+from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.worker_protocol import Failure, Worker
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2")

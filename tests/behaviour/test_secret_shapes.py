@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.secret_use import named
 from toolgate import tool
-from toolgate.hazards.shapes import shapes
+from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK
-from toolgate.redact import Redactor
+from toolgate.screening.shapes import shapes
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-4")

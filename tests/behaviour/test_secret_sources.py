@@ -20,14 +20,14 @@ from msgspec.structs import replace
 
 from toolgate import Actor, App, Auth, InvokeContext, tool
 from toolgate.errors import Denied, StoreError
+from toolgate.gates.secrets import Secrets, from_environment, open_sources
+from toolgate.gates.secrets.file import KEY_VARIABLE, EncryptedFile
+from toolgate.gates.secrets.names import NAME, SPACES, Owner, folded, key_of, keys_for, parsed
+from toolgate.gates.secrets.sources import listed
+from toolgate.gates.secrets.system import Keyring
 from toolgate.model import MASK, Entry
 from toolgate.model import _clean as clean
 from toolgate.registry.compile import entry_of
-from toolgate.secrets import Secrets, from_environment, open_sources
-from toolgate.secrets.file import KEY_VARIABLE, EncryptedFile
-from toolgate.secrets.names import NAME, SPACES, Owner, folded, key_of, keys_for, parsed
-from toolgate.secrets.sources import listed
-from toolgate.secrets.system import Keyring
 from toolgate.settings import SecretUse
 from toolgate.store.log import latest
 

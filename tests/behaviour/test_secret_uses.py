@@ -13,11 +13,11 @@ from tests.mcp_upstream import tool as offered
 from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.errors import DefinitionError, Denied, SettingsError
+from toolgate.gates.secrets import Secrets
+from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.names import Owner, key_of
 from toolgate.model import Entry
 from toolgate.registry.compile import entry_of
-from toolgate.secrets import Secrets
-from toolgate.secrets.file import EncryptedFile
-from toolgate.secrets.names import Owner, key_of
 from toolgate.settings import SecretUse, Settings
 from toolgate.store.log import latest
 from toolgate.testing import memory_app

@@ -22,7 +22,7 @@ from tests.serving import ACCEPT, META, VERSION, Site, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App, tool
 from toolgate.errors import SettingsError, ToolgateError
-from toolgate.serve.auth import Doorkeeper
+from toolgate.serve.authentication import Doorkeeper
 from toolgate.serve.keys import Keys
 from toolgate.serve.problems import NotServing, Problem
 from toolgate.serve.run import bind

@@ -20,7 +20,7 @@ from keyrings.alt.file import PlaintextKeyring  # type: ignore[import-untyped]
 from tests.terminal import Terminal
 from toolgate import App
 from toolgate import tool as make_tool
-from toolgate.ledger import check_proof
+from toolgate.gates.ledger import check_proof
 from toolgate.store.chain import START, Head, link
 from toolgate.store.head_keys import KeyFile
 from toolgate.store.tree import Tree, leaf, path

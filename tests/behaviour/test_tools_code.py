@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, InvokeContext, Outcome, tool
-from toolgate.redact import Redactor
-from toolgate.sandbox.places import Places
-from toolgate.sandbox.talk import Refusal
+from toolgate.gates.redaction import Redactor
+from toolgate.sandbox.worker_protocol import Refusal
+from toolgate.sandbox.workspaces import Places
 from toolgate.store.log import latest
 from toolgate.tools.code import Calls
 

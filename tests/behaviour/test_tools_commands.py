@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.docker_engine import IMAGE, engine
 from toolgate import Actor, App, Outcome
-from toolgate.sandbox.places import Places
+from toolgate.sandbox.workspaces import Places
 
 pytestmark = [
     pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("TIER-3"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
-from toolgate.sandbox.places import Places
+from toolgate.sandbox.workspaces import Places
 from toolgate.store.log import latest
 
 pytestmark = [pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("BUILTIN-4")]
@@ -306,7 +306,7 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_too_large_to_search_is_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.sandbox.heldback.MOST_ENTRIES", 50)
+    monkeypatch.setattr("toolgate.sandbox.workspace_scan.MOST_ENTRIES", 50)
     for number in range(50):
         (tmp_path / f"{number}.txt").touch()
     places = Places(tmp_path / "home", tmp_path)

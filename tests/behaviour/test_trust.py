@@ -18,7 +18,7 @@ from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import App
 from toolgate.errors import Denied, SettingsError
-from toolgate.mcpclient.packages import Wanted, folder_of
+from toolgate.mcp.client.packages import Wanted, folder_of
 from toolgate.settings import Settings
 from toolgate.trust import Untrusted
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import Actor, App, InvokeContext, ToolError, tool
-from toolgate.journal import Journal, NoBackup, NotUndone
 from toolgate.store.log import latest
+from toolgate.undo import Journal, NoBackup, NotUndone
 
 pytestmark = pytest.mark.requirement("TIER-2")
 
@@ -87,7 +87,7 @@ async def test_another_tenant_or_user_finds_nothing_to_undo(app: App, tmp_path: 
 TOOLS = """
     from pathlib import Path
     from toolgate import InvokeContext, tool
-    from toolgate.journal import Journal
+    from toolgate.undo import Journal
 
     @tool(tier="write")
     async def save(ctx: InvokeContext, path: str, text: str) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.undoing import ANN, a_call, tree
-from toolgate.journal import Journal, NotUndone
 from toolgate.model import Call
 from toolgate.store.database import Store
 from toolgate.store.open import open_store
+from toolgate.undo import Journal, NotUndone
 
 pytestmark = pytest.mark.requirement("TIER-2")
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ UNDO = """
 import asyncio, json, sys
 from pathlib import Path
 from toolgate import Actor
-from toolgate.journal import Journal, NotUndone
+from toolgate.undo import Journal, NotUndone
 from toolgate.store.open import open_store
 
 async def main(url, backups, call_id):

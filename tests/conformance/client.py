@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.login import LoginFailed, login
-from toolgate.mcpclient.port import InputRequired
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.port import InputRequired
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuth, ServerSettings
 

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "Hook": "Its methods are the [stages](stages.md) of a call; [how to write one](../howto/write-a-hook.md).",
 }
 """Names whose members are documented on a page of their own."""
-ASSEMBLED = ("toolgate.app", "toolgate.governing", "toolgate.connecting", "toolgate.wiring")
+ASSEMBLED = ("toolgate.app.app", "toolgate.app.governance", "toolgate.app.servers", "toolgate.app.assembly")
 """The parts of App. Only what people call is shown: the attributes in which its parts are kept are not."""
 INTERNAL = frozenset({"call_inside", "running", "note_hook_error", "scratch", "charged", "ran", "has_remarks"})
 """Methods of InvokeContext that the pipeline calls, not tools or hooks."""
@@ -274,7 +274,12 @@ def _marks(module: str) -> list[tuple[int, str]]:
     return [(number, text[0].upper() + text[1:]) for number, text in found]
 
 
-UNMARKED = {"toolgate.app": "Opening", "toolgate.connecting": "MCP servers", "toolgate.governing": "", "toolgate.wiring": ""}
+UNMARKED = {
+    "toolgate.app.app": "Opening",
+    "toolgate.app.servers": "MCP servers",
+    "toolgate.app.governance": "",
+    "toolgate.app.assembly": "",
+}
 """What the methods above a module's first such comment are about."""
 PARTS = ("App", "Governing", "Connecting", "Wired")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import ROOT, Block, blocks
-from toolgate.registry.sources.custom_fields import FIELDS, PERMISSIONS
-from toolgate.registry.sources.custom_file import parse_tool_file
+from toolgate.sandbox.custom.fields import FIELDS, PERMISSIONS
+from toolgate.sandbox.custom.file import parse_tool_file
 
 PAGE = ROOT / "docs" / "howto" / "custom-tools.md"
 SHOWN = [block for block in blocks(PAGE) if block.language == "yaml"]

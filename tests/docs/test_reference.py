@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.docs.python_reference import PAGE, render, undocumented
 from toolgate.errors import CODES
-from toolgate.hooks import STAGES
+from toolgate.pipeline.hooks import STAGES
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 

@@ -19,7 +19,7 @@ from typing import Any
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.jails.namespaces import Namespaces
-from toolgate.sandbox.jails.tree import descendants
+from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
 
 PATIENCE = 120.0

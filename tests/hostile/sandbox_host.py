@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from toolgate import Actor, App
-from toolgate.sandbox.jails.own import INSIDE
-from toolgate.sandbox.jails.tree import descendants
+from toolgate.sandbox.jails.inside_files import INSIDE
+from toolgate.sandbox.jails.process_tree import descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_CHILD_SUBREAPER = 36

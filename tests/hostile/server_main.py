@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.errors import CallError
-from toolgate.mcpclient.jailing import Program, open_program
+from toolgate.mcp.client.launch import Program, open_program
 from toolgate.sandbox.engine import Sandbox
-from toolgate.sandbox.jails.tree import descendants
+from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.settings import SandboxSettings, ServerSettings
 
 SECONDS = 120.0

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from toolgate import tool
-from toolgate.approval.request import ApprovalRequest, visible
+from toolgate.gates.approval.request import ApprovalRequest, visible
 from toolgate.model import Actor
 from toolgate.testing import memory_app
 

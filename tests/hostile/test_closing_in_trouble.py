@@ -15,8 +15,8 @@ import pytest
 from tests.hostile.wire import wired
 from tests.till import CENT, DOLLAR, Till, tool
 from toolgate.errors import StoreError
-from toolgate.quota import budget
-from toolgate.quota.accounts import new_budget
+from toolgate.gates.quota import budget
+from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.store import postgres, presence, writer
 from toolgate.store.open import open_store
 from toolgate.testing.stores import Line

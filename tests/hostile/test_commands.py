@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate import App, tool
-from toolgate.approval.request import Answer, ApprovalRequest
-from toolgate.approval.tiers import plan
 from toolgate.errors import Denied
-from toolgate.hazards.commands import ALLOWED, CommandRules, clean_environment, parse
+from toolgate.gates.approval.request import Answer, ApprovalRequest
+from toolgate.gates.screening.tiers import plan
 from toolgate.model import Implementation
 from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.screening.commands import ALLOWED, CommandRules, clean_environment, parse
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-3")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from toolgate import App
-from toolgate.hazards.filenames import holds
-from toolgate.hazards.paths import Sensitive
+from toolgate.screening.filenames import holds
+from toolgate.screening.paths import Sensitive
 
 pytestmark = pytest.mark.requirement("TIER-1")
 

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolgate.registry import yamltext
+from toolgate import yamltext
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
-from toolgate.registry.sources.custom import CustomFolder, Loaded
-from toolgate.registry.sources.custom_file import Refused, parse_tool_file, read_tool_file
-from toolgate.registry.yamltext import DEEPEST, MOST_BYTES, YamlError, read_yaml
+from toolgate.sandbox.custom.file import Refused, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.source import CustomFolder, Loaded
+from toolgate.yamltext import DEEPEST, MOST_BYTES, YamlError, read_yaml
 
 pytestmark = pytest.mark.requirement("SBX-1")
 

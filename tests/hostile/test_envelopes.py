@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, serving
 from tests.terminal import SCRIPT
 from toolgate import Actor
-from toolgate.mcpclient.bounds import MOST_VALUES
-from toolgate.serve.mcp.envelope import find_fault
+from toolgate.mcp.client.limits import MOST_VALUES
+from toolgate.mcp.server.envelope import find_fault
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied
-from toolgate.hazards.opening import Escapes, folder_beneath
 from toolgate.model import LOCAL, Call
-from toolgate.sandbox.places import Places
+from toolgate.sandbox.workspaces import Places
+from toolgate.screening.open import Escapes, folder_beneath
 
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
 MARKER = "what nobody may read"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.secret_use import named
 from toolgate import Actor, Hook, InvokeContext, Retry, ToolError, ToolgateError, tool
-from toolgate.hooks import Next
+from toolgate.pipeline.hooks import Next
 from toolgate.store import log
 from toolgate.testing import ManualClock, memory_app
 

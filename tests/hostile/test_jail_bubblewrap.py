@@ -15,7 +15,8 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
-from toolgate.sandbox.jails import box, choose, launch, removal, seccomp, tree
+from toolgate.sandbox.jails import box, choose, launch, removal, seccomp
+from toolgate.sandbox.jails import process_tree as tree
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.launch import Launch, Pipe
 from toolgate.sandbox.port import MB, Feature, Limits, Spec, Unavailable

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import USERS
-from toolgate.sandbox.jails import hoard
+from toolgate.sandbox.jails import kernel_memory as hoard
 from toolgate.sandbox.port import MB
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")

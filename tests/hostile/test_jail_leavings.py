@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import ORDINARY, USERS
-from toolgate.sandbox.jails import standins
+from toolgate.sandbox.jails import placeholders as standins
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 

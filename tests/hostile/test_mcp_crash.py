@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.mcp_servers import BAD, Noting, alive, bad, call, descriptors, engine, standing, until
-from toolgate.mcpclient import agreeing, connection, stdio
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.port import Lost, Refused, Unreachable
-from toolgate.sandbox.jails.tree import descendants
+from toolgate.mcp.client import connection, stdio
+from toolgate.mcp.client import handshake as agreeing
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.port import Lost, Refused, Unreachable
+from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
@@ -552,7 +553,7 @@ MESSAGES = st.recursive(
 def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(value: Any) -> None:
     from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-    from toolgate.mcpclient.jsonlines import decode
+    from toolgate.mcp.client.jsonlines import decode
 
     for message in decode(json.dumps(value).encode()):
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
@@ -571,7 +572,7 @@ def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(va
 @given(line=st.binary(max_size=200))
 @settings(max_examples=200)
 def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
-    from toolgate.mcpclient.jsonlines import decode
+    from toolgate.mcp.client.jsonlines import decode
 
     assert isinstance(decode(line), list)
 
@@ -581,7 +582,7 @@ def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
 def test_what_is_sent_is_one_line_that_says_the_same(arguments: dict[str, Any]) -> None:
     from mcp_types import JSONRPCRequest
 
-    from toolgate.mcpclient.jsonlines import encode
+    from toolgate.mcp.client.jsonlines import encode
 
     line = encode(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"arguments": arguments}))
     assert line.count(b"\n") == 1

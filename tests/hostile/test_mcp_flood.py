@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import Noting, bad, call, engine
-from toolgate.mcpclient.bounds import MOST_VALUES, holds_too_much
-from toolgate.mcpclient.jsonlines import decode
-from toolgate.mcpclient.port import Refused
+from toolgate.mcp.client.jsonlines import decode
+from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+from toolgate.mcp.client.port import Refused
 
 pytestmark = pytest.mark.requirement("MCP-1")
 

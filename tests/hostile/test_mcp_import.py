@@ -15,8 +15,8 @@ from tests.mcp_upstream import Upstream, tool
 from tests.terminal import Done, Terminal
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcpclient.tokens import secret_name
-from toolgate.registry.sources.mcp_import import read_servers
+from toolgate.mcp.client.tokens import secret_name
+from toolgate.mcp.import_files import read_servers
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-5", "IO-4")

@@ -21,10 +21,10 @@ from tests.loopback import Asked, Said, Site, site
 from tests.mcp_servers import call, engine, standing, until
 from tests.remote_servers import MANY, Odd, free_port, odd
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.login import LoginFailed, login
-from toolgate.mcpclient.port import Lost, Refused, Unreachable
-from toolgate.mcpclient.tls import tls
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.port import Lost, Refused, Unreachable
+from toolgate.mcp.client.tls import tls
 from toolgate.settings import OAuth, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")

@@ -15,9 +15,9 @@ from tests.mcp_clients import connected, key_for
 from tests.mcp_pipe import HELLO, Pipe, piped
 from tests.serving import ACCEPT, META, Site, serving
 from toolgate import Actor, App, tool
-from toolgate.serve.mcp import endpoint
-from toolgate.serve.mcp.approving import understood
-from toolgate.serve.mcp.results import ProtocolError, after, cursor_after
+from toolgate.mcp.server import endpoint
+from toolgate.mcp.server.approvals import understood
+from toolgate.mcp.server.results import ProtocolError, after, cursor_after
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4", "IO-2")

@@ -26,9 +26,9 @@ from tests.mcp_servers import call
 from tests.remote_servers import Odd, free_port
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcpclient.engine import Servers
-from toolgate.mcpclient.login import LoginFailed, login
-from toolgate.mcpclient.tls import tls
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.tls import tls
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuth, ServerSettings
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.hostile.spender import LEASE_SECONDS
 from toolgate import App, tool
-from toolgate.quota.accounts import new_budget
-from toolgate.quota.standing import BudgetStatus
+from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.report import BudgetStatus
 from toolgate.store.database import Transaction
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from toolgate import App
-from toolgate.hazards.paths import Sensitive
-from toolgate.secrets.file import EncryptedFile
+from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.screening.paths import Sensitive
 from toolgate.store.head_keys import KeyFile
 
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("SBX-3")]

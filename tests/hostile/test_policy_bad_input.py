@@ -11,12 +11,12 @@ import pytest
 
 from tests.document_d import DATA, policy_data
 from toolgate import Actor
+from toolgate.gates.policy import rego
+from toolgate.gates.policy.documents import Given, PolicyData, PolicyError, validate
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.question import Question
+from toolgate.gates.policy.rego import ENGINES, EmbeddedRego, default_policy
 from toolgate.model import Decision
-from toolgate.policy import rego
-from toolgate.policy.documents import Given, PolicyData, PolicyError, validate
-from toolgate.policy.guard import Guard
-from toolgate.policy.question import Question
-from toolgate.policy.rego import ENGINES, EmbeddedRego, default_policy
 
 pytestmark = pytest.mark.requirement("POL-2")
 HEAD = "package soma.policy\nimport rego.v1\n"

@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.document_d import POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
-from toolgate.policy.documents import Given, validate
-from toolgate.policy.guard import Guard
-from toolgate.policy.native import lets_request
-from toolgate.policy.question import ACTIONS, EVERYTHING, Question
-from toolgate.policy.rego import EmbeddedRego, default_policy
+from toolgate.gates.policy.documents import Given, validate
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.native import lets_request
+from toolgate.gates.policy.question import ACTIONS, EVERYTHING, Question
+from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("POL-1", "POL-2")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
-from toolgate.approval.request import ApprovalRequest
+from toolgate.gates.approval.request import ApprovalRequest
 from toolgate.store import log
 
 pytestmark = pytest.mark.requirement("SBX-1", "TIER-8")

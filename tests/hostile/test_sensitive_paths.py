@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import App, tool
-from toolgate.approval.tiers import TierRules, plan
 from toolgate.errors import Denied
-from toolgate.hazards.paths import Sensitive
+from toolgate.gates.screening.tiers import TierRules, plan
 from toolgate.model import Entry, Implementation, Outcome
 from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.screening.paths import Sensitive
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-1")
@@ -317,7 +317,7 @@ class Turning(Sensitive):
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of staying below a root: the kernel's, and ours for where the kernel has none."""
     if request.param == "walk":
-        monkeypatch.setattr("toolgate.hazards.opening._openat2", lambda _folder, _path: None)
+        monkeypatch.setattr("toolgate.screening.open._openat2", lambda _folder, _path: None)
     return str(request.param)
 
 

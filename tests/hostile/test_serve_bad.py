@@ -13,7 +13,7 @@ import pytest
 
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, tool
-from toolgate.serve.mcp import changes, endpoint
+from toolgate.mcp.server import changes, endpoint
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")

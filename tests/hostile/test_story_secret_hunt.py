@@ -25,11 +25,11 @@ from tests.mcp_upstream import Upstream
 from tests.mcp_upstream import tool as offered
 from tests.serving import Answer, Site, serving
 from toolgate import Actor, App, ToolError, tool
-from toolgate.approval.request import ApprovalRequest
 from toolgate.errors import DefinitionError
-from toolgate.mcpclient.tokens import secret_name
-from toolgate.secrets.file import EncryptedFile
-from toolgate.secrets.names import Owner, key_of
+from toolgate.gates.approval.request import ApprovalRequest
+from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.names import Owner, key_of
+from toolgate.mcp.client.tokens import secret_name
 from toolgate.store import log
 
 pytestmark = pytest.mark.requirement("IO-5", "IO-4", "IO-2")

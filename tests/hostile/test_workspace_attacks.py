@@ -16,7 +16,7 @@ import pytest
 
 from toolgate import Actor, App, Outcome
 from toolgate.model import Call
-from toolgate.sandbox.places import Places
+from toolgate.sandbox.workspaces import Places
 from toolgate.tools import files
 
 pytestmark = [pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]

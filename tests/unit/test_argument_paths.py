@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.cli.arguments import merge, read_words
-from toolgate.cli.opening import Usage
+from toolgate.cli.context import Usage
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

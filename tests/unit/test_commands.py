@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import Denied
-from toolgate.hazards.commands import CommandRules, clean_environment, parse
-from toolgate.hazards.environment import leads_astray
-from toolgate.hazards.programs import DENIED, family, gives
+from toolgate.screening.commands import CommandRules, clean_environment, parse
+from toolgate.screening.environment import leads_astray
+from toolgate.screening.programs import DENIED, family, gives
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import until
-from toolgate.mcpclient import proxy
-from toolgate.mcpclient.domains import MOST, Domains, Place, Rule, canonical, is_public, read_rule
-from toolgate.mcpclient.proxy import Proxy, Refused, read_head, split
-from toolgate.sandbox.jails import handing
+from toolgate.mcp.client import proxy
+from toolgate.mcp.client.domains import MOST, Domains, Place, Rule, canonical, is_public, read_rule
+from toolgate.mcp.client.proxy import Proxy, Refused, read_head, split
+from toolgate.sandbox.jails import socket_handoff as handing
 
 pytestmark = pytest.mark.requirement("MCP-3")
 

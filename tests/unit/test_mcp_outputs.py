@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import CallError
-from toolgate.execute.mcp import parts, result
+from toolgate.mcp.runner import parts, result
 
 TEXT = {"type": "text", "text": "hello"}
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}

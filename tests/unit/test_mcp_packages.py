@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 from tests.mcp_servers import descriptors
 from tests.needs import need
 from toolgate import App
-from toolgate.mcpclient import packages
-from toolgate.mcpclient.finding import Command, fetches, find, find_program, needs
-from toolgate.mcpclient.packages import Installed, Wanted
-from toolgate.mcpclient.port import Unreachable
+from toolgate.mcp.client import packages
+from toolgate.mcp.client.executables import Command, fetches, find, find_program, needs
+from toolgate.mcp.client.packages import Installed, Wanted
+from toolgate.mcp.client.port import Unreachable
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-2", "MCP-3")

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.mcpclient.port import Unreachable
-from toolgate.mcpclient.tries import FIRST_WAIT, LONGEST_WAIT, Tries
-from toolgate.mcpclient.words import innermost, printable, sentence
+from toolgate.mcp.client.backoff import FIRST_WAIT, LONGEST_WAIT, Tries
+from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.untrusted_text import innermost, printable, sentence
 from toolgate.settings import ServerSettings
 
 LOAD = """
 import threading
 from importlib import import_module
-from toolgate.mcpclient import sdk
+from toolgate.mcp.client import sdk
 wrong = []
 def load(module):
     try:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.context import Report
+from toolgate.gates.quota.money import MOST, Estimate, actual, dollars, estimate, parse_dollars
 from toolgate.model import Capability, Cost, Entry, Tool, nano
-from toolgate.quota.money import MOST, Estimate, actual, dollars, estimate, parse_dollars
+from toolgate.pipeline.context import Report
 from toolgate.registry.compile import compile_entry
 
 CENT = 10_000_000

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.sandbox.lanes import fits as reading
-from toolgate.sandbox.lanes.fits import LONGEST, fits, misfit
-from toolgate.sandbox.lanes.monty import MontyLane
+from toolgate.sandbox.lanes.monty import fits as reading
+from toolgate.sandbox.lanes.monty.fits import LONGEST, fits, misfit
+from toolgate.sandbox.lanes.monty.lane import MontyLane
 from toolgate.sandbox.port import MB, Limits
 
 LIMITS = Limits(seconds=10)

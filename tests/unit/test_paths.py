@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.approval.tiers import plan
 from toolgate.errors import Denied
-from toolgate.hazards.filenames import holds, runs
-from toolgate.hazards.lookalikes import fold, unseen
-from toolgate.hazards.paths import Sensitive
-from toolgate.hazards.spellings import MOST_READINGS
+from toolgate.gates.screening.tiers import plan
+from toolgate.screening.filenames import holds, runs
+from toolgate.screening.lookalikes import fold, unseen
+from toolgate.screening.paths import Sensitive
+from toolgate.screening.spellings import MOST_READINGS
 
 SECRET_NAMES = [
     ".env", ".env.local", ".env.production", ".env-old", ".env_prod", ".envrc", "prod.env", ".env.example.local",

@@ -40,7 +40,7 @@ def test_a_name_that_is_not_there_is_missing_as_usual() -> None:
 
 
 def test_to_declare_a_tool_the_whole_of_an_app_need_not_be_loaded() -> None:
-    code = "import sys; from toolgate import Actor, tool; print('toolgate.app' in sys.modules)"
+    code = "import sys; from toolgate import Actor, tool; print('toolgate.app.app' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

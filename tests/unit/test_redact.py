@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolgate.errors import Failed
+from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK
-from toolgate.redact import Redactor
 
 PLAIN = Redactor(scan=False)
 SCANNING = Redactor(scan=True)
@@ -312,7 +312,7 @@ async def test_the_scanner_is_loaded_only_for_a_value_that_may_hold_a_secret() -
 def test_without_kingfisher_the_known_forms_are_still_masked() -> None:
     program = (
         "import sys; sys.modules['kingfisher_sdk'] = None\n"
-        "from toolgate.redact import Redactor\n"
+        "from toolgate.gates.redaction import Redactor\n"
         f"print(Redactor().text({SECRETS['GitHub'] + ' and abcdefghijklmnop0123456789'!r}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -341,7 +341,7 @@ def test_the_quick_look_at_short_texts_changes_no_answer(pieces: list[str], betw
     text = between.join(pieces)
     quick, slow = Redactor(scan=False), Redactor(scan=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolgate.redact.PROSE", -1)
+        patch.setattr("toolgate.gates.redaction.PROSE", -1)
         expected = slow.text(text)
     assert quick.text(text) == expected
     if quick.is_harmless(text):

@@ -6,12 +6,12 @@ from itertools import groupby
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import NotFound, Usage, opened
+from toolgate.app.app import App
+from toolgate.cli.context import NotFound, Usage, opened
+from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.prompt import ask, at_a_terminal
-from toolgate.cli.screen import emit, note, plural, say
 from toolgate.errors import CallError
-from toolgate.registry.sources.mcp_review import Waiting, visible
+from toolgate.mcp.review import Waiting, visible
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MOST_LINES = 400

@@ -9,15 +9,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 import typer
 
-from toolgate.app import App
-from toolgate.approval.answers import PAGE
-from toolgate.approval.request import WHOLE, Answer, Approval, ApprovalError, ApprovalRequest, GrantTerms, State, visible
+from toolgate.app.app import App
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, exit_code, show_outcome
-from toolgate.cli.columns import pieces
 from toolgate.cli.completion import approval_ids
-from toolgate.cli.editor import edited
-from toolgate.cli.opening import (
+from toolgate.cli.context import (
     AsJson,
     NotFound,
     Usage,
@@ -29,11 +25,24 @@ from toolgate.cli.opening import (
     readable,
     sentence,
 )
+from toolgate.cli.editor import edited
+from toolgate.cli.output import clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
-from toolgate.cli.screen import clean, emit, note, pretty, say
+from toolgate.cli.table import pieces
 from toolgate.cli.times import seconds_of, shown
+from toolgate.gates.approval.answers import PAGE
+from toolgate.gates.approval.request import (
+    WHOLE,
+    Answer,
+    Approval,
+    ApprovalError,
+    ApprovalRequest,
+    GrantTerms,
+    State,
+    visible,
+)
+from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import LOCAL, MASK, Actor, Outcome
-from toolgate.quota.money import parse_dollars
 from toolgate.store import approvals as kept
 
 STYLES: dict[State, str] = {

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.app import App
-from toolgate.cli.opening import Usage, entry_named
+from toolgate.app.app import App
+from toolgate.cli.context import Usage, entry_named
 from toolgate.cli.paths import place, rule_at, steps_of, types_of
 from toolgate.model import Actor
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import orjson
 import typer
 
-from toolgate.cli.opening import AsJson, NotFound, Tenant, actor_of, opened
-from toolgate.cli.screen import Unwritable, emit, note, show
+from toolgate.cli.context import AsJson, NotFound, Tenant, actor_of, opened
+from toolgate.cli.output import Unwritable, emit, note, show
 
 group = typer.Typer(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, get_args
 import orjson
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import AsJson, NotFound, Usage, opened, readable
+from toolgate.app.app import App
+from toolgate.cli.context import AsJson, NotFound, Usage, opened, readable
+from toolgate.cli.output import Unwritable, emit, note, say, show, write
 from toolgate.cli.records import CSV_HEADER, STYLES, Shown
-from toolgate.cli.screen import Unwritable, emit, note, say, show, write
 from toolgate.cli.times import shown
 from toolgate.store import log
 from toolgate.store.chain import Verdict
@@ -200,7 +200,7 @@ def prove(
     if script == (call_id is not None):
         raise Usage("Name a call to prove, or ask for the program that checks a proof: --script.")
     if script:
-        content = resources.files("toolgate.ledger").joinpath("check_proof.py").read_bytes()
+        content = resources.files("toolgate.gates.ledger").joinpath("check_proof.py").read_bytes()
     else:
         content = orjson.dumps(asyncio.run(_proof(ctx, str(call_id))), option=orjson.OPT_INDENT_2) + b"\n"
     with _sink(output) as put:

@@ -7,15 +7,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, Usage, opened, readable, sentence
-from toolgate.cli.screen import emit, note, say
+from toolgate.app.app import App
+from toolgate.cli.context import AsJson, Usage, opened, readable, sentence
+from toolgate.cli.output import emit, note, say
+from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown
+from toolgate.gates.quota.ledger_accounts import EACH, described, new_budget, scope_of, zone
+from toolgate.gates.quota.money import dollars, parse_dollars
+from toolgate.gates.quota.report import BudgetStatus
 from toolgate.model import NANO
-from toolgate.quota.accounts import EACH, described, new_budget, scope_of, zone
-from toolgate.quota.money import dollars, parse_dollars
-from toolgate.quota.standing import BudgetStatus
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow, Period
 from toolgate.store.database import now

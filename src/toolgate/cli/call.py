@@ -10,18 +10,18 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
 from toolgate.cli.completion import argument_words, tool_names
+from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.missing import why_missing
-from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
+from toolgate.cli.output import complain, emit, note, show
 from toolgate.cli.prompt import approver_for
-from toolgate.cli.screen import complain, emit, note, show
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import Failed, span_words
-from toolgate.execute.mcp import is_plain, parts, says
+from toolgate.gates.quota.money import dollars
+from toolgate.mcp.runner import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome
-from toolgate.quota.money import dollars
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import Scope
 

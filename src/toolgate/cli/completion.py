@@ -16,8 +16,8 @@ from typing import Any
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import Place, actor_of, diverted, entry_named
+from toolgate.app.app import App
+from toolgate.cli.context import Place, actor_of, diverted, entry_named
 from toolgate.cli.paths import parts_of, properties_of, types_of
 from toolgate.settings import load_settings
 
@@ -90,7 +90,7 @@ def approval_ids(ctx: typer.Context, incomplete: str) -> Offered:
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> Offered:
-    from toolgate.secrets.sources import Readable, listed
+    from toolgate.gates.secrets.sources import Readable, listed
 
     async def look(app: App) -> Offered:
         sources = [one for one in app.secrets.sources if isinstance(one, Readable) and one.why_not() is None]

@@ -6,13 +6,13 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from toolgate.cli.columns import columns
+from toolgate.cli.context import AsJson, opened, readable
 from toolgate.cli.listing import BAR_WIDTH
-from toolgate.cli.opening import AsJson, opened, readable
-from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown, since_when
+from toolgate.gates.quota.money import dollars
 from toolgate.model import NANO
-from toolgate.quota.money import dollars
 from toolgate.store.budgets import By, CostLine
 
 

@@ -7,9 +7,9 @@ import inspect
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from toolgate.app import App
+from toolgate.app.app import App
+from toolgate.cli.context import diverted
 from toolgate.cli.missing import why_missing
-from toolgate.cli.opening import diverted
 from toolgate.errors import Denied, Failed, described
 from toolgate.model import Actor, Entry
 

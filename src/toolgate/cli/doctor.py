@@ -5,10 +5,10 @@ from contextlib import aclosing
 
 import typer
 
-from toolgate.cli.checks import Check
-from toolgate.cli.opening import AsJson, Place, place_of
-from toolgate.cli.probes import probe
-from toolgate.cli.screen import emit, folded, plural, say
+from toolgate.cli.check import Check
+from toolgate.cli.checks import probe
+from toolgate.cli.context import AsJson, Place, place_of
+from toolgate.cli.output import emit, folded, plural, say
 
 INDENT = 15
 MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}

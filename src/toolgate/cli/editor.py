@@ -16,12 +16,12 @@ from typing import Any
 
 import orjson
 
-from toolgate.approval.edits import unknowable
-from toolgate.approval.request import ApprovalRequest, visible
 from toolgate.cli.arguments import MOST_BYTES, read_object
-from toolgate.cli.opening import Usage
-from toolgate.cli.screen import UNSAFE, note, pretty
+from toolgate.cli.context import Usage
+from toolgate.cli.output import UNSAFE, note, pretty
 from toolgate.errors import CallError
+from toolgate.gates.approval.edits import unknowable
+from toolgate.gates.approval.request import ApprovalRequest, visible
 from toolgate.model import MASK
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}

@@ -8,11 +8,11 @@ import typer
 
 from toolgate.cli.arguments import Given, merge, read_words, schema_of
 from toolgate.cli.completion import argument_words, tool_names
+from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
 from toolgate.cli.missing import why_missing
-from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
-from toolgate.cli.screen import emit, note, say
-from toolgate.explain import Explanation
+from toolgate.cli.output import emit, note, say
 from toolgate.model import Actor
+from toolgate.pipeline.explain import Explanation
 
 SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
 ENDS = {

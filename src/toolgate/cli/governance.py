@@ -5,15 +5,15 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import Literal
 
-from toolgate.app import App
-from toolgate.bus.redis import BusError
-from toolgate.cli.checks import Check
-from toolgate.cli.opening import naming
-from toolgate.cli.screen import plural
+from toolgate.app.app import App
+from toolgate.cli.check import Check
+from toolgate.cli.context import naming
+from toolgate.cli.output import plural
+from toolgate.coordination.redis import BusError
 from toolgate.errors import ToolgateError
+from toolgate.gates.policy.question import Question
+from toolgate.gates.secrets.sources import Vault
 from toolgate.model import LOCAL, Actor
-from toolgate.policy.question import Question
-from toolgate.secrets.sources import Vault
 
 NO_SUCH_TOOL = "no tool has this name"
 PACKAGES = {"file": "cryptography", "keyring": "keyring"}

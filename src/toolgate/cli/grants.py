@@ -6,15 +6,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from toolgate.app import App
-from toolgate.approval.request import Grant, GrantScope, GrantTerms
+from toolgate.app.app import App
 from toolgate.cli.approvals import Cap, cap_of, whole_id
-from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
-from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
+from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.table import pieces
 from toolgate.cli.times import seconds_of, shown
+from toolgate.gates.approval.request import Grant, GrantScope, GrantTerms
+from toolgate.gates.quota.money import dollars
 from toolgate.model import LOCAL, NANO, Actor
-from toolgate.quota.money import dollars
 from toolgate.store.database import now
 
 group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=True)

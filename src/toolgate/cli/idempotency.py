@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 import orjson
 import typer
 
-from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, Tenant, Usage, User, actor_of, naming, opened, readable
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.context import AsJson, Tenant, Usage, User, actor_of, naming, opened, readable
+from toolgate.cli.output import emit, note, say
+from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import KeyRow

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import typer
 
-from toolgate.cli.opening import AsJson, Usage, place_of
-from toolgate.cli.screen import Unwritable, emit, note, say
+from toolgate.cli.context import AsJson, Usage, place_of
+from toolgate.cli.output import Unwritable, emit, note, say
 from toolgate.cli.settings_template import TEMPLATE
 from toolgate.discovery import FILE, discover
 from toolgate.errors import SettingsError

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
-from toolgate.cli.screen import clean, emit, note, say
+from toolgate.cli.context import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
+from toolgate.cli.output import clean, emit, note, say
+from toolgate.cli.table import pieces
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.model import LOCAL
 from toolgate.serve.key_names import check_name, check_user, own_user

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from toolgate.app import App
-from toolgate.cli.screen import clean
+from toolgate.app.app import App
+from toolgate.cli.output import clean
 from toolgate.errors import Failed, did_you_mean
 from toolgate.model import Actor, Entry, Source
 

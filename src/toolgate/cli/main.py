@@ -14,15 +14,15 @@ import typer
 from typer.main import get_command
 
 from toolgate import __version__
-from toolgate.approval.request import ApprovalError
-from toolgate.bus.redis import BusError
-from toolgate.cli.opening import NotFound, Place, Usage
-from toolgate.cli.screen import STDOUT, Unwritable, clean, complain, emit, note, say
+from toolgate.cli.context import NotFound, Place, Usage
+from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit, note, say
+from toolgate.coordination.redis import BusError
 from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolgateError, did_you_mean
 from toolgate.extras import MissingExtra, extra_of
-from toolgate.journal import NoBackup, NotUndone
-from toolgate.policy.documents import PolicyError
+from toolgate.gates.approval.request import ApprovalError
+from toolgate.gates.policy.documents import PolicyError
 from toolgate.serve.problems import KeyRefused, NotServing
+from toolgate.undo import NoBackup, NotUndone
 
 CODES: dict[type[ToolgateError], tuple[str, int]] = {
     Usage: ("USAGE_ERROR", 2),

@@ -6,7 +6,7 @@ import signal
 
 import typer
 
-from toolgate.cli.opening import Persona, Scopes, Tenant, User, actor_of, place_of
+from toolgate.cli.context import Persona, Scopes, Tenant, User, actor_of, place_of
 from toolgate.extras import require
 from toolgate.model import Actor
 
@@ -22,8 +22,8 @@ def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user
 
 
 async def _serve(ctx: typer.Context, actor: Actor) -> int:
-    from toolgate.app import App
-    from toolgate.serve.mcp.stdio import claimed, serve
+    from toolgate.app.app import App
+    from toolgate.mcp.server.stdio import claimed, serve
 
     place, this = place_of(ctx), asyncio.current_task()
     assert this is not None

@@ -10,10 +10,10 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
-from toolgate.app import App
+from toolgate.app.app import App
+from toolgate.cli.context import entry_named, naming
 from toolgate.cli.listing import why_off
-from toolgate.cli.opening import entry_named, naming
-from toolgate.cli.screen import clean
+from toolgate.cli.output import clean
 from toolgate.errors import did_you_mean
 from toolgate.model import Actor, Entry
 from toolgate.registry.catalog import Problem

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from toolgate.cli.opening import Usage
+from toolgate.cli.context import Usage
 
 MAX_STEPS = 32
 MAX_UNIONS = 8

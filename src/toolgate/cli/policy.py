@@ -8,19 +8,19 @@ from typing import Annotated, Any, Literal
 import typer
 
 from toolgate.cli.arguments import read_object
-from toolgate.cli.columns import pieces
-from toolgate.cli.opening import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
+from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
+from toolgate.cli.output import Part, emit, note, plural, say, show, write
 from toolgate.cli.policy_check import checks
 from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
 from toolgate.cli.policy_lists import ToolName, lists
-from toolgate.cli.screen import Part, emit, note, plural, say, show, write
+from toolgate.cli.table import pieces
 from toolgate.cli.times import since_when
+from toolgate.gates.policy.cases import decider
+from toolgate.gates.policy.documents import Given
+from toolgate.gates.policy.question import Embedded, Question, Remote
+from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.replay import Group, Replay
 from toolgate.model import Actor, Decision
-from toolgate.policy.cases import decider
-from toolgate.policy.documents import Given
-from toolgate.policy.question import Embedded, Question, Remote
-from toolgate.policy.rego import EmbeddedRego
-from toolgate.policy.replay import Group, Replay
 
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 SHOWN = 30

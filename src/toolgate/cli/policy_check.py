@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.output import emit, note, say
 from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
-from toolgate.cli.screen import emit, note, say
 from toolgate.errors import ToolgateError
-from toolgate.policy.cases import Case, Result, decider, read_cases, run_cases
-from toolgate.policy.documents import Given
-from toolgate.policy.question import FIELDS
-from toolgate.policy.reading import Trap, traps
-from toolgate.policy.rego import EmbeddedRego
-from toolgate.registry.yamltext import YamlError, read_yaml
+from toolgate.gates.policy.cases import Case, Result, decider, read_cases, run_cases
+from toolgate.gates.policy.documents import Given
+from toolgate.gates.policy.question import FIELDS
+from toolgate.gates.policy.reading import Trap, traps
+from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.yamltext import YamlError, read_yaml
 
 SLOW_MS = 1.0
 """A decision that takes longer holds up every other call of the process by as much."""

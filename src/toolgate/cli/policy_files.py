@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import Usage
-from toolgate.policy.question import Embedded, Remote
+from toolgate.app.app import App
+from toolgate.cli.context import Usage
+from toolgate.gates.policy.question import Embedded, Remote
 
 DataFile = Annotated[
     Path | None, typer.Option("--data", metavar="FILE", help="Documents from this JSON file instead of the ones in force.")

@@ -6,9 +6,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import AsJson, opened, readable
-from toolgate.cli.screen import Part, emit, note, say
+from toolgate.app.app import App
+from toolgate.cli.context import AsJson, opened, readable
+from toolgate.cli.output import Part, emit, note, say
 
 lists = typer.Typer()
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import Self
 
-from toolgate.cli.screen import note
+from toolgate.cli.output import note
 from toolgate.cli.spinner import Spinner, elapsed, has_spinner
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import orjson
 
-from toolgate.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms, visible
 from toolgate.cli.arguments import read_object
-from toolgate.cli.columns import GAP, INDENT, packed
+from toolgate.cli.context import Usage
 from toolgate.cli.editor import Fits, edited, editor, must_fit, show_difference
-from toolgate.cli.opening import Usage
-from toolgate.cli.screen import clean, note
+from toolgate.cli.output import clean, note
+from toolgate.cli.table import GAP, INDENT, packed
 from toolgate.errors import CallError
+from toolgate.gates.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms, visible
 from toolgate.model import LOCAL
 
 HOUR = 3_600

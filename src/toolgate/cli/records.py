@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from toolgate.cli.screen import Part
+from toolgate.cli.output import Part
 from toolgate.cli.times import iso, shown
 
 STYLES = {"success": "green", "failure": "red", "timeout": "red", "denied": "red", "pending": "yellow"}

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator
 
-from toolgate.app import App
-from toolgate.cli.checks import Check
+from toolgate.app.app import App
+from toolgate.cli.check import Check
 from toolgate.errors import NotReached, ToolgateError
 from toolgate.extras import install_command, is_installed
 from toolgate.sandbox.engine import Language, Sandbox

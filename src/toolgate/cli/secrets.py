@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.cli.completion import secret_names
+from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, opened, readable, sentence
 from toolgate.cli.credentials import Tested, test_credential
-from toolgate.cli.opening import AsJson, NotFound, Usage, actor_of, opened, readable, sentence
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.output import emit, note, say
 from toolgate.cli.times import iso, shown
 from toolgate.errors import StoreError
+from toolgate.gates.secrets import Listed, Vault
+from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
+from toolgate.gates.secrets.sources import Readable, listed
 from toolgate.model import LOCAL, new_id
-from toolgate.secrets import Listed, Vault
-from toolgate.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
-from toolgate.secrets.sources import Readable, listed
 
 MOST_CHARACTERS = 65_536
 FINE = ("works", "not needed")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from toolgate.cli.opening import AsJson, opened
-from toolgate.cli.screen import emit, note
+from toolgate.cli.context import AsJson, opened
+from toolgate.cli.output import emit, note
 from toolgate.serve.asgi import MCP, Front
 from toolgate.serve.run import run
 from toolgate.serve.run import serve as serve_app

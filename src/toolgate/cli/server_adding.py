@@ -9,22 +9,22 @@ from typing import Annotated, Any, Literal, NamedTuple
 import orjson
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.app.app import App
+from toolgate.app.servers import ServerStatus
+from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.output import emit, note, say
 from toolgate.cli.progress import Steps
-from toolgate.cli.screen import emit, note, say
 from toolgate.cli.server_failures import say_not_added
 from toolgate.cli.server_words import Name, check_words, compared_words, say_compared, settings_of
-from toolgate.connecting import ServerStatus
 from toolgate.errors import CallError
 from toolgate.extras import require
+from toolgate.mcp.definitions import Compared
+from toolgate.mcp.import_files import Imported
+from toolgate.mcp.presets import PRESETS
+from toolgate.mcp.server_settings import described, lacks_version
 from toolgate.model import Tier
 from toolgate.registry.catalog import Problem
-from toolgate.registry.sources.mcp_import import Imported
-from toolgate.registry.sources.mcp_presets import PRESETS
-from toolgate.registry.sources.mcp_settings import described, lacks_version
 from toolgate.settings import ServerSettings
-from toolgate.store.servers import Compared
 
 MOST_BYTES = 4_194_304
 """Of a file that is imported."""

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from toolgate.app import App
-from toolgate.cli.checks import Check
-from toolgate.cli.screen import plural
-from toolgate.connecting import ServerStatus
+from toolgate.app.app import App
+from toolgate.app.servers import ServerStatus
+from toolgate.cli.check import Check
+from toolgate.cli.output import plural
 from toolgate.errors import ToolgateError, described
 
 SECONDS = 60.0

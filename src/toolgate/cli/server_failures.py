@@ -4,9 +4,9 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from toolgate.cli.screen import complain, note
+from toolgate.cli.output import complain, note
 from toolgate.errors import CallError, Failed
-from toolgate.mcpclient.tries import SAID
+from toolgate.mcp.client.backoff import SAID
 
 JAIL = "Its jail shows it the system's programs and its own folder, and gives it no network."
 HINTS = {

@@ -9,19 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.app import App
+from toolgate.app.app import App
+from toolgate.app.servers import ServerStatus
 from toolgate.cli.completion import server_names
-from toolgate.cli.opening import NotFound, Usage
-from toolgate.cli.screen import note, plural, say
-from toolgate.connecting import ServerStatus
+from toolgate.cli.context import NotFound, Usage
+from toolgate.cli.output import note, plural, say
 from toolgate.errors import SettingsError
-from toolgate.mcpclient.finding import INTERPRETERS, RUNNERS, find_program, script_in
-from toolgate.mcpclient.lending import is_shared
+from toolgate.mcp.client.executables import INTERPRETERS, RUNNERS, find_program, script_in
+from toolgate.mcp.client.mounts import is_shared
+from toolgate.mcp.definitions import ITEMS, Compared
+from toolgate.mcp.import_files import kept, packaged, without_secrets
+from toolgate.mcp.methods import CAPABILITIES
+from toolgate.mcp.prompts_resources import label
 from toolgate.model import NAME
-from toolgate.registry.sources.mcp_import import kept, packaged, without_secrets
-from toolgate.registry.sources.mcp_items import label
-from toolgate.registry.sources.mcp_methods import CAPABILITIES
-from toolgate.store.servers import ITEMS, Compared
 
 MOST_NAMED = 20
 STARTERS = frozenset((*RUNNERS, *INTERPRETERS, "docker"))

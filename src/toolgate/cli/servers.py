@@ -5,18 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, NotFound, opened
-from toolgate.cli.screen import emit, note, plural, say
+from toolgate.app.servers import ServerStatus
+from toolgate.cli.context import AsJson, NotFound, opened
+from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.server_adding import add, import_file
 from toolgate.cli.server_words import Name, compared_words, known, next_step, say_compared, state_of
-from toolgate.connecting import ServerStatus
+from toolgate.cli.table import columns
 from toolgate.errors import Denied, SettingsError
+from toolgate.mcp.definitions import Compared
+from toolgate.mcp.presets import PRESETS
 from toolgate.registry.catalog import Problem
-from toolgate.registry.sources.mcp_presets import PRESETS
 from toolgate.sandbox.quarantine import Listed
 from toolgate.settings import ServerSettings
-from toolgate.store.servers import Compared
 
 SHOWN = (
     "origin",
@@ -196,7 +196,7 @@ def log_in(
     as_json: AsJson = False,
 ) -> int:
     """Log in to a remote server in a browser. Its tokens are kept as secrets, its authorization server is pinned."""
-    from toolgate.mcpclient.login import LoginFailed
+    from toolgate.mcp.client.login import LoginFailed
 
     async def run() -> str | None:
         async with opened(ctx) as app:

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TextIO, cast
 
 from rich.cells import set_cell_size
 
-from toolgate.cli.screen import clean
-from toolgate.execute.mcp import NOBODY
+from toolgate.cli.output import clean
+from toolgate.mcp.runner import NOBODY
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN_FRAMES = "|/-\\"

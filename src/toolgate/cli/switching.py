@@ -4,10 +4,10 @@ import asyncio
 
 import typer
 
-from toolgate.app import App
+from toolgate.app.app import App
+from toolgate.cli.context import Usage, actor_of, opened, readable
 from toolgate.cli.listing import Listed, find
-from toolgate.cli.opening import Usage, actor_of, opened, readable
-from toolgate.cli.screen import emit, note, say
+from toolgate.cli.output import emit, note, say
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL
 

@@ -3,7 +3,7 @@
 import orjson
 
 from toolgate.model import Runtime
-from toolgate.registry.yamltext import scalar
+from toolgate.yamltext import scalar
 
 HEAD = """\
 # A custom tool, which Toolgate loads from here. After an edit, run `toolgate trust`: then it is loaded again.

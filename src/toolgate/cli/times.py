@@ -5,7 +5,7 @@ Programs get ISO 8601 in UTC.
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from toolgate.cli.opening import Usage
+from toolgate.cli.context import Usage
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"([0-9]{1,9})([smhdw])\Z")

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import orjson
 import typer
 
-from toolgate.app import App
-from toolgate.cli.columns import columns
+from toolgate.app.app import App
+from toolgate.cli.context import NotFound, diverted, opened
 from toolgate.cli.listing import find
-from toolgate.cli.opening import NotFound, diverted, opened
+from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.prompt import approver_for
-from toolgate.cli.screen import emit, note, plural, say
+from toolgate.cli.table import columns
 from toolgate.model import LOCAL, Example, Outcome
 
 LONGEST = 500

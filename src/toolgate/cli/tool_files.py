@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import NotFound, Usage, entry_named, opened
-from toolgate.cli.screen import Unwritable, emit, note, plural, say
+from toolgate.app.app import App
+from toolgate.cli.context import NotFound, Usage, entry_named, opened
+from toolgate.cli.output import Unwritable, emit, note, plural, say
 from toolgate.cli.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
 from toolgate.model import LOCAL, NAME, Runtime
-from toolgate.registry.sources.custom import CustomFolder
-from toolgate.registry.sources.custom_check import compiled
-from toolgate.registry.sources.custom_file import Refused, ToolFile, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.check import compiled
+from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.source import CustomFolder
 
 
 class Added(NamedTuple):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolgate.cli.listing import BADGES, Listed, declared
-from toolgate.cli.screen import say, show
+from toolgate.cli.output import say, show
+from toolgate.gates.quota.money import dollars
 from toolgate.model import Entry, Tool, nano
-from toolgate.quota.money import dollars
 
 
 def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import typer
 
 from toolgate.cli import tool_info
 from toolgate.cli.completion import tool_names
+from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
 from toolgate.cli.listing import BADGES, Listed, bar, declared, find, listed, price, total, width
-from toolgate.cli.opening import AsJson, Persona, Tenant, Usage, User, actor_of, opened
-from toolgate.cli.ranking import rank
-from toolgate.cli.screen import emit, note, plural, say, show
+from toolgate.cli.output import emit, note, plural, say, show
+from toolgate.cli.search import rank
 from toolgate.cli.switching import switch
 from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.opening import AsJson, NotFound, Place, Usage, place_of
-from toolgate.cli.screen import Part, emit, note, plural, say
+from toolgate.cli.context import AsJson, NotFound, Place, Usage, place_of
+from toolgate.cli.output import Part, emit, note, plural, say
 from toolgate.discovery import discover
 from toolgate.project import Change, Project
 from toolgate.settings import load_settings

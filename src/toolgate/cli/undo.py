@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from toolgate.app import App
-from toolgate.cli.opening import AsJson, NotFound, Tenant, User, actor_of, opened
-from toolgate.cli.screen import Part, emit, note, say
-from toolgate.journal import Undone
+from toolgate.app.app import App
+from toolgate.cli.context import AsJson, NotFound, Tenant, User, actor_of, opened
+from toolgate.cli.output import Part, emit, note, say
 from toolgate.model import Actor
+from toolgate.undo import Undone
 
 SHORTEST = 6
 """Characters of an id that may stand for all of it."""

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from toolgate.app import App
-from toolgate.cli.columns import columns
-from toolgate.cli.opening import AsJson, Usage, opened
+from toolgate.app.app import App
+from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.output import clean, emit, note, plural, say
 from toolgate.cli.prompt import at_a_terminal
-from toolgate.cli.screen import clean, emit, note, plural, say
+from toolgate.cli.table import columns
 from toolgate.cli.times import shown
 from toolgate.sandbox.quarantine import Change, Listed
 from toolgate.threads import to_thread

@@ -16,9 +16,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault, unknown
-from toolgate.hooks import Hook, instance
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.model import (
     NAME,
@@ -34,6 +32,8 @@ from toolgate.model import (
     must_ask,
     nano,
 )
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.hooks import Hook, instance
 from toolgate.registry.declare import declared, is_marked, where_of
 from toolgate.registry.schema_work import Bounded, TooMuchWork, Work, measure
 

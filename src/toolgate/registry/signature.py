@@ -8,8 +8,8 @@ from pydantic import Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 
-from toolgate.context import InvokeContext
 from toolgate.errors import DefinitionError, Fault
+from toolgate.pipeline.context import InvokeContext
 
 PLAIN = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
 """Hints whose JSON form is what the function wants to be given."""

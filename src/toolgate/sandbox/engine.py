@@ -21,7 +21,7 @@ import msgspec
 from toolgate.errors import CallError, Failed, NotReached, timed_out
 from toolgate.sandbox.lanes import shell
 from toolgate.sandbox.port import LAYS_LAYERS, MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
-from toolgate.sandbox.talk import Failure, Heard, Log, Serve, met, stopped_words
+from toolgate.sandbox.worker_protocol import Failure, Heard, Log, Serve, met, stopped_words
 from toolgate.settings import SandboxSettings
 from toolgate.threads import to_thread
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from toolgate.sandbox.copies import WorkspaceCopy
     from toolgate.sandbox.jails.choose import Found
     from toolgate.sandbox.jails.docker import Docker
-    from toolgate.sandbox.lanes.monty import MontyLane
+    from toolgate.sandbox.lanes.monty.lane import MontyLane
     from toolgate.sandbox.pool import Pool
 
 Language = Literal["python", "typescript", "javascript"]
@@ -371,7 +371,7 @@ class Sandbox:
         """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
         if not self.settings.monty:
             return None
-        from toolgate.sandbox.lanes import monty
+        from toolgate.sandbox.lanes.monty import lane as monty
 
         if self._closed:
             raise unavailable("it is closed")

@@ -18,9 +18,9 @@ from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
-from toolgate.hazards.opening import Escapes, folder_beneath, make_folder
-from toolgate.sandbox.heldback import is_environment, is_repository
 from toolgate.sandbox.quarantine import Change, Kept, Kind, delete, files_below, replace, stays_inside
+from toolgate.sandbox.workspace_scan import is_environment, is_repository
+from toolgate.screening.open import Escapes, folder_beneath, make_folder
 
 MAX_DEPTH, MAX_PATH = 100, 1_000
 """Folders within folders, and characters of a path; what is deeper is not looked at."""

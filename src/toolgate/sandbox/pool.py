@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from toolgate.sandbox.port import MB, Jail, Profile, Spec, Unavailable
-from toolgate.sandbox.talk import Worker
+from toolgate.sandbox.worker_protocol import Worker
 
 START_SECONDS = 20.0
 """A worker that is not ready by then has failed to start."""

@@ -17,8 +17,8 @@ from typing import Literal
 import msgspec
 
 from toolgate.errors import InvalidInput
-from toolgate.hazards.opening import Escapes, folder_beneath, make_folder, own_like
 from toolgate.sandbox.jails.removal import remove
+from toolgate.screening.open import Escapes, folder_beneath, make_folder, own_like
 
 FOLDER = "set-aside"
 MAX_SETS = 200

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import orjson
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.errors import StoreError, described
 from toolgate.jsontext import holds_too_much
-from toolgate.mcpclient import sdk
-from toolgate.serve.auth import Doorkeeper, Headers, is_local
+from toolgate.mcp.client import sdk
+from toolgate.mcp.server.envelope import find_fault
+from toolgate.mcp.server.fast_path import Quick
+from toolgate.serve.authentication import Doorkeeper, Headers, is_local
 from toolgate.serve.health import Health, Part
 from toolgate.serve.keys import Keys
-from toolgate.serve.mcp.envelope import find_fault
-from toolgate.serve.mcp.quick import Quick
-from toolgate.serve.metering import Metering
+from toolgate.serve.metrics import Metering
 from toolgate.serve.pages import preflight, readable_by
 from toolgate.serve.problems import Problem, Receive, Scope, Send, answer, refuse
 
 if TYPE_CHECKING:
-    from toolgate.serve.mcp.endpoint import McpEndpoint
+    from toolgate.mcp.server.endpoint import McpEndpoint
 
 MCP = "/mcp"
 METHODS = {
@@ -104,7 +104,7 @@ class Front:
         """The SDK's sessions must be opened and closed by one and the same task."""
         try:
             await sdk.loaded()
-            from toolgate.serve.mcp.endpoint import McpEndpoint
+            from toolgate.mcp.server.endpoint import McpEndpoint
 
             async with McpEndpoint(self._app) as endpoint:
                 self._endpoint.set_result(endpoint)

@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.errors import described
-from toolgate.policy.question import Question
+from toolgate.gates.policy.question import Question
 
 SECONDS = 2.0
 """What each may take to answer."""

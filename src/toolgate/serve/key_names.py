@@ -9,8 +9,8 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from toolgate.hazards.lookalikes import marked, person
 from toolgate.model import LOCAL
+from toolgate.screening.lookalikes import marked, person
 from toolgate.serve.problems import KeyRefused
 from toolgate.store.keys import ApiKey
 

@@ -16,8 +16,9 @@ from hashlib import sha256
 
 import msgspec
 
-from toolgate.app import App
-from toolgate.bus.notices import DATA
+from toolgate.app.app import App
+from toolgate.app.assembly import to_the_end
+from toolgate.coordination.notices import DATA
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL, Actor, new_id
 from toolgate.serve.key_names import check_name, check_unused, check_user
@@ -25,7 +26,6 @@ from toolgate.serve.problems import KeyRefused
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
-from toolgate.wiring import to_the_end
 
 PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits

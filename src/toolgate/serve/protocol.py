@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from toolgate.serve.mcp.quick import CALL, REPLY
+from toolgate.mcp.server.fast_path import CALL, REPLY
 
 MOST_HEAD = 65_536
 """Bytes of a request's first line and headers."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.extras import require
 from toolgate.serve.asgi import Front
 from toolgate.serve.problems import NotServing

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from toolgate.app import App
+from toolgate.app.app import App
 from toolgate.model import Outcome
 from toolgate.settings import Settings, load_settings
 from toolgate.testing.calls import RecordedCalls

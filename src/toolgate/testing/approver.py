@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from toolgate.approval.request import Answer, ApprovalRequest
+from toolgate.gates.approval.request import Answer, ApprovalRequest
 
 
 class ScriptedApprover:

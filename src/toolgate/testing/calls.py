@@ -5,10 +5,10 @@ from typing import Any, overload
 
 import msgspec
 
-from toolgate.context import InvokeContext
 from toolgate.errors import shortened
-from toolgate.hooks import Hook
 from toolgate.model import SHOWN, Actor, Outcome
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.hooks import Hook
 from toolgate.registry.declare import declared
 
 

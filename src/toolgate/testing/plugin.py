@@ -63,7 +63,7 @@ def toolgate_app(
 ) -> "Iterator[FixtureApp]":
     """An App in memory, apart from the settings, data, secrets and trust of whoever runs the tests. In an async test it is
     open; in another, `toolgate_app.call(add, {...})` calls a tool."""
-    from toolgate.secrets.names import PREFIX, SERVER_PREFIX
+    from toolgate.gates.secrets.names import PREFIX, SERVER_PREFIX
     from toolgate.testing.app import FixtureApp, isolated_settings
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "toolgate-config"))

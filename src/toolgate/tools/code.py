@@ -11,12 +11,12 @@ from msgspec import structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.context import InvokeContext
 from toolgate.errors import CallError, InvalidInput
 from toolgate.model import NANO, Capability, Purse, nano
+from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
-from toolgate.sandbox.talk import Refusal, given
+from toolgate.sandbox.worker_protocol import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]

@@ -13,13 +13,13 @@ import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.context import InvokeContext
 from toolgate.errors import InvalidInput
-from toolgate.hazards.opening import name_of, open_beneath
 from toolgate.model import Capability
+from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Ended, Sandbox, limit_error
-from toolgate.sandbox.heldback import Parts, check_secrets
+from toolgate.sandbox.workspace_scan import Parts, check_secrets
+from toolgate.screening.open import name_of, open_beneath
 from toolgate.threads import to_thread
 from toolgate.tools.files import Work, explained, work_of
 
@@ -64,7 +64,7 @@ class Workspace(NamedTuple):
 async def workspace_of(ctx: InvokeContext, command: Sequence[str] = ()) -> Workspace:
     """The working directory of a call, for a program: with all that the jail has to hold back of it. In the folder of a
     session it makes its changes itself; so does git where moving files about is what it was approved for."""
-    from toolgate.hazards.programs import family
+    from toolgate.screening.programs import family
 
     work = await work_of(ctx)
     is_git = bool(command) and family(command[0]) == "git"
@@ -138,7 +138,7 @@ async def bash_execution(
 
 
 async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str | None, timeout: int | None) -> Done:
-    from toolgate.hazards.commands import parse
+    from toolgate.screening.commands import parse
 
     words = [*parse(command), *args]
     sandbox: Sandbox = ctx.get(Sandbox)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolgate.context import InvokeContext
 from toolgate.model import Capability
+from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Sandbox
 from toolgate.tools.commands import Done, Milliseconds, done, seconds_for, workspace_of

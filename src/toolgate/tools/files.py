@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import TypedDict
 
-from toolgate.context import InvokeContext
 from toolgate.errors import Denied, InvalidInput, ToolError
-from toolgate.hazards.opening import Escapes, folder_beneath, make_folder, name_of, open_beneath, own_like
-from toolgate.journal import Journal
 from toolgate.model import Capability
+from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.places import Places
+from toolgate.sandbox.workspaces import Places
+from toolgate.screening.open import Escapes, folder_beneath, make_folder, name_of, open_beneath, own_like
 from toolgate.threads import to_thread
+from toolgate.undo import Journal
 
 MOST_BYTES = 10_000_000
 """A file larger than this is not read as a whole."""
@@ -228,7 +228,7 @@ async def list_directory(ctx: InvokeContext, path: str = ".", self: bool = False
 
 
 def _listing(work: Work, path: str, alone: bool) -> Listing:
-    from toolgate.hazards.looking import Looks, slashed
+    from toolgate.screening.search import Looks, slashed
 
     work.judge(path)
     with explained(path):

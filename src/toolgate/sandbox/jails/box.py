@@ -15,10 +15,11 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 
-from toolgate.sandbox.jails import standins, watch
+from toolgate.sandbox.jails import placeholders as standins
+from toolgate.sandbox.jails import watchdog as watch
 from toolgate.sandbox.jails.launch import Launch
+from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
 from toolgate.sandbox.jails.removal import remove
-from toolgate.sandbox.jails.tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
 from toolgate.sandbox.port import Piece, Spec, Stopped, Unavailable
 from toolgate.threads import to_thread

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from toolgate.sandbox.jails import box, identity, launch, seccomp, standins
-from toolgate.sandbox.jails.apart import How, Parts, parts
-from toolgate.sandbox.jails.handing import Handing
+from toolgate.sandbox.jails import box, identity, launch, seccomp
+from toolgate.sandbox.jails import placeholders as standins
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
 from toolgate.sandbox.jails.layers import Layers, layers_of
-from toolgate.sandbox.jails.tree import is_first, parent_of
+from toolgate.sandbox.jails.process_tree import is_first, parent_of
+from toolgate.sandbox.jails.socket_handoff import Handing
+from toolgate.sandbox.jails.submounts import How, Parts, parts
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.sandbox.jails.own import INSIDE, python
+from toolgate.sandbox.jails.inside_files import INSIDE, python
 from toolgate.sandbox.port import MB, Feature, Jail, Limits, Spec, Stopped, Unavailable
 from toolgate.settings import SandboxSettings
 

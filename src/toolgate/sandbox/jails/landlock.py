@@ -23,7 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolgate.sandbox.jails import box, identity, launch, own, removal, seccomp
+from toolgate.sandbox.jails import box, identity, launch, removal, seccomp
+from toolgate.sandbox.jails import inside_files as own
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, Pipe
 from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable

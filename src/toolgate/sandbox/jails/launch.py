@@ -20,14 +20,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.sandbox.jails.apart import Parts, root_of
-from toolgate.sandbox.jails.handing import Handing
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
+from toolgate.sandbox.jails.inside_files import INSIDE as INSIDE
+from toolgate.sandbox.jails.inside_files import STARTER as STARTER
+from toolgate.sandbox.jails.inside_files import python as python
 from toolgate.sandbox.jails.layers import Layers
-from toolgate.sandbox.jails.own import INSIDE as INSIDE
-from toolgate.sandbox.jails.own import STARTER as STARTER
-from toolgate.sandbox.jails.own import python as python
 from toolgate.sandbox.jails.removal import remove as remove
+from toolgate.sandbox.jails.socket_handoff import Handing
+from toolgate.sandbox.jails.submounts import Parts, root_of
 from toolgate.sandbox.port import MB, Feature, Limits, Network, Spec, Unavailable
 
 ORDER_BYTES = MB

@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from toolgate.sandbox.jails.identity import Identity, mapping
-from toolgate.sandbox.jails.own import INSIDE, STARTER, python
+from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
 from toolgate.sandbox.port import Piece, Spec, Unavailable
 
 LAUNCHER = INSIDE / "layer_launcher.py"

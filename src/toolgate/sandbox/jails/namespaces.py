@@ -11,12 +11,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.sandbox.jails import box, identity, launch, own, seccomp, standins
-from toolgate.sandbox.jails.apart import Parts, parts
-from toolgate.sandbox.jails.handing import Handing
+from toolgate.sandbox.jails import box, identity, launch, seccomp
+from toolgate.sandbox.jails import inside_files as own
+from toolgate.sandbox.jails import placeholders as standins
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
 from toolgate.sandbox.jails.layers import Layers, layers_of
+from toolgate.sandbox.jails.socket_handoff import Handing
+from toolgate.sandbox.jails.submounts import Parts, parts
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 LAUNCHER = own.INSIDE / "namespace_launcher.py"

@@ -1,0 +1,149 @@
+"""How a command gets its App, and the options that many commands share."""
+
+import asyncio
+import logging
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.app.app import App
+from toolgate.cli.output import clean
+from toolgate.errors import CallError, ToolgateError
+from toolgate.model import LOCAL, Actor, Entry
+from toolgate.registry.catalog import PROBLEMS
+from toolgate.threads import DaemonExecutor
+from toolgate.trust import Untrusted
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
+Persona = Annotated[str | None, typer.Option("--persona", metavar="P", help="The persona, the role of the user.")]
+User = Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, local.")]
+Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")]
+
+
+class Usage(ToolgateError):
+    """The command line is not right."""
+
+
+class NotFound(ToolgateError):
+    """What was named is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works: what the global options said."""
+
+    settings: Path | None = None
+    home: Path | None = None
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        return {} if self.home is None else {"home": self.home}
+
+
+def place_of(ctx: typer.Context) -> Place:
+    place = ctx.obj
+    return place if isinstance(place, Place) else Place()
+
+
+def open_app(place: Place) -> App:
+    """The App of a place. Where a person can be asked whether to trust what is there, they are."""
+    try:
+        return App.open(place.settings, **place.overrides)
+    except Untrusted:
+        from toolgate.cli.trust import ask
+
+        if not ask(place):
+            raise
+        return App.open(place.settings, **place.overrides)
+
+
+@asynccontextmanager
+async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
+    """The App of this command. One that ends at once asks no MCP server of its own accord what it has, nor starts one again
+    that has failed."""
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
+    app = open_app(place_of(ctx))
+    app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
+    with problems_logged(serving):
+        with diverted():
+            await app.__aenter__()
+        try:
+            yield app
+        finally:
+            with diverted():
+                await app.__aexit__(*sys.exc_info())
+
+
+@contextmanager
+def problems_logged(wanted: bool) -> Iterator[None]:
+    """Has the log tell which tools could not be loaded, or not: `tools list` and `doctor` show them, not every command."""
+    problems = logging.getLogger(PROBLEMS)
+    before, problems.disabled = problems.disabled, not wanted
+    try:
+        yield
+    finally:
+        problems.disabled = before
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """What tools print, and the programs that they start, goes to stderr meanwhile: stdout is for the answer alone."""
+    with suppress(OSError):  # whoever wrote what is left has told, or will, that it can't be written
+        sys.stdout.flush()
+    with redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+            os.dup2(2, 1)
+        except OSError:  # one of them is closed
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:
+    """Who the options name."""
+    scopes = tuple(scopes)
+    for scope in scopes:
+        readable("--scope", scope)
+    try:
+        return Actor(LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user, scopes)
+    except ValueError as error:
+        raise Usage(f"{error}.".replace("Actor.", "--")) from None
+
+
+def naming(actor: Actor, *, user: bool = False) -> str:
+    """The options that a suggested command needs to be about this actor's tenant, and with `user` about the user too."""
+    tenant = "" if actor.tenant == LOCAL.tenant else f" --tenant {shlex.quote(actor.tenant)}"
+    return tenant if not user or actor.user == LOCAL.user else f"{tenant} --user {shlex.quote(actor.user)}"
+
+
+def entry_named(app: App, tool: str, actor: Actor) -> Entry | None:
+    """The tool of a name, if the actor's tenant has one."""
+    try:
+        return app.catalog.resolve(tool, actor.tenant)
+    except CallError:
+        return None
+
+
+def readable(option: str, value: str | None) -> None:
+    """Refuse what no record could hold, and no terminal should be shown."""
+    if value is not None and (clean(value) != value or not 0 < len(value) <= 256):
+        raise Usage(f"{option} must be 1 to 256 printable characters.")
+
+
+def sentence(error: Exception) -> str:
+    """The words of an error as a sentence."""
+    words = str(error)
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,0 +1,249 @@
+"""Answers: what a person said, checked and put on record, whichever channel it came through."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import orjson
+
+from toolgate.errors import CallError
+from toolgate.gates.approval.approvers import Approvers, Terms, is_own
+from toolgate.gates.approval.disclosure import Seal
+from toolgate.gates.approval.edits import restore, typed_secret, unknowable
+from toolgate.gates.approval.grants import Grants, Note, draft
+from toolgate.gates.approval.records import ASK_ANEW, approval_of, asked_by, canonical, hash_of, state_of
+from toolgate.gates.approval.request import Answer, Approval, ApprovalError, State, visible, words
+from toolgate.model import MASK, Actor
+from toolgate.store import approvals
+from toolgate.store.approvals import Answered, ApprovalRow, GrantRow
+from toolgate.store.database import Store
+
+Validate = Callable[[str, str, str, dict[str, Any]], bytes]
+"""(tool, tenant, workspace, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool, or
+name what may not be opened from that folder."""
+Mask = Callable[[str, str, bytes], Awaitable[bytes]]
+"""(tool, tenant, arguments) → the arguments as records may hold them."""
+PAGE = 500
+"""Questions that are listed at once, if nothing else is said."""
+
+
+class Answers:
+    """The questions of all tenants, and the one way to answer them."""
+
+    def __init__(
+        self,
+        store: Store,
+        grants: Grants,
+        approvers: Approvers,
+        *,
+        policy_hash: Callable[[], str],
+        note: Note,
+        validate: Validate | None,
+        mask: Mask | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._grants = grants
+        self._approvers = approvers
+        self._policy_hash = policy_hash
+        self._note = note
+        self._validate = validate
+        self._mask = mask
+        self.seal = Seal(store)
+        self._clock = clock
+        self.awaited: dict[str, asyncio.Event] = {}
+        """Questions that a call of this process is asking right now; set when one is answered."""
+
+    async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
+        """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
+        row = await self.find(id, by.tenant)
+        state = state_of(row, self._clock())
+        if state != "waiting":
+            became = f"{'rejected' if state == 'rejected' else 'approved'} by {row.answered_by}"
+            used = f", and used by call {row.used_by}" if state == "used" else ""
+            what = "it expired" if state == "expired" else f"it was {became}{used}"
+            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.")
+        if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
+            raise ApprovalError(f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW)
+        shown = await self.shown(row)
+        if shown is None and answer.verdict != "reject":
+            raise ApprovalError(
+                f"Approval {row.id} can't be given: its arguments are masked, and what would run can't be shown here.",
+                suggestion=ASK_ANEW,
+            )
+        name = words(answer.by) or by.user
+        own = is_own(name, through)
+        said = await self.record(row, shown, answer, name, words(answer.through) or through, by, own=own)
+        if said is None:
+            raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.")
+        if row.id in self.awaited:
+            self.awaited[row.id].set()
+        return await self.status(row.id, row.tenant_id)
+
+    async def shown(self, row: ApprovalRow) -> bytes | None:
+        """The arguments as an approver is shown them; None if that can't be known here, or any more."""
+        if row.complete:
+            return row.arguments.encode()
+        sealed = await self._store.read(approvals.sealed(row.id))
+        return None if sealed is None else await self.seal.open(row.id, sealed)
+
+    async def record(
+        self,
+        row: ApprovalRow,
+        shown: bytes | None,
+        answer: Answer,
+        by: str,
+        through: str,
+        actor: Actor,
+        used_by: str | None = None,
+        *,
+        own: bool,
+    ) -> Answered | None:
+        """Put an answer to what was `shown` on record, for the use of a call that waits for it if there is one. Its state is
+        still "waiting" where others must agree as well. None: it came too late. Raises ApprovalError if it can't be taken,
+        or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
+        terms = self._must_count(row, answer, by, own=own)
+        said = await self._said(row, shown, answer, by, through, used_by)
+        grant = self._granted(row, answer, by)
+        if terms.quorum > 1 and answer.verdict == "approve":
+            return await self._vote(row, said, actor, terms.quorum)
+        if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
+            return None
+        verdict = "reject" if said.state == "rejected" else "approve" if said.edited is None else "edit"
+        details = {
+            "approval": row.id, "call": row.call_id, "verdict": verdict, "answered_by": by, "through": through,
+            "reason": said.answer_reason, "edited_hash": said.edited_hash,
+        }  # fmt: skip
+        await self._note("approval.answered", actor, row.tool_name, details)
+        if grant is not None:
+            await self._grants.note_made(grant, actor)
+        return said
+
+    def _must_count(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> Terms:
+        """What the answers to a question must satisfy; raises if this one does not. Who asked may always take it back."""
+        terms, asker = self._approvers.terms(row.tool_name, row.tenant_id), asked_by(row)
+        why = self._approvers.why_not(row.tool_name, asker, by, own=own)
+        if why is not None and not (answer.verdict == "reject" and words(by) == words(asker.user)):
+            raise ApprovalError(f"{by} can't answer approval {row.id}: {why}.", suggestion="Have somebody else answer it.")
+        if terms.quorum > 1 and (answer.verdict == "edit" or answer.grant is not None):
+            raise ApprovalError(
+                f"{terms.quorum} persons must agree to approval {row.id}: one of them can neither edit it nor grant more.",
+                suggestion="Reject it, and have the call made as it should be.",
+            )
+        return terms
+
+    async def _vote(self, row: ApprovalRow, said: Answered, actor: Actor, quorum: int) -> Answered | None:
+        """Count one of several who must agree."""
+        counted = partial(self._approvers.counted, row.tool_name, asked_by(row))
+        voting = approvals.vote(row.id, row.tenant_id, said, self._clock(), quorum, counted)
+        agreed = await self._store.transact(voting)
+        if agreed is None:
+            return None
+        details = {
+            "approval": row.id, "call": row.call_id, "verdict": "approve", "answered_by": said.answered_by,
+            "through": said.answered_through, "reason": said.answer_reason, "agreed": agreed, "quorum": quorum,
+        }  # fmt: skip
+        await self._note("approval.answered", actor, row.tool_name, details)
+        return said if len(agreed) >= quorum else said._replace(state="waiting", used_by=None)
+
+    async def _said(
+        self, row: ApprovalRow, shown: bytes | None, answer: Answer, by: str, through: str, used_by: str | None
+    ) -> Answered:
+        reason = words(answer.reason)
+        if answer.verdict == "reject":
+            return Answered("rejected", by, through, reason)
+        edited = None
+        if answer.arguments is not None and shown is not None:
+            edited = await self._edited(row, orjson.loads(shown), answer.arguments)
+        hashed = None if edited is None else hash_of(edited.encode())
+        return Answered("used" if used_by else "approved", by, through, reason, edited, hashed, used_by)
+
+    async def _edited(self, row: ApprovalRow, shown: dict[str, Any], arguments: dict[str, Any]) -> str:
+        """Edited arguments as they are kept: what was left as it was shown is masked as it is on record, and the call that
+        brings the original completes it."""
+        if self._validate is None or self._mask is None:
+            raise ApprovalError("Arguments can't be edited here.")
+        recorded = orjson.loads(row.arguments)
+        try:
+            kept = restore(arguments, shown, recorded)
+            text = canonical(kept)
+            if not row.complete and (where := unknowable(kept, recorded)) is not None:
+                raise ApprovalError(
+                    f"{where} was masked, and is changed in the edit.",
+                    suggestion="Leave what is masked as it is and where it is, or name a secret: {{secret:NAME}}.",
+                )
+            whole = restore(kept, recorded, shown)
+            if row.complete or MASK not in text.decode():
+                text = self._validate(row.tool_name, row.tenant_id, row.workspace, whole)
+            elif hash_of(canonical(shown)) == row.args_hash:
+                self._validate(row.tool_name, row.tenant_id, row.workspace, whole)
+        except CallError as error:
+            raise ApprovalError(
+                f"The edited arguments can't be used: {error.message}", suggestion=error.suggestion
+            ) from error
+        except (orjson.JSONEncodeError, RecursionError) as error:
+            raise ApprovalError(f"The edited arguments are no JSON: {error}.") from error
+        masked = orjson.loads(await self._mask(row.tool_name, row.tenant_id, text))
+        if (where := typed_secret(orjson.loads(text), masked)) is not None:
+            raise ApprovalError(
+                f"{where} looks like a secret, which is not kept in an edit.", suggestion="Name it instead: {{secret:NAME}}."
+            )
+        return text.decode()
+
+    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
+        if answer.grant is None:
+            return None
+        return draft(
+            row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
+            words(answer.reason), self._clock(), priced=row.confidence != "unknown",
+        )  # fmt: skip
+
+    # -- what there is
+
+    async def list(self, tenant: str | None, state: State | None, limit: int, after: str | None) -> list[Approval]:
+        """The next questions after one, oldest first."""
+        at = self._clock()
+        start = None if after is None else await self.find(after, tenant)
+        since = None if start is None else (start.created_at, start.id)
+        rows = await self._store.read(approvals.listed(tenant, state, at, limit, since))
+        return [approval_of(row, at, self.terms(row)) for row in rows]
+
+    async def show(self, id: str, tenant: str | None) -> Approval:
+        """A question as an approver is shown it, while it waits for one; then as it is on record."""
+        row, at = await self.find(id, tenant), self._clock()
+        shown = await self.shown(row) if state_of(row, at) == "waiting" else None
+        return approval_of(row, at, self.terms(row), shown, await self._agreed(row))
+
+    async def status(self, id: str, tenant: str | None) -> Approval:
+        """A question as it is on record."""
+        row = await self.find(id, tenant)
+        return approval_of(row, self._clock(), self.terms(row), agreed=await self._agreed(row))
+
+    def terms(self, row: ApprovalRow) -> Terms:
+        """What answers to a question must satisfy."""
+        return self._approvers.terms(row.tool_name, row.tenant_id)
+
+    async def _agreed(self, row: ApprovalRow) -> Sequence[str]:
+        if self.terms(row).quorum == 1:
+            return ()
+        return self._approvers.counted(row.tool_name, asked_by(row), await self._store.read(approvals.votes(row.id)))
+
+    async def find(self, id: str, tenant: str | None) -> ApprovalRow:
+        row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None
+        if row is None:
+            raise ApprovalError(
+                f"There is no approval {visible(id)[:64]}{'' if tenant is None else ' of this tenant'}.",
+                suggestion="`toolgate approvals list` shows them.",
+            )
+        return row
+
+    async def again(self, row: ApprovalRow) -> ApprovalRow:
+        """A question as it stands now."""
+        return await self._store.read(approvals.get(row.id, row.tenant_id)) or row
+
+
+def is_id(id: str) -> bool:
+    """Whether this can be an id at all; what can't is not worth asking the store for."""
+    return id.startswith("ap_") and id.isascii() and id.isprintable()

@@ -1,0 +1,103 @@
+"""How an approver is asked: for as long as the question stands, without trust in what it does.
+
+One that raises, hangs or gives nonsense has given no answer. One that is slow loses to whoever answers sooner elsewhere.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+from toolgate.errors import described
+from toolgate.gates.approval.request import Answer, ApprovalRequest, Approver, visible
+
+POLL_SECONDS = 1.0
+"""How often the store is asked whether another process had the answer."""
+
+logger = logging.getLogger("toolgate.gates.approval")
+
+
+def name_of(approver: Approver) -> str:
+    name = getattr(approver, "__qualname__", None)
+    return visible(name) if isinstance(name, str) and name else type(approver).__qualname__
+
+
+async def ask(
+    approver: Approver, request: ApprovalRequest, is_over: Callable[[], Awaitable[bool]], woken: asyncio.Event
+) -> Answer | None:
+    """The approver's answer. None: it has none, or the question is over (answered elsewhere, or too late)."""
+    asking = asyncio.ensure_future(_call(approver, request))
+    asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # whatever it does after it was let go
+    try:
+        while not asking.done():
+            waking = asyncio.ensure_future(woken.wait())
+            try:
+                await asyncio.wait((asking, waking), timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waking.cancel()
+            woken.clear()
+            if not asking.done() and await is_over():
+                return None
+        return _understood(approver, asking)
+    finally:
+        asking.cancel()
+
+
+def _understood(approver: Approver, asking: "asyncio.Future[object]") -> Answer | None:
+    if asking.cancelled():
+        logger.warning("the approver %s was cancelled, which is no answer", name_of(approver))
+        return None
+    error = asking.exception()
+    if error is not None:
+        logger.warning("the approver %s failed, which is no answer: %s", name_of(approver), described(error))
+        return None
+    given = asking.result()
+    if given is None or type(given) is Answer:
+        return given
+    if type(given) is bool:
+        return Answer("approve" if given else "reject")
+    logger.warning("the approver %s gave a %s, which is no answer", name_of(approver), type(given).__name__)
+    return None
+
+
+async def _call(approver: Approver, request: ApprovalRequest) -> object:
+    try:
+        return await _given(approver, request)
+    except (KeyboardInterrupt, SystemExit) as error:  # out of a task they would end the event loop
+        raise RuntimeError(described(error)) from error
+
+
+async def _given(approver: Approver, request: ApprovalRequest) -> object:
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(getattr(approver, "__call__", None)):  # noqa: B004
+        given: object = approver(request)
+    else:
+        given = await _in_thread(lambda: approver(request))
+    return await given if inspect.isawaitable(given) else given
+
+
+async def _in_thread(work: Callable[[], object]) -> object:
+    """A plain function may wait for a person as long as it likes. Its thread keeps nobody from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+
+    def tell(value: object, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except BaseException as raised:  # noqa: BLE001 - it is told to whoever waits
+            error = RuntimeError(described(raised)) if isinstance(raised, StopIteration) else raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=run, name="toolgate-approver", daemon=True).start()
+    return await done

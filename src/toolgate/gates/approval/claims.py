@@ -1,0 +1,140 @@
+"""What calls took with a person's consent: an approval, or a place and money under a grant. A call that does not run gives
+it back.
+
+Whatever takes something is done to its end, also if its caller goes away meanwhile, so that it is known what there is to
+give back; and what can't be given back at once, because the store can't be written, is given back when it can.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from toolgate.store import approvals
+from toolgate.store.database import Store, Transaction
+
+T = TypeVar("T")
+SOONEST, LATEST = 0.1, 5.0
+"""Seconds between two tries to give back."""
+FAREWELL = 1.0
+"""Seconds that are left to what is being written when the App closes."""
+
+logger = logging.getLogger("toolgate.gates.approval")
+
+
+class Taken(NamedTuple):
+    """What a call took."""
+
+    approval: str | None = None
+    grant: str | None = None
+    nano: int = 0
+
+
+class Takings:
+    """By call, between consent and the end of the call."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._taken: dict[str, Taken] = {}
+        self._taking: dict[str, asyncio.Future[Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def take(
+        self, call_id: str, work: Coroutine[Any, Any, T], what: Callable[[T], Taken | None], perhaps: Taken | None = None
+    ) -> T:
+        """Do what takes something for a call; `what` tells from its result what that was. If it fails, the store may have
+        done it all the same: then the call took `perhaps`."""
+
+        async def to_its_end() -> T:
+            if perhaps is not None:
+                self._taken[call_id] = perhaps
+            result = await work
+            taken = what(result)
+            if taken is None:
+                self._taken.pop(call_id, None)
+            else:
+                self._taken[call_id] = taken
+            return result
+
+        taking = asyncio.ensure_future(to_its_end())
+        self._taking[call_id] = taking
+        try:
+            return await asyncio.shield(taking)
+        finally:
+            if taking.done():
+                self._taking.pop(call_id, None)
+
+    def keep(self, call_id: str) -> None:
+        """What the call took, if anything, stays taken."""
+        self._taken.pop(call_id, None)
+        self._taking.pop(call_id, None)
+
+    async def give_back(self, call_id: str, *, grants_only: bool = False) -> None:
+        """Nothing came of the call. Awaited, what it took is given back, or will be when the store can be written; also if
+        whoever waits goes away. `grants_only`: it goes on later, with the approval that it has used."""
+        taken = self._taken.get(call_id)
+        if grants_only and (taken is None or taken.grant is None):
+            return self.keep(call_id)
+        if call_id in self._taken or call_id in self._taking:
+            await asyncio.shield(self._later(self._give_back(call_id)))
+
+    async def close(self) -> None:
+        """Let what is being written be written, and give up what can't be: it stays taken, which is the safe side."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=FAREWELL)
+        left = set(self._tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=FAREWELL)  # a server that does not answer ends with the store
+
+    async def _give_back(self, call_id: str) -> None:
+        taking = self._taking.pop(call_id, None)
+        if taking is not None:
+            await asyncio.wait((taking,))
+        taken = self._taken.pop(call_id, None)
+        if taken is None:
+            return
+        try:
+            await self._write(call_id, taken)
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            logger.error("what call %s took can't be given back yet: %s", call_id, error)
+            self._later(self._insist(call_id, taken))
+
+    async def _insist(self, call_id: str, taken: Taken) -> None:
+        pause = SOONEST
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                return await self._write(call_id, taken)
+            except Exception:  # noqa: BLE001 - it was logged the first time
+                pause = min(pause * 2, LATEST)
+
+    async def _write(self, call_id: str, taken: Taken) -> None:
+        if taken.approval is not None:
+            await self._store.transact(approvals.put_back(taken.approval, call_id))
+        if taken.grant is not None:
+            await self._put_back_grant(call_id, taken.grant, taken.nano)
+
+    async def _put_back_grant(self, call_id: str, grant: str, nano: int) -> None:
+        """Nothing on record tells whether a grant was given something back already. So where the connection was lost while
+        that was committed it is not tried again: better one use too many on the grant than more than was granted."""
+        commits = False
+
+        def work() -> Transaction[None]:
+            nonlocal commits
+            yield from approvals.put_back_grant(grant, nano)
+            commits = True
+
+        try:
+            await self._store.transact(work())
+        except Exception as error:
+            if not commits or self._store.name != "postgres":  # SQLite undoes what it can't commit
+                raise
+            logger.warning("call %s may still count for grant %s although it did not run: %s", call_id, grant, error)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,516 @@
+"""Consent: a call that must be asked about runs only if a person said yes to it, or to calls like it ahead of time.
+
+A yes is bound to what was asked: the tool as it was, these arguments, this actor, this policy. It ends after a while and
+works once. It is kept in the store, so that a call may wait for it across restarts and be answered from anywhere. Where
+nobody answers, the call ends as pending. There is no way around: silence denies.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+
+from toolgate.errors import Denied, Failed, StoreError
+from toolgate.gates.approval.answers import PAGE, Answers, Mask, Validate, is_id
+from toolgate.gates.approval.approvers import Approvers, is_own
+from toolgate.gates.approval.asking import ask, name_of
+from toolgate.gates.approval.claims import Taken, Takings
+from toolgate.gates.approval.continuation import Continuations
+from toolgate.gates.approval.disclosure import disclosed, unkept
+from toolgate.gates.approval.edits import restore
+from toolgate.gates.approval.grants import Grants, Note, Workspace
+from toolgate.gates.approval.records import ASK_ANEW, asked_by, canonical, hash_of, pending, rejected, request_of, void
+from toolgate.gates.approval.request import (
+    Answer,
+    Approval,
+    ApprovalError,
+    ApprovalRequest,
+    Approver,
+    Grant,
+    GrantTerms,
+    State,
+    new_id,
+    visible,
+    words,
+)
+from toolgate.model import LOCAL, MASK, Actor, Call, Entry
+from toolgate.pipeline.call_tree import Step
+from toolgate.pipeline.context import InvokeContext
+from toolgate.settings import Approvals
+from toolgate.store import approvals
+from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
+from toolgate.store.database import Store, now
+
+KEPT = timedelta(days=90)
+"""How long a question is kept once it can't be answered or used any more."""
+PRUNE_EVERY = timedelta(hours=1)
+
+NAME_MORE = "Have somebody else call it, or name more approvers in the setting approvals.rules."
+
+logger = logging.getLogger("toolgate.gates.approval")
+
+
+class Estimate(Protocol):
+    """What a call is expected to take."""
+
+    @property
+    def nano(self) -> int: ...
+    @property
+    def confidence(self) -> str: ...
+    @property
+    def expected_ms(self) -> int | None: ...
+
+
+class Consent:
+    """The step, and all that is done about approvals from outside a call."""
+
+    def __init__(
+        self,
+        store: Store,
+        continuations: Continuations,
+        *,
+        policy_hash: Callable[[], str],
+        note: Note,
+        workspace: Workspace,
+        settings: Approvals,
+        approvers: Approvers,
+        validate: Validate | None = None,
+        mask: Mask | None = None,
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
+        self._who = approvers
+        self.grants = Grants(store, self._who, note, workspace, clock)
+        self._answers = Answers(
+            store, self.grants, self._who, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
+        )
+        self._bounds = Bounds(settings.questions_per_hour, settings.tenant_questions_per_hour)
+        self._seal = self._answers.seal
+        self._store = store
+        self._continuations = continuations
+        self._policy_hash = policy_hash
+        self._note = note
+        self._workspace = workspace
+        self._lasts = timedelta(seconds=settings.expire_seconds)
+        self._clock = clock
+        self._approvers: list[Approver] = []
+        self._takings = Takings(store)
+        self._prune_at = clock()
+
+    def add(self, approver: Approver) -> None:
+        """Attach a channel. They are asked in the order in which they came."""
+        self._approvers.append(approver)
+
+    # -- in a call
+
+    async def obtain(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> bytes | None:
+        """Let a call go on that a person agreed to: gives the arguments that are to run if they were edited, else None.
+        Raises Pending where nobody has answered yet, Denied where somebody said no or the approval is not for this call."""
+        step = ctx.step
+        if step is not None and step.agreed:
+            return await self._agreed_before(ctx, step)
+        approval = ctx.call.approval if step is None else step.approval
+        if approval is not None:
+            return await self._redeem(ctx, entry, approval)
+        if (nobody := self._who.unanswerable(entry.name, ctx.call.actor)) is not None:
+            raise Denied("PERMISSION_DENIED", f"{entry.name} is not asked about: {nobody}.", suggestion=NAME_MORE)
+        shown = disclosed(ctx.canonical, ctx.injected)
+        for join in (True, False) if step is None else (False,):
+            draft = self._draft(ctx, entry, estimate)
+            grant, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
+            if grant is not None:
+                until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
+                ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
+                return None
+            answered = row if row.used_by else await self._question(ctx, row, shown, is_new=is_new)
+            if answered.used_by == ctx.call.id:
+                return await self._agreed(ctx, answered)
+        raise void(answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew.")
+
+    async def arguments_of(self, call: Call) -> dict[str, Any] | None:
+        """The arguments of a call that comes with an approval and none of its own; None if it has no approval."""
+        if call.approval is None:
+            return None
+        if (arguments_of_outer := await self._continuations.arguments_of(call)) is not None:
+            return arguments_of_outer
+        row = await self._find(call.approval, call.actor)
+        self._must_be_for(row, call)
+        if _is_whole(row):
+            arguments: dict[str, Any] = orjson.loads(row.edited or row.arguments)
+            return arguments
+        raise Failed(
+            "VALIDATION_ERROR",
+            f"Approval {row.id} does not hold the arguments: secrets in them were masked.",
+            suggestion="Call again with the approval and the same arguments.",
+        )
+
+    async def key_hash(self, call: Call) -> str | None:
+        """What the idempotency key of a call stands for that leaves its arguments to an approval: those that were asked
+        about. Who asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
+        if call.approval is None or call.arguments is not None:
+            return None
+        if (hash_of_outer := await self._continuations.key_hash(call)) is not None:
+            return hash_of_outer
+        row = await self._find(call.approval, call.actor)
+        self._must_be_for(row, call)
+        return row.args_hash
+
+    def unanswerable(self, call: Call, entry: Entry) -> str | None:
+        """Why no answer could let a call run; None if one could."""
+        return self._who.unanswerable(entry.name, call.actor)
+
+    async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+        """The grant that would let a call run unasked; nothing is charged to it."""
+        nano = 0 if estimate is None else estimate.nano
+        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
+        return next((grant for grant in found if grant.has_room(nano)), None)
+
+    async def exhausted(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+        """The grant that would let a call run unasked, had it room for it."""
+        nano = 0 if estimate is None else estimate.nano
+        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
+        return next((grant for grant in found if not grant.has_room(nano)), None)
+
+    async def give_back(self, call_id: str) -> None:
+        """The call did not run: its approval, or its share of a grant, is free again (once the store can be written)."""
+        await self._takings.give_back(call_id)
+
+    def keep(self, call_id: str) -> None:
+        """The call has run: what it took stays taken."""
+        self._takings.keep(call_id)
+
+    async def suspend(self, call_id: str) -> None:
+        """The call has run, and will go on: its approval stays used, for that is remembered; a grant is asked again then."""
+        await self._takings.give_back(call_id, grants_only=True)
+
+    async def close(self) -> None:
+        """Let what is being given back be written, before the store is closed."""
+        await self._takings.close()
+
+    # -- a call that brings an approval
+
+    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> bytes | None:
+        call = ctx.call
+        row = await self._find(id, call.actor)
+        self._must_be_for(row, call)
+        if row.outer_call != _outer(ctx)[0]:
+            raise void(row, "was not asked for by this call")
+        self._must_fit(row, entry, ctx.canonical)
+        if row.state == "waiting":
+            raise pending(row, self._clock())
+        if not await self._use(row, call.id):
+            row = await self._find(id, call.actor)
+            self._must_fit(row, entry, ctx.canonical)
+            raise void(row, "can't be used now", "Try again.")
+        return await self._agreed(ctx, row)
+
+    async def _find(self, id: str, actor: Actor) -> ApprovalRow:
+        known = isinstance(id, str) and is_id(id)
+        row = await self._store.read(approvals.get(id, actor.tenant)) if known else None
+        if row is None:
+            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=ASK_ANEW)
+        return row
+
+    def _must_be_for(self, row: ApprovalRow, call: Call) -> None:
+        if (row.persona_id, row.user_id) != (call.actor.persona, call.actor.user):
+            raise void(row, "was given to another actor")
+        if row.tool_name != call.tool:
+            raise void(row, f"is for {row.tool_name}, not for {visible(call.tool)[:64]}")
+        if row.session_id != call.session:
+            raise void(row, "was given to a call of another session" if row.session_id else "was given to no session's call")
+        self._must_work_there(row, call)
+
+    def _must_work_there(self, row: ApprovalRow, call: Call) -> None:
+        """Raise if the call would not work in the folder that the person was shown. Which one it is, is the operator's to
+        know, not the caller's."""
+        if row.workspace != self._workspace(call):
+            raise void(row, "is for work in another folder than the one that this call would work in")
+
+    def _must_fit(self, row: ApprovalRow, entry: Entry, canonical: bytes) -> None:
+        """Raise unless an approval is for this very call and can still be used, or waits to be."""
+        given, at = hash_of(canonical), self._clock()
+        if given != row.args_hash and not (given == row.edited_hash and _is_whole(row)):
+            raise void(row, "is for other arguments", f"Call with the arguments that were approved, or: {ASK_ANEW}")
+        if row.state == "rejected":
+            raise rejected(row)
+        if row.state == "used":
+            raise void(row, f"was used already by call {row.used_by}")
+        if row.fingerprint != entry.fingerprint:
+            raise void(row, f"is for {row.tool_name} as it was: its definition has changed since")
+        self._must_be_of_this_policy(row)
+        if at >= row.expires_at:
+            raise void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
+        if at < row.created_at - SLACK:
+            raise void(row, "comes from the future: a clock has jumped", "Check the clocks of your machines.")
+
+    def _must_be_of_this_policy(self, row: ApprovalRow) -> None:
+        if row.policy_hash != self._policy_hash():
+            raise void(row, "was asked for under another policy: it has changed since")
+
+    async def _use(self, row: ApprovalRow, call_id: str) -> bool:
+        taken = Taken(approval=row.id)
+        using = self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
+        return await self._takings.take(call_id, using, lambda used: taken if used else None, perhaps=taken)
+
+    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
+        """Note that the call uses an approval; gives what is to run in place of what was asked about."""
+        call = ctx.call
+        self._must_work_there(row, call)  # it can have been pointed elsewhere while a person thought
+        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
+        await self._note("approval.used", call.actor, row.tool_name, {"approval": row.id, "call": call.id})
+        ctx.agreed_with = row.id
+        if ctx.step is not None:
+            ctx.step.state = "running"
+        return self._edited(ctx, row)
+
+    async def _agreed_before(self, ctx: InvokeContext, step: Step) -> bytes | None:
+        """The call goes on, which was agreed to when it began."""
+        row = await self._find(step.approval or "", ctx.call.actor)
+        self._must_work_there(row, ctx.call)
+        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
+        ctx.agreed_with = row.id
+        return self._edited(ctx, row)
+
+    def _edited(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
+        if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
+            return None
+        original, shown = orjson.loads(ctx.canonical), orjson.loads(row.arguments)
+        return canonical(restore(orjson.loads(row.edited), shown, original))
+
+    # -- a call that asks
+
+    def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> ApprovalRow:
+        call, tool, at = ctx.call, entry.tool, self._clock()
+        outer_call, outer_tool = _outer(ctx)
+        return ApprovalRow(
+            id=new_id("ap"),
+            call_id=call.id,
+            tenant_id=call.actor.tenant,
+            persona_id=call.actor.persona,
+            user_id=call.actor.user,
+            scopes=orjson.dumps(call.actor.scopes).decode(),
+            session_id=call.session,
+            workspace=self._workspace(call),
+            door=call.door,
+            tool_name=entry.name,
+            tool_version=tool.version,
+            fingerprint=entry.fingerprint,
+            policy_hash=self._policy_hash(),
+            tier=entry.tier,
+            destructive=entry.destructive,
+            reason=entry.asks or "it was asked for",
+            description=tool.description,
+            args_hash=hash_of(ctx.canonical),
+            arguments=ctx.recorded.decode(),
+            complete=ctx.recorded == ctx.canonical,
+            idempotency_key=call.idempotency_key,
+            estimate=0 if estimate is None else estimate.nano,
+            confidence="exact" if estimate is None else estimate.confidence,
+            expected_ms=entry.expected_ms if estimate is None else estimate.expected_ms,
+            created_at=at,
+            expires_at=at + self._lasts,
+            outer_call=outer_call,
+            outer_tool=outer_tool,
+        )
+
+    async def _cover_or_question(
+        self, draft: ApprovalRow, shown: bytes, *, may_cover: bool, join: bool
+    ) -> tuple[GrantRow | None, ApprovalRow, bool]:
+        """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
+        before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
+        same."""
+        hides = shown != draft.arguments.encode()
+        sealed = await self._seal.close(draft.id, shown) if hides else None
+        may_ask = sealed is not None or not hides
+        honours = partial(self._who.honours, draft.tool_name, asked_by(draft)) if may_cover else None
+        while True:
+            busy = frozenset(self._answers.awaited)
+            work = self._store.transact(
+                approvals.covered_or_waiting(
+                    draft, busy, self._bounds, honours=honours, join=join, may_ask=may_ask, sealed=sealed
+                )
+            )
+            try:
+                grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
+            except AskedTooOften as bound:
+                raise _too_often(draft, bound) from None
+            if row is None:
+                raise _too_many(draft) if may_ask else unkept(draft.tool_name)
+            if grant is not None or is_new or row.id not in self._answers.awaited:
+                return grant, row, is_new
+
+    async def _question(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, *, is_new: bool) -> ApprovalRow:
+        """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
+        asked it too. Raises Pending where there is no answer, Denied where it is no."""
+        if ctx.step is not None:
+            ctx.step.state, ctx.step.approval, ctx.step.question = "asked", row.id, pending(row, self._clock())
+        if not self._approvers:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            raise pending(row, self._clock())
+        woken = self._answers.awaited[row.id] = asyncio.Event()
+        try:
+            if is_new:
+                await self._note_request(row, ctx.call.actor)
+            return await self._ask(ctx, row, shown, woken)
+        finally:
+            del self._answers.awaited[row.id]
+
+    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event) -> ApprovalRow:
+        """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
+
+        async def is_over() -> bool:
+            return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
+
+        for approver in tuple(self._approvers):
+            answer = await ask(approver, request_of(row, self._answers.terms(row), shown), is_over, woken)
+            if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
+                return await self._answers.again(row)
+            if await is_over():
+                break
+        return await self._follow(ctx, await self._answers.again(row))
+
+    async def _take(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, answer: Answer, name: str) -> bool:
+        """Record what an approver said; whether the call may go on. Raises if it said no."""
+        by, through = words(answer.by) or name, words(answer.through) or "callback"
+        call, taken = ctx.call, Taken(approval=row.id)
+        if answer.verdict != "reject":
+            self._must_be_of_this_policy(row)
+        own = by == LOCAL.user
+        recording = self._answers.record(row, shown, answer, by, through, call.actor, used_by=call.id, own=own)
+        try:
+            said = await self._takings.take(
+                call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
+            )
+        except ApprovalError as error:
+            logger.warning("what the approver %s answered can't be taken: %s", name, error)
+            self._takings.keep(call.id)  # nothing was recorded
+            return False
+        if said is None:
+            return False
+        if said.state == "rejected":
+            raise rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
+        return said.state != "waiting"
+
+    async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> ApprovalRow:
+        """No approver had the answer: go by what was answered elsewhere, if anything was."""
+        if row.state == "rejected":
+            raise rejected(row)
+        if row.state == "approved":
+            self._must_be_of_this_policy(row)
+            await self._use(row, ctx.call.id)
+            row = await self._answers.again(row)
+        if row.state == "used":
+            return row
+        raise pending(row, self._clock())
+
+    async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
+        await self._prune_sometimes()
+        details = {
+            "approval": row.id, "call": row.call_id, "session": row.session_id, "reason": row.reason,
+            "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(), "outer_call": row.outer_call,
+        }  # fmt: skip
+        await self._note("approval.requested", actor, row.tool_name, details)
+
+    async def _prune_sometimes(self) -> None:
+        at = self._clock()
+        if at < self._prune_at:
+            return
+        self._prune_at = at + PRUNE_EVERY
+        with contextlib.suppress(StoreError):  # an hour later is soon enough
+            if await self._store.transact(approvals.prune(at - KEPT)) == approvals.MOST:
+                self._prune_at = at  # there is more
+
+    # -- from outside a call
+
+    async def make_grant(
+        self,
+        entry: Entry,
+        terms: GrantTerms,
+        actor: Actor,
+        by: Actor,
+        *,
+        session: str | None = None,
+        reason: str | None = None,
+    ) -> Grant:
+        """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
+        return await self.grants.make(entry, terms, actor, by, session=session, reason=reason)
+
+    async def list_grants(self, tenant: str, *, active: bool = True) -> list[Grant]:
+        """The grants of a tenant, oldest first: those that hold now, or all that there were."""
+        return await self.grants.list(tenant, active=active)
+
+    async def revoke(self, id: str, by: Actor) -> Grant:
+        """Take a grant back. It holds for no call from now on, in any process."""
+        return await self.grants.revoke(id, by)
+
+    async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
+        """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
+        return await self._answers.answer(id, answer, by, through)
+
+    def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
+        """Whether somebody's yes would count, given through a door."""
+        return self._who.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
+
+    async def waiting(self) -> dict[str, int]:
+        """How many questions wait for an answer, by tenant."""
+        return await self._store.read(approvals.waiting(self._clock()))
+
+    async def list(
+        self, tenant: str | None, state: State | None = "waiting", *, limit: int = PAGE, after: str | None = None
+    ) -> list[Approval]:
+        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
+        page comes after the last id of this one."""
+        return await self._answers.list(tenant, state, limit, after)
+
+    async def show(self, id: str, tenant: str | None) -> Approval:
+        """A question with all that its approver must see; not for who asked it."""
+        return await self._answers.show(id, tenant)
+
+    async def status(self, id: str, tenant: str | None) -> Approval:
+        """A question as it is on record, and what became of it."""
+        return await self._answers.status(id, tenant)
+
+
+def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> Taken | None:
+    if grant is not None:
+        return Taken(grant=grant.id, nano=draft.estimate)
+    return Taken(approval=row.id) if row is not None and row.used_by else None
+
+
+def _too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:
+    whose = "this user" if bound.setting == "questions_per_hour" else "this tenant"
+    return Denied(
+        "RATE_LIMITED",
+        f"{draft.tool_name} needs a person's approval, but {bound.limit} questions of {whose} were put to people within an "
+        "hour; this one was not put to anybody.",
+        suggestion="Wait, and ask for less. An operator can grant the tool, or raise the setting "
+        f"approvals.{bound.setting}.",
+        details={"retry_after": round(bound.seconds, 1)},
+    )
+
+
+def _too_many(draft: ApprovalRow) -> Failed:
+    return Failed(
+        "CAPACITY_EXCEEDED",
+        f"{draft.tool_name} needs a person's approval, but {approvals.MOST_WAITING} questions of this user wait for an "
+        "answer already; this one was not put to anybody.",
+        suggestion="Wait until a person has answered those, or until they expire.",
+    )
+
+
+def _outer(ctx: InvokeContext) -> tuple[str | None, str | None]:
+    """The outer call as it was first made, and its tool, of a call inside one, or of one that goes on."""
+    if ctx.step is None or ctx.node is None:
+        return None, None
+    return ctx.node.tree.id, ctx.node.tree.tool
+
+
+def _is_whole(row: ApprovalRow) -> bool:
+    """Whether the arguments that are to run are all on record, nothing masked."""
+    return row.complete or (row.edited is not None and MASK not in row.edited)

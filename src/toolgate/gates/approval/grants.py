@@ -1,0 +1,156 @@
+"""Grants: what a person allowed ahead, so that not every call has to be asked about. Each has an end, can be seen and taken
+back, holds for one tool as it was when somebody agreed, and none covers what is destructive.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from toolgate.gates.approval.approvers import Approvers
+from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, words
+from toolgate.model import LOCAL, NANO, Actor, Call, Entry
+from toolgate.store import approvals
+from toolgate.store.approvals import GrantRow, Wanted
+from toolgate.store.database import Store
+
+Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
+"""Puts an act on record: what was done, by whom, to which tool, and how."""
+Workspace = Callable[[Call], str]
+"""Names the folder that a call works in (`ApprovalRequest.workspace`), whether it is there yet or not."""
+MOST_LISTED = 500
+
+
+class Grants:
+    """Made, listed, taken back. Whether one covers a call is decided where the call is (`Consent.obtain`)."""
+
+    def __init__(
+        self, store: Store, approvers: Approvers, note: Note, workspace: Workspace, clock: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._approvers = approvers
+        self._note = note
+        self._workspace = workspace
+        self._clock = clock
+
+    async def make(
+        self,
+        entry: Entry,
+        terms: GrantTerms,
+        actor: Actor,
+        by: Actor,
+        *,
+        session: str | None = None,
+        reason: str | None = None,
+    ) -> Grant:
+        """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
+        if entry.asks is None:
+            raise ApprovalError(f"{entry.name} needs no grant: it runs unasked.")
+        self._approvers.check_grant(entry.name, actor, by.user, own=by.user == LOCAL.user)
+        where = self._workspace(Call("", entry.name, None, actor, session))
+        row = draft(
+            entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
+            self._clock(), priced=entry.priced,
+        )  # fmt: skip
+        await self._store.transact(approvals.add_grant(row))
+        await self.note_made(row, by)
+        return shown(row)
+
+    async def note_made(self, row: GrantRow, by: Actor) -> None:
+        details = {
+            "grant": row.id, "for_persona": row.persona_id, "for_user": row.user_id, "for_session": row.session_id,
+            "until": row.expires_at.isoformat(), "cap": row.cap, "reason": row.reason, "granted_by": row.granted_by,
+        }  # fmt: skip
+        await self._note("grant.made", by, row.tool_name, details)
+
+    async def list(self, tenant: str, *, active: bool = True) -> list[Grant]:
+        """The grants of a tenant, oldest first: those that hold now, or all that there were."""
+        rows = await self._store.read(approvals.listed_grants(tenant, self._clock(), MOST_LISTED, active=active))
+        return [shown(row) for row in rows]
+
+    async def covering(self, call: Call, entry: Entry, estimate: int) -> Sequence[Grant]:
+        """The grants that are for such a call, whether or not they have room for it."""
+        actor = call.actor
+        wanted = Wanted(
+            actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
+            estimate, self._clock(),
+        )  # fmt: skip
+        rows = await self._store.read(approvals.covering(wanted))
+        return [shown(row) for row in rows if self._approvers.honours(entry.name, actor, row.granted_by)]
+
+    async def revoke(self, id: str, by: Actor) -> Grant:
+        """Take a grant back. It holds for no call from now on, in any process."""
+        done = await self._store.transact(approvals.revoke(id, by.tenant, by.user, self._clock()))
+        row = await self._store.read(approvals.get_grant(id, by.tenant))
+        if row is None:
+            raise ApprovalError(
+                f"There is no grant {id:.64} of this tenant.", suggestion="`toolgate grants list` shows them."
+            )
+        if not done:
+            raise ApprovalError(f"Grant {row.id} was revoked already, by {row.revoked_by}.")
+        await self._note("grant.revoked", by, row.tool_name, {"grant": row.id, "uses": row.uses, "spent": row.spent})
+        return shown(row)
+
+
+def draft(
+    tool: str,
+    fingerprint: str,
+    destructive: bool,
+    terms: GrantTerms,
+    actor: Actor,
+    session: str | None,
+    workspace: str,
+    by: str,
+    reason: str | None,
+    at: datetime,
+    *,
+    priced: bool,
+) -> GrantRow:
+    """A grant on these terms, as it will be kept. Narrow: a grant for a user holds in the persona that the user had, one for
+    a session while the session works in the same folder."""
+    if destructive:
+        raise ApprovalError(f"{tool} is destructive: it is asked about each time, no grant can cover it.")
+    if terms.cap is not None and not priced:
+        raise ApprovalError(
+            f"{tool} names no price: each call counts as $0.00, so a cap would limit nothing.",
+            suggestion="Leave the cap out and keep the time short, or give the tool a price. What a tool reports after its "
+            f"calls is limited by a budget: `toolgate budgets set --tool {tool} --daily USD`.",
+        )
+    if terms.scope == "session" and session is None:
+        raise ApprovalError("A grant for a session needs a call with a session.", suggestion="Grant it to the user instead.")
+    if terms.scope == "persona" and actor.persona is None:
+        raise ApprovalError("A grant for a persona needs a call with a persona.", suggestion="Grant it to the user instead.")
+    return GrantRow(
+        id=new_id("gr"),
+        tenant_id=actor.tenant,
+        persona_id=actor.persona if terms.scope != "tenant" else None,
+        user_id=actor.user if terms.scope in ("session", "user") else None,
+        session_id=session if terms.scope == "session" else None,
+        workspace=workspace if terms.scope == "session" else None,
+        tool_name=tool,
+        fingerprint=fingerprint,
+        cap=terms.cap,
+        granted_by=by,
+        reason=reason,
+        created_at=at,
+        expires_at=at + timedelta(seconds=terms.seconds),
+    )
+
+
+def shown(row: GrantRow) -> Grant:
+    return Grant(
+        id=row.id,
+        tool=row.tool_name,
+        tenant=row.tenant_id,
+        persona=row.persona_id,
+        user=row.user_id,
+        session=row.session_id,
+        cap_usd=None if row.cap is None else row.cap / NANO,
+        spent_usd=row.spent / NANO,
+        uses=row.uses,
+        granted_by=row.granted_by,
+        reason=row.reason,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        revoked_by=row.revoked_by,
+    )

@@ -1,0 +1,275 @@
+"""Who may do what: the step. It puts the question to an engine, and remembers the answers for a while.
+
+What is asked: tool.view (may this caller know of the tool), tool.request (may it call it), tool.enable (may it add one).
+Every answer has its reason. A remembered answer is forgotten at once when policy or data change: each change begins a new
+epoch, and an answer that was asked for in an earlier one is not kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Hashable, Sequence
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Protocol
+
+import orjson
+
+from toolgate.gates.policy import native
+from toolgate.gates.policy.documents import NOTHING, PolicyData
+from toolgate.gates.policy.question import NOT_JSON, Action, Embedded, Question, Remote, Verdict
+from toolgate.model import Actor, Decision
+from toolgate.pipeline.offload import LARGE, Offload
+
+KEPT = 100_000
+"""Answers that are remembered."""
+MAX_KEY_BYTES = 256
+"""Arguments longer than this are remembered by their hash: a caller chooses their size."""
+UNSURE_SECONDS = 1.0
+"""How long a denial counts that is not the policy's own: a server that is back is soon asked again."""
+SLICE = 50
+"""Evaluations between which other tasks get a turn."""
+AT_ONCE = 16
+SHARED_SECONDS = 0.25
+RETRIES = 3
+PARTICULARS = ("user", "session", "door", "tier")
+
+logger = logging.getLogger("toolgate.gates.policy")
+
+
+class Digest(bytes):
+    """The hash of arguments so large that a policy reads them off the event loop."""
+
+
+class SharedCache(Protocol):
+    """Answers that several processes share."""
+
+    async def get(self, key: str) -> bytes | None: ...
+    async def set(self, key: str, value: bytes, seconds: float) -> None: ...
+
+
+class Guard:
+    """Answers, from an engine and the data it is given."""
+
+    def __init__(
+        self,
+        engine: Embedded | Remote,
+        *,
+        monotonic: Callable[[], float],
+        seconds: float = 60.0,
+        shared: SharedCache | None = None,
+        max_entries: int = KEPT,
+    ) -> None:
+        self.engine = engine
+        self.data: PolicyData = NOTHING
+        self.epoch = 0
+        """Counts up with each change of policy or data."""
+        self.reads_arguments = engine.reads.arguments
+        """Whether the policy looks at a call's arguments, so that they must be known before it is asked."""
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._shared = shared
+        self._most = max_entries
+        self._simple: dict[tuple[str, str | None, str, str, tuple[str, ...]], tuple[Decision, float]] = {}
+        """By who asks for what: all there is to a decision, for most policies."""
+        self._particular: dict[Hashable, tuple[Decision, float]] = {}
+        """By all that a policy reads besides."""
+        self._offload = Offload()
+
+    # -- what it answers from
+
+    def use(self, data: PolicyData) -> None:
+        """Take new data."""
+        self.data = data
+        self.forget()
+
+    def set_engine(self, engine: Embedded | Remote) -> None:
+        """Take another policy. The one before is not closed here."""
+        self.engine = engine
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all answers: what the data says may have changed."""
+        self.epoch += 1
+        self.reads_arguments = self.engine.reads.arguments
+        self._simple.clear()
+        self._particular.clear()
+
+    @property
+    def policy_hash(self) -> str:
+        """What an approval is bound to: the policy's text, or the server that has it."""
+        return self.engine.hash
+
+    @property
+    def native(self) -> bool:
+        """Whether the shipped policy decides, in this process."""
+        return getattr(self.engine, "shipped", False) is True
+
+    # -- one decision
+
+    def known(self, actor: Actor, action: Action, tool: str) -> Decision | None:
+        """The remembered decision. None always for a policy that reads more than who asks for what."""
+        kept = self._simple.get((actor.tenant, actor.persona, action, tool, actor.scopes))
+        if kept is None or kept[1] <= self._monotonic():
+            return None
+        return kept[0]
+
+    async def decide(
+        self,
+        actor: Actor,
+        action: Action,
+        tool: str,
+        *,
+        tier: str | None = None,
+        session: str | None = None,
+        door: str = "python",
+        arguments: Any = None,
+    ) -> Decision:
+        """The decision, remembered or made now."""
+        question = Question(
+            actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, session, door, tier, arguments
+        )
+        fault = question.fault()
+        if fault is not None:
+            return Decision(False, fault)
+        kept, key = self._place(question)
+        if key is None:
+            return Decision(False, NOT_JSON)
+        found = kept.get(key)
+        if found is not None and found[1] > self._monotonic():
+            return found[0]
+        epoch, engine = self.epoch, self.engine
+        if engine.remote is True:
+            verdict, seconds = await self._ask(engine, question, key)
+        else:
+            yes = native.lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
+            if yes is not None:
+                verdict = Verdict(yes)
+            elif type(key[-1]) is Digest:
+                verdict = await self._offload(actor.tenant, engine.decide, question, self.data, epoch)
+            else:
+                verdict = engine.decide(question, self.data, epoch)
+            seconds = self._seconds if verdict.sure else UNSURE_SECONDS
+        decision = verdict.decision if verdict.sure else Decision(False, verdict.decision.reason, sure=False)
+        if epoch == self.epoch:
+            self._keep(kept, key, decision, seconds)
+        return decision
+
+    def hides(self, actor: Actor, tool: str) -> bool:
+        """Whether our own flags and lists keep a tool from an actor, for when the policy can't be asked."""
+        return not native.may_view(self.data, actor.tenant, actor.persona, (tool,))
+
+    def _place(self, question: Question) -> tuple[dict[Any, tuple[Decision, float]], Any]:
+        """Where the answer to a question is remembered, and under which key; no key if it has arguments that are no JSON."""
+        who_and_what = (question.tenant, question.persona, question.action, question.tool, question.scopes)
+        reads = self.engine.reads
+        if reads.only_who_and_what:
+            return self._simple, who_and_what
+        rest = tuple(getattr(question, name) if name in reads.context else None for name in PARTICULARS)
+        arguments = _canonical(question.arguments) if reads.arguments else b""
+        if arguments is not None and len(arguments) > MAX_KEY_BYTES:
+            arguments = (Digest if len(arguments) > LARGE else bytes)(sha256(arguments).digest())
+        return self._particular, None if arguments is None else (who_and_what, rest, arguments)
+
+    def _keep(self, kept: dict[Any, tuple[Decision, float]], key: Any, decision: Decision, seconds: float) -> None:
+        if len(kept) >= self._most:
+            for old in list(islice(kept, self._most // 10 + 1)):
+                del kept[old]
+        kept[key] = (decision, self._monotonic() + seconds)
+
+    # -- a server's decisions, shared between processes
+
+    async def _ask(self, engine: Remote, question: Question, key: Any) -> tuple[Verdict, float]:
+        """A server's answer and how long it counts."""
+        name = None if self._shared is None else self._shared_name(engine, question, key)
+        if name is not None:
+            decision = await self._shared_answer(name)
+            if decision is not None:
+                return Verdict(decision), self._seconds / 10  # it is of some age already
+        verdict = await engine.ask(question)
+        if not verdict.sure:
+            return verdict, UNSURE_SECONDS
+        if name is not None:
+            await self._share(name, verdict.decision)
+        return verdict, self._seconds
+
+    def _shared_name(self, engine: Remote, question: Question, key: Any) -> str:
+        """D's key, and a hash of all that the answer depends on."""
+        whole = orjson.dumps([repr(key), engine.hash, self.data.epoch])
+        return (
+            f"tool:permission:{question.tenant}:{question.persona or ''}:{question.tool}:{question.action}:"
+            f"{sha256(whole).hexdigest()}"
+        )
+
+    async def _shared_answer(self, name: str) -> Decision | None:
+        if self._shared is None:
+            return None
+        try:
+            async with asyncio.timeout(SHARED_SECONDS):
+                text = await self._shared.get(name)
+            read = orjson.loads(text) if text is not None else None
+        except Exception as error:  # noqa: BLE001 - whatever a cache does, it is a miss
+            logger.debug("the shared cache did not answer: %s", type(error).__name__)
+            return None
+        if not isinstance(read, dict) or set(read) != {"allow", "reason"}:
+            return None
+        allow, reason = read["allow"], read["reason"]
+        return Decision(allow, reason) if isinstance(allow, bool) and isinstance(reason, str) and reason else None
+
+    async def _share(self, name: str, decision: Decision) -> None:
+        if self._shared is None:
+            return
+        try:
+            async with asyncio.timeout(SHARED_SECONDS):
+                value = orjson.dumps({"allow": decision.allow, "reason": decision.reason})
+                await self._shared.set(name, value, self._seconds)
+        except Exception as error:  # noqa: BLE001 - then the next process asks the server itself
+            logger.debug("the shared cache did not take a decision: %s", type(error).__name__)
+
+    # -- many decisions
+
+    def hidden_from(self, actor: Actor) -> Collection[str]:
+        """All tools that the shipped policy keeps from an actor by its deny lists; what is off, the catalog knows."""
+        if not self.native:
+            raise RuntimeError("only the shipped policy can tell at once; ask permitted()")
+        return native.hidden_from(self.data, actor.persona)
+
+    async def permitted(self, actor: Actor, names: Sequence[str]) -> list[str]:
+        """Those of the tools that the actor may view. If the policy or its data change meanwhile, it begins again."""
+        found: list[str] = []
+        for _ in range(RETRIES):
+            epoch = self.epoch
+            found = await self._permitted(actor, names)
+            if epoch == self.epoch:
+                break
+        return found
+
+    async def _permitted(self, actor: Actor, names: Sequence[str]) -> list[str]:
+        if self.native:
+            return native.may_view(self.data, actor.tenant, actor.persona, names)
+        engine = self.engine
+        if engine.remote is True:
+            question = Question(actor.tenant, actor.persona, "tool.view", "", actor.user, actor.scopes)
+            found = await engine.ask_many(question, names)
+            return found if found is not None else await self._ask_each(actor, names)
+        permitted: list[str] = []
+        for start in range(0, len(names), SLICE):
+            few = names[start : start + SLICE]
+            permitted += [name for name in few if (await self.decide(actor, "tool.view", name)).allow]
+            await asyncio.sleep(0)
+        return permitted
+
+    async def _ask_each(self, actor: Actor, names: Sequence[str]) -> list[str]:
+        permitted: list[str] = []
+        for start in range(0, len(names), AT_ONCE):
+            few = names[start : start + AT_ONCE]
+            decisions = await asyncio.gather(*(self.decide(actor, "tool.view", name) for name in few))
+            permitted += [name for name, decision in zip(few, decisions, strict=True) if decision.allow]
+        return permitted
+
+
+def _canonical(arguments: Any) -> bytes | None:
+    """Arguments as they stand in a key; None if they are no JSON."""
+    try:
+        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, RecursionError):
+        return None

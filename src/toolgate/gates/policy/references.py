@@ -1,0 +1,251 @@
+"""Finds references of a policy to input and data that can't exist.
+
+In Rego such a reference is not an error but undefined, and `not` over an undefined value is true: with
+`allow if not denied`, one misspelled field of the rule `denied` allows everything. So a policy that has one is refused.
+
+Works on the syntax tree that the engine gives. What it can't follow (a computed key, a value that was handed to a
+function) it does not judge.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from toolgate.gates.policy.question import FIELDS
+
+Step: TypeAlias = str | None
+"""A key of a reference; None: one that is computed."""
+Node: TypeAlias = dict[str, Any]
+MAX_FAULTS = 10
+
+
+class ByName(NamedTuple):
+    """An object whose keys are names that somebody gave; all values have one shape."""
+
+    value: "Shape"
+
+
+Shape: TypeAlias = Mapping[str, "Shape"] | ByName | bool | None
+"""The keys of an object. None: a value without keys. True: anything."""
+ANYTHING = True
+ENTRY: Shape = {"enabled": None, "requires_permission": None, "tier": None, "runs_code": None}
+INPUT: Shape = {
+    **dict.fromkeys(("tenant", "persona_id", "action", "resource")),
+    "resources": ANYTHING,
+    "context": {name: ANYTHING if name in ("scopes", "arguments") else None for name in FIELDS},
+}
+DATA: Mapping[str, Shape] = {
+    "tool_catalog": ByName(ENTRY),
+    "tenant_tool_catalog": ByName(ByName(ENTRY)),
+    "tenant_tool_flags": ByName(ByName({"enabled": None})),
+    "persona_tool_deny": ByName(ANYTHING),
+    "persona_permissions": ByName({"can_add_tools": None}),
+    "global_tool_deny": ANYTHING,
+    "code_execution_restricted_tenants": ANYTHING,
+    "deny_reasons": {"personas": ByName(ByName(None)), "everybody": ByName(None)},
+}
+
+
+class Fault(NamedTuple):
+    """A reference that can't exist."""
+
+    line: int
+    path: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f" (did you mean {self.nearest}?)" if self.nearest else ""
+        return f"line {self.line}: {self.path} does not exist{hint}"
+
+
+class Argument(NamedTuple):
+    """An argument of a call that a policy looks at."""
+
+    line: int
+    name: str
+
+
+class References(NamedTuple):
+    """What the references of a policy show."""
+
+    faults: list[Fault]
+    arguments: list[Argument]
+    rules: frozenset[str]
+    """The names of the rules that the policy defines."""
+
+
+def references_of(tree: str, *, any_data: bool = False) -> References:
+    """Judges the references in a syntax tree, as the engine writes it. `any_data`: the data is not only ours."""
+    module = orjson.loads(tree)[0]
+    return _Reader(module["ast"], module["source"]["contents"].encode(), any_data=any_data).read()
+
+
+class _Reader:
+    def __init__(self, tree: Node, source: bytes, *, any_data: bool) -> None:
+        self._tree = tree
+        self._source = source
+        self._rules = frozenset(name for rule in tree["rules"] for name in _names(rule))
+        own: Shape = {"policy": dict.fromkeys(self._rules, ANYTHING)}
+        self._roots: dict[str, Shape] = {"input": INPUT, "data": ANYTHING if any_data else {**DATA, "soma": own}}
+        self._aliases = self._find_aliases()
+
+    def read(self) -> References:
+        faults: dict[Fault, None] = {}
+        arguments: dict[Argument, None] = {}
+        for chain, line in self._chains({key: part for key, part in self._tree.items() if key != "package"}):
+            path = self._resolved(chain)
+            if path is None:
+                continue
+            fault = self._fault(path, line)
+            if fault is not None:
+                faults[fault] = None
+            if path[:3] == ("input", "context", "arguments") and len(path) > 3 and path[3] is not None:
+                arguments[Argument(line, path[3])] = None
+        return References(sorted(faults, key=lambda fault: fault.line), list(arguments), self._rules)
+
+    # -- references
+
+    def _chains(self, node: Any) -> Iterator[tuple[tuple[Step, ...], int]]:
+        """All references below a node, each as a whole, with the line where it stands."""
+        if isinstance(node, list):
+            for part in node:
+                yield from self._chains(part)
+        elif isinstance(node, dict):
+            chain, inner = _chain(node)
+            if chain:
+                yield chain, _line(node)
+            for part in inner if inner or chain else node.values():
+                yield from self._chains(part)
+
+    def _resolved(self, chain: tuple[Step, ...]) -> tuple[Step, ...] | None:
+        """A reference with the alias that it begins with written out; None if it is neither input nor data."""
+        first = chain[0]
+        if first in self._roots:
+            return chain
+        known = self._aliases.get(first) if first is not None else None
+        return None if known is None else (*known, *chain[1:])
+
+    def _fault(self, path: tuple[Step, ...], line: int) -> Fault | None:
+        shape = self._roots[str(path[0])]
+        for number, step in enumerate(path[1:], 1):
+            if shape is ANYTHING or (step is None and isinstance(shape, Mapping)):
+                return None
+            if isinstance(shape, ByName):
+                shape = shape.value
+            elif isinstance(shape, Mapping) and step is not None and step in shape:
+                shape = shape[step]
+            else:
+                near = difflib.get_close_matches(step or "", shape, 1) if isinstance(shape, Mapping) else []
+                begins = path[:number]
+                return Fault(line, _written((*begins, step)), _written((*begins, near[0])) if near else None)
+        return None
+
+    # -- other names for input and data, or for a part of them
+
+    def _find_aliases(self) -> dict[str, tuple[Step, ...]]:
+        """Names that always stand for the same reference."""
+        found: dict[str, tuple[Step, ...]] = {}
+        given: list[tuple[str, tuple[Step, ...] | None]] = [*self._imports(), *self._assigned(self._tree["rules"])]
+        unclear = {name for name, chain in given if chain is None or chain[0] not in self._roots}
+        for name, chain in given:
+            if chain is not None and found.setdefault(name, chain) != chain:
+                unclear.add(name)
+        return {name: chain for name, chain in found.items() if name not in unclear}
+
+    def _imports(self) -> Iterator[tuple[str, tuple[Step, ...]]]:
+        for imported in self._tree["imports"]:
+            chain, _ = _chain(imported["refr"])
+            alias = imported.get("as")
+            name = self._source[alias["start"] : alias["end"]].decode() if alias else chain[-1]
+            if name is not None and chain[0] in self._roots and len(chain) > 1:
+                yield name, chain
+
+    def _assigned(self, node: Any) -> Iterator[tuple[str, tuple[Step, ...] | None]]:
+        """Names that get a value, with the reference that it is, or None for any other value."""
+        if isinstance(node, list):
+            for part in node:
+                yield from self._assigned(part)
+        elif isinstance(node, dict):
+            yield from _assignment(node)
+            for part in node.values():
+                yield from self._assigned(part)
+
+
+def _assignment(node: Node) -> Iterator[tuple[str, tuple[Step, ...] | None]]:
+    """What a node gives a value to: by `:=`, as the head of a rule, as a parameter, or by `some`."""
+    if (assign := node.get("AssignExpr")) is not None:
+        yield from ((name, _chain(assign["rhs"])[0] or None) for name in _variables(assign["lhs"]))
+    if (head := node.get("Compr")) is not None and "assign" in head:
+        value = head["assign"]
+        yield from ((name, _chain(value["value"])[0] or None if value else None) for name in _variables(head["refr"]))
+    if (function := node.get("Func")) is not None:
+        yield from ((name, None) for name in _variables(function["args"]))
+    if (some := node.get("SomeIn")) is not None:
+        yield from ((name, None) for name in _variables([some["key"], some["value"]]))
+
+
+def _chain(node: Any) -> tuple[tuple[Step, ...], list[Node]]:
+    """A reference as its keys, and the nodes in it that hold references of their own; empty if it is something else."""
+    if not isinstance(node, dict):
+        return (), []
+    if (variable := node.get("Var")) is not None:
+        return (variable["value"],), []
+    if (dot := node.get("RefDot")) is not None:
+        return _longer(dot["refr"], dot["field"][1])
+    if (bracket := node.get("RefBrack")) is not None:
+        index = bracket["index"]
+        key = _text(index)
+        chain, inner = _longer(bracket["refr"], key)
+        return chain, inner if key is not None else [*inner, index]
+    if (call := node.get("Call")) is not None and _chain(call["fcn"])[0] == ("object", "get"):
+        holder, key, *rest = call["params"]
+        chain, inner = _longer(holder, _text(key))
+        return chain, [*inner, key, *rest]
+    return (), []
+
+
+def _longer(node: Node, key: Step) -> tuple[tuple[Step, ...], list[Node]]:
+    chain, inner = _chain(node)
+    return ((*chain, key), inner) if chain else ((), [node])
+
+
+def _text(node: Node) -> str | None:
+    found = node.get("String") or node.get("RawString")
+    return None if found is None else str(found["value"])
+
+
+def _variables(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for part in node:
+            yield from _variables(part)
+    elif isinstance(node, dict):
+        if "Var" in node:
+            yield node["Var"]["value"]
+        else:
+            for part in node.values():
+                yield from _variables(part)
+
+
+def _names(rule: Node) -> Iterator[str]:
+    """The name that a rule defines."""
+    part = rule.get("Spec") or rule["Default"]
+    head = next(iter(part["head"].values())) if "head" in part else part
+    chain, _ = _chain(head["refr"])
+    if chain and chain[0] is not None:
+        yield chain[0]
+
+
+def _line(node: Node) -> int:
+    span = next(iter(node.values()))["span"]
+    return int(span["line"])
+
+
+def _written(path: tuple[Step, ...]) -> str:
+    """A reference as text."""
+    words = ""
+    for step in path:
+        plain = step is not None and step.isidentifier()
+        words += f".{step}" if plain and words else step if plain and step else f'["{step}"]' if step is not None else "[…]"
+    return words

@@ -1,0 +1,224 @@
+"""What another policy would have said to the calls on record: a candidate, tried on what really happened.
+
+A call was let through by the policy of its time if it started, or ended before that for another reason than the policy. What
+the log does not say, or holds only masked, is unknown and is counted so.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from toolgate.gates.policy.documents import PolicyData
+from toolgate.gates.policy.guard import SLICE, Guard
+from toolgate.gates.policy.question import Embedded, Remote
+from toolgate.model import MASK, NO_SUCH_TOOL, Actor
+from toolgate.store.database import Rows, Store, Transaction
+
+PAGE = 2_000
+EXAMPLES = 3
+Change = Literal["newly_denied", "newly_allowed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Calls that would change in the same way, for the same reason."""
+
+    change: Change
+    tool: str
+    tenant: str
+    persona: str | None
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+    """Ids of some of the calls."""
+
+
+class Replay(NamedTuple):
+    """What would change."""
+
+    same: int
+    newly_denied: int
+    newly_allowed: int
+    unknown: int
+    groups: tuple[Group, ...]
+    """The largest first; calls that stay as they were are in none."""
+
+    @property
+    def calls(self) -> int:
+        return self.same + self.newly_denied + self.newly_allowed + self.unknown
+
+    def to_dict(self) -> dict[str, Any]:
+        counts = {name: getattr(self, name) for name in ("calls", "same", "newly_denied", "newly_allowed", "unknown")}
+        return {**counts, "groups": [{**asdict(group), "examples": list(group.examples)} for group in self.groups]}
+
+
+class Recorded(NamedTuple):
+    """A call as the log has it."""
+
+    id: str
+    tool: str
+    tenant: str
+    let_through: bool | None
+    """By the policy of its time; None if the record does not say."""
+    body: dict[str, Any]
+
+
+class _Tally:
+    """Counts changes, and groups those that are alike."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(("same", "newly_denied", "newly_allowed", "unknown"), 0)
+        self._examples: dict[tuple[Change, str, str, str | None, str], list[str]] = {}
+        self._sizes: Counter[tuple[Change, str, str, str | None, str]] = Counter()
+
+    def add(self, call: Recorded, change: Literal["same"] | Change, reason: str) -> None:
+        self._counts[change] += 1
+        if change == "same":
+            return
+        key = (change, call.tool, call.tenant, call.body.get("persona"), reason)
+        self._sizes[key] += 1
+        examples = self._examples.setdefault(key, [])
+        if len(examples) < EXAMPLES:
+            examples.append(call.id)
+
+    def result(self) -> Replay:
+        groups = [Group(*key, size, tuple(self._examples[key])) for key, size in self._sizes.most_common()]
+        return Replay(**self._counts, groups=tuple(groups))
+
+
+async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Embedded | Remote, data: PolicyData) -> Replay:
+    """Put the calls of the log's rows before a candidate policy, with the data as it is now."""
+    guard = Guard(candidate, monotonic=lambda: 0.0)
+    guard.use(data)
+    tally = _Tally()
+    seen = 0
+    async for page in pages:
+        for call in filter(None, map(_recorded, page)):
+            tally.add(call, *await _compare(call, guard))
+            seen += 1
+            if seen % SLICE == 0:
+                await asyncio.sleep(0)
+    return tally.result()
+
+
+async def observed(pages: AsyncIterable[Sequence[tuple[Any, ...]]]) -> dict[str, Replay]:
+    """What observed candidates said when the calls were made, beside what was done; by the name of the candidate's file."""
+    tallies: dict[str, _Tally] = {}
+    async for page in pages:
+        for call in filter(None, map(_ended, page)):
+            for said in call.body["observed"]:
+                tally = tallies.setdefault(said["policy"], _Tally())
+                tally.add(call, _changed(call.let_through, said["allow"]), said["reason"])
+        await asyncio.sleep(0)
+    return {name: tally.result() for name, tally in tallies.items()}
+
+
+def _changed(let_through: bool | None, allow: bool) -> Literal["same"] | Change:
+    if let_through is None:
+        return "unknown"
+    return "same" if allow == let_through else "newly_allowed" if allow else "newly_denied"
+
+
+async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Change, str]:
+    body = call.body
+    if call.let_through is None:
+        return "unknown", "the record does not say whether the policy let it through"
+    if guard.data.entry(call.tool, call.tenant) is None and guard.engine.remote is False:
+        return "unknown", "the tool is not in the catalog of this process"
+    if guard.reads_arguments and body.get("arguments") is None:
+        return "unknown", "the policy looks at arguments, and the record holds none"
+    if guard.reads_arguments and _is_masked(body["arguments"]):
+        return "unknown", "the policy looks at arguments, and those on record are masked"
+    try:
+        actor = Actor(call.tenant, body.get("persona"), body.get("user") or "local", tuple(body.get("scopes") or ()))
+    except (ValueError, TypeError):
+        return "unknown", "the record does not say who called"
+    decision = await guard.decide(
+        actor,
+        "tool.request",
+        call.tool,
+        tier=body.get("tier"),
+        session=body.get("session"),
+        door=body.get("door", "python"),
+        arguments=body.get("arguments"),
+    )
+    return _changed(call.let_through, decision.allow), decision.reason
+
+
+def _recorded(row: tuple[Any, ...]) -> Recorded | None:
+    """The call that a row is about; None if it is about none, or another row says more of it."""
+    _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
+    if kind not in ("start", "end"):
+        return None
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(body, dict) or (kind == "end" and "arguments" not in body):
+        return None  # a call that started is told by its start
+    if kind == "start":
+        return Recorded(call_id, tool, tenant, True, body)
+    code, reason = body.get("code"), body.get("decision")
+    if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
+        return None
+    return Recorded(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
+
+
+def _ended(row: tuple[Any, ...]) -> Recorded | None:
+    """The call that an end record is about, if candidates were observed; None for any other row."""
+    _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
+    if kind != "end" or b'"observed"' not in (text if isinstance(text, bytes) else text.encode()):
+        return None
+    body = orjson.loads(text)
+    if not isinstance(body, dict) or "observed" not in body:
+        return None
+    started = "arguments" not in body  # which stand in the start record
+    let_through = True if started or body.get("let_through") else _let_through(body.get("code"), body.get("decision"))
+    return Recorded(call_id, tool, tenant, let_through, body)
+
+
+def _let_through(code: Any, reason: Any) -> bool | None:
+    """Whether a call that never started had been let through by the policy."""
+    if code in ("PERMISSION_DENIED", "TOOL_NOT_FOUND"):
+        return False if reason else None
+    if code in ("UNEXPECTED_ERROR", "CANCELLED") and not reason:
+        return None  # it may have ended before it was decided
+    return True
+
+
+def _is_masked(arguments: Any) -> bool:
+    return MASK.encode() in orjson.dumps(arguments)
+
+
+# -- the rows
+
+
+async def recorded_pages(store: Store, *, since: datetime | None = None, tenant: str | None = None) -> AsyncIterator[Rows]:
+    """The rows of calls, page by page, oldest first."""
+    seq = 0
+    while rows := await store.read(_page(seq, since, tenant)):
+        yield rows
+        seq = rows[-1][0]
+
+
+def _page(seq: int, since: datetime | None, tenant: str | None) -> Transaction[Rows]:
+    chosen: dict[str, Any] = {"seq": seq, "most": PAGE}
+    where = "seq > :seq AND kind IN ('start', 'end')"
+    if since is not None:
+        chosen["since"] = int(since.timestamp() * 1_000_000)
+        where += " AND at >= :since"
+    if tenant is not None:
+        chosen["tenant"] = tenant
+        where += " AND tenant = :tenant"
+    return (
+        yield (
+            "SELECT seq, at, kind, call_id, tenant, tool, status, body, hash FROM audit_log "
+            f"WHERE {where} ORDER BY seq LIMIT :most",
+            chosen,
+        )
+    )

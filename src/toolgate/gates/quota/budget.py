@@ -1,0 +1,297 @@
+"""Budgets: reserve what a call may cost before it runs, settle what it did cost after it.
+
+Silence denies: if the store can't say whether there is money, `reserve` raises and the call does not run. To count what a
+call has cost must not fail a call that ran: what can't be counted yet is kept and tried again, and stays reserved meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from toolgate.errors import Denied, StoreError
+from toolgate.gates.quota import report as standing
+from toolgate.gates.quota.ledger_accounts import (
+    ADJECTIVE,
+    Book,
+    Counted,
+    built_in,
+    described,
+    period_after,
+    period_begin,
+    period_of,
+    scope_of,
+    zone,
+)
+from toolgate.gates.quota.money import MOST, Estimate, dollars, reservable
+from toolgate.gates.quota.report import BudgetStatus, Look
+from toolgate.model import NANO, Call, Entry, nano
+from toolgate.store import budgets as table
+from toolgate.store import spending
+from toolgate.store.budgets import Already, BudgetRow, By, CostLine
+from toolgate.store.database import Store, now
+from toolgate.store.presence import Presence, alive_since
+from toolgate.store.spending import Crossed, Exceeded, Held
+
+FORGET_EVERY = timedelta(hours=1)
+CLOSE_SECONDS = 5
+"""How long closing waits for a store that does not answer."""
+
+logger = logging.getLogger("toolgate.gates.quota")
+
+
+class _Taken(NamedTuple):
+    """What a call reserves."""
+
+    estimate: Estimate
+    counted: tuple[Counted, ...]
+    lapses: int
+    """Of this App's presence, before it was reserved."""
+
+
+class _Debt(NamedTuple):
+    actual: int
+    counted: tuple[Counted, ...]
+
+
+class Budgets:
+    """The step. `announce` is told of thresholds that are crossed."""
+
+    def __init__(
+        self,
+        store: Store,
+        presence: Presence,
+        *,
+        external_api_daily: Decimal | None = Decimal(10),
+        timezone: str = "UTC",
+        announce: Callable[[str, dict[str, Any]], None],
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        self._store = store
+        self._presence = presence
+        self._announce = announce
+        self._clock = clock
+        self._zone = zone(timezone)
+        self._built_in = [] if external_api_daily is None else [built_in(nano(external_api_daily), timezone)]
+        self._book = Book(self._built_in)
+        self._begun: dict[str, _Taken] = {}
+        """Calls for which something is, or may be, reserved in this process."""
+        self.reporting: set[str] = set()
+        """Tools that name no price and yet reported a cost."""
+        self._unsettled: dict[str, _Debt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reaping: asyncio.Task[None] | None = None
+        self._forgotten_at = clock()
+
+    # -- what is in force
+
+    def use(self, rows: Iterable[BudgetRow]) -> None:
+        """Take over the budgets that the store has now."""
+        self._book = Book([*self._built_in, *rows])
+
+    async def spent_already(self, budget: BudgetRow) -> Already:
+        """What was spent in the period of a budget that is about to be set."""
+        starts = period_of(budget, self._clock())
+        await self._store.flush()
+        return await self._store.read(table.spent_already(budget, starts, period_begin(budget, starts)))
+
+    def applies(self, entry: Entry) -> bool:
+        """Whether calls of a tool can cost anything."""
+        return entry.priced or entry.name in self.reporting
+
+    # -- the life of a call
+
+    async def reserve(self, call: Call, entry: Entry, estimate: Estimate) -> None:
+        """Take the estimate from every budget that the call falls under, or raise BUDGET_EXCEEDED and take nothing."""
+        counted = self._book.counted(call.actor, entry, self._clock())
+        if not counted:
+            return
+        await self._presence.show()
+        if self._reaping is None:
+            self._reaping = asyncio.create_task(self._reap_from_time_to_time())
+        taken = self._begun[call.id] = _Taken(estimate, tuple(counted), self._presence.lapses)
+        try:
+            await self._take(call, taken)
+        except Denied:
+            self._begun.pop(call.id, None)
+            raise
+        except BaseException:
+            # Cancelled, or the store lost: it may be reserved all the same, and the call will not run.
+            self._begun.pop(call.id, None)
+            self._unsettled[call.id] = _Debt(0, taken.counted)
+            self._start(self._retry())
+            raise
+
+    async def confirm(self, call: Call) -> None:
+        """Make sure that what a call reserved is still its own, or reserve it anew. Asked once the start record is on disk:
+        whoever took this process for dead before that, because it stood still, has given the money back; whoever does so
+        later finds that the call began, and counts it. Raises what `reserve` does; `settle` is owed all the same."""
+        taken = self._begun.get(call.id)
+        if taken is None or (self._presence.is_fresh and self._presence.lapses == taken.lapses):
+            return
+        await self._take(call, taken)
+
+    async def _take(self, call: Call, taken: _Taken) -> None:
+        """Reserve; what the call has reserved already stays. Before it is refused, the dead are settled."""
+        taking = (call.id, self._presence.id, reservable(taken.estimate), [each.account for each in taken.counted])
+        try:
+            try:
+                await self._store.transact(spending.reserve(*taking))
+            except Exceeded:
+                if not await self.reap():
+                    raise
+                await self._store.transact(spending.reserve(*taking))
+        except Exceeded as exceeded:
+            raise _refusal(_of(exceeded.held, taken.counted), exceeded.held, taken.estimate) from None
+
+    async def settle(self, call: Call, entry: Entry, estimate: Estimate | None, actual: int) -> None:
+        """Count what a call cost, and give back the rest of what it had reserved. Also for a call that reserved nothing and
+        whose tool reported a cost. Never raises but for a cancellation of the caller, which does not keep it from being
+        done."""
+        if actual and not entry.priced:
+            self.reporting.add(entry.name)
+        reserved = call.id in self._begun
+        counted = tuple(self._book.counted(call.actor, entry, self._clock())) if reserved or actual else ()
+        if not reserved and not counted:
+            return
+        self._begun.pop(call.id, None)
+        debt = _Debt(max(0, min(actual, MOST)), counted)
+        await asyncio.shield(self._start(self._pay(call.id, debt, estimate)))
+        if self._unsettled:
+            await self._retry()
+
+    async def reap(self) -> int:
+        """Settle for processes that died, and what could not be settled before; gives how many reservations were freed."""
+        waiting = len(self._unsettled)
+        await self._retry()
+        since = alive_since(self._presence.seconds)
+        calls = await self._store.read(spending.dead(since))
+        reaped = sum(await asyncio.gather(*(self._store.transact(spending.reap(call, since)) for call in calls)))
+        if reaped:
+            logger.warning("%d reservations of processes that died were settled", reaped)
+        if self._clock() - self._forgotten_at > FORGET_EVERY:
+            self._forgotten_at = self._clock()
+            await self._store.transact(spending.forget())
+        return reaped + waiting - len(self._unsettled)
+
+    async def _reap_from_time_to_time(self) -> None:
+        while True:
+            await asyncio.sleep(self._presence.seconds)
+            try:
+                await self.reap()
+            except StoreError as error:
+                logger.warning("what processes that died had reserved can't be settled yet: %s", error)
+            except Exception:  # whatever it is, the next time may be better
+                logger.exception("what processes that died had reserved can't be settled yet")
+
+    async def close(self) -> None:
+        """Settle what can be settled; what can't is left to those who reap."""
+        self._start(self._finish())
+        # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
+        await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+
+    async def _finish(self) -> None:
+        reaping, self._reaping = self._reaping, None
+        if reaping is not None:
+            reaping.cancel()
+            await asyncio.wait([reaping])
+        others = self._tasks - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others)
+        await self._retry()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin something that is finished even if the caller goes away."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _pay(self, call: str, debt: _Debt, estimate: Estimate | None = None) -> None:
+        accounts = [each.account for each in debt.counted]
+        try:
+            crossed = await self._store.transact(spending.settle(call, self._presence.id, debt.actual, accounts))
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            if self._unsettled.pop(call, None) is None:
+                kept = dollars(debt.actual) if estimate is None else f"{dollars(debt.actual)} of {dollars(estimate.nano)}"
+                logger.warning("what call %s cost (%s) can't be counted yet and stays reserved: %s", call, kept, error)
+            self._unsettled[call] = debt  # behind the others, so that it keeps none of them waiting for ever
+            return
+        self._unsettled.pop(call, None)
+        for one in crossed:
+            self._alert(one, debt.counted)
+
+    async def _retry(self) -> None:
+        for call, debt in list(self._unsettled.items()):
+            if self._unsettled.get(call) is debt:
+                await self._pay(call, debt)
+                if call in self._unsettled:
+                    return  # the store is still in trouble
+
+    def _alert(self, crossed: Crossed, counted: Iterable[Counted]) -> None:
+        budget, _ = _of(crossed, counted)
+        scope = scope_of(budget, crossed.account)
+        resets = period_after(budget, crossed.starts)
+        words = (
+            f"{described(budget, scope)} has reached {crossed.percent} %: {dollars(crossed.spent)} of {dollars(budget.cap)}"
+        )
+        logger.warning("%s", words)
+        event = {
+            "budget": budget.id,
+            "scope": scope,
+            "period": budget.period,
+            "percent": crossed.percent,
+            "spent_usd": crossed.spent / NANO,
+            "limit_usd": budget.cap / NANO,
+            "resets_at": resets.isoformat(),
+            "message": words,
+        }
+        try:
+            self._announce("budget.alert", event)
+        except Exception:  # the call has ended well, whatever listeners do
+            logger.exception("a listener failed on a budget's alert")
+
+    # -- looking
+
+    async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
+        """What each budget would say to a call, taking nothing."""
+        counted = self._book.counted(call.actor, entry, self._clock())
+        return await standing.look(self._store, counted, estimate)
+
+    async def status(self, tenant: str | None = None) -> list[BudgetStatus]:
+        """How every budget in force stands, for each of those whom it counts separately; of one tenant, or of all. What the
+        dead had reserved is settled first."""
+        await self.reap()
+        return await standing.status(self._store, self._book.budgets.values(), self._clock(), tenant)
+
+    async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
+        """What calls have cost since then: the most expensive first, or day by day, in the time zone of the settings."""
+        return await standing.costs(self._store, self._zone, by, since, tenant)
+
+
+def _of(found: Held | Crossed, counted: Iterable[Counted]) -> Counted:
+    return next(each for each in counted if each.account.name == found.account)
+
+
+def _refusal(counted: Counted, held: Held, estimate: Estimate) -> Denied:
+    budget = counted.budget
+    scope, resets = scope_of(budget, held.account), period_after(budget, held.starts)
+    words = described(budget, scope)
+    local = resets.astimezone(zone(budget.timezone))
+    return Denied(
+        "BUDGET_EXCEEDED",
+        f"{words[0].upper()}{words[1:]} does not allow it: the call may cost {dollars(estimate.nano)}; of "
+        f"{dollars(budget.cap)} are {dollars(held.spent)} spent and {dollars(held.reserved)} reserved. "
+        f"It begins anew at {local:%Y-%m-%d %H:%M} {budget.timezone}.",
+        suggestion=f"Wait until then, or have the {ADJECTIVE[budget.period]} budget raised: `toolgate budgets set`.",
+        details={
+            "limit_usd": budget.cap / NANO,
+            "spent_usd": held.spent / NANO,
+            "reserved_usd": held.reserved / NANO,
+            "estimate_usd": estimate.nano / NANO,
+            "resets_at": resets.isoformat(),
+            "scope": {**scope, "period": budget.period, "budget": budget.id},
+        },
+    )

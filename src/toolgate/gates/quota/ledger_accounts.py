@@ -1,0 +1,155 @@
+"""Which accounts a call is counted in: the budgets that it falls under, for whom each counts it, and in which period."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import orjson
+
+from toolgate.gates.quota.money import MOST, dollars
+from toolgate.model import LOCAL, Actor, Entry
+from toolgate.store.budgets import EACH as EACH
+from toolgate.store.budgets import BudgetRow, Period, account_name, whose
+from toolgate.store.database import now
+from toolgate.store.spending import Account
+
+FIELDS = ("tenant", "persona", "user", "tool")
+ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}
+EXTERNAL = "external_api_daily"
+
+
+def new_budget(
+    period: Period,
+    cap: int,
+    *,
+    tenant: str | None = None,
+    persona: str | None = None,
+    user: str | None = None,
+    tool: str | None = None,
+    timezone: str = "UTC",
+    until: datetime | None = None,
+    by: str = LOCAL.user,
+) -> BudgetRow:
+    """A budget of `cap` nano-dollars a period. A user is a user of a tenant: without one, of the tenant `default`. Raises
+    ValueError. The same scope and period give the same id, so that setting a budget again changes it."""
+    if user is not None and tenant is None:
+        tenant = EACH if user == EACH else LOCAL.tenant
+    for field, value in zip(FIELDS, (tenant, persona, user, tool), strict=True):
+        if value is not None and not (0 < len(value) <= 256 and value.isprintable()):
+            raise ValueError(f"the {field} must be 1 to 256 printable characters")
+    if period not in get_args(Period):
+        raise ValueError(f"a budget is for a day or a month, not for a {period!r:.40}")
+    if not 0 <= cap <= MOST:
+        raise ValueError(f"a budget is between $0 and {dollars(MOST)}")
+    zone(timezone)
+    if until is not None and until <= now():
+        raise ValueError("a budget can't end in the past")
+    key = sha256(orjson.dumps([tenant, persona, user, tool, period])).hexdigest()[:16]
+    return BudgetRow(key, tenant, persona, user, tool, period, cap, timezone, until, by)
+
+
+def built_in(cap: int, timezone: str) -> BudgetRow:
+    """The cap that holds without anybody having set one: each user's, a day, on tools of tier external_api."""
+    return BudgetRow(EXTERNAL, EACH, None, EACH, None, "day", cap, timezone, tier="external_api")
+
+
+# -- periods
+
+
+@lru_cache(maxsize=1024)
+def zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {name!r:.80}; write it as UTC or Europe/Berlin") from None
+
+
+def period_of(budget: BudgetRow, at: datetime) -> str:
+    """The first day of the budget's period at a moment, where the budget is."""
+    today = at.astimezone(zone(budget.timezone)).date()
+    return (today.replace(day=1) if budget.period == "month" else today).isoformat()
+
+
+def period_begin(budget: BudgetRow, starts: str) -> datetime:
+    """When the period begins that starts on that day."""
+    first = date.fromisoformat(starts)
+    return datetime(first.year, first.month, first.day, tzinfo=zone(budget.timezone)).astimezone(UTC)
+
+
+def period_after(budget: BudgetRow, starts: str) -> datetime:
+    """When the period ends that starts on that day. A midnight that a change to summer time leaves out is the moment of
+    the change."""
+    first = date.fromisoformat(starts)
+    following = first + timedelta(days=1 if budget.period == "day" else 31)
+    if budget.period == "month":
+        following = following.replace(day=1)
+    return datetime(following.year, following.month, following.day, tzinfo=zone(budget.timezone)).astimezone(UTC)
+
+
+# -- who falls under what
+
+
+class Counted(NamedTuple):
+    """A budget that a call falls under, and the account in which it counts it."""
+
+    budget: BudgetRow
+    account: Account
+
+
+class Book:
+    """The budgets in force, found by tenant: of thousands of tenants' budgets a call sees only its own."""
+
+    def __init__(self, budgets: Iterable[BudgetRow]) -> None:
+        self.budgets = {budget.id: budget for budget in budgets}
+        self._of_tenant: dict[str, list[BudgetRow]] = {}
+        self._of_all: list[BudgetRow] = []
+        for budget in self.budgets.values():
+            if budget.tenant in (None, EACH):
+                self._of_all.append(budget)
+            else:
+                self._of_tenant.setdefault(str(budget.tenant), []).append(budget)
+
+    def counted(self, actor: Actor, entry: Entry, at: datetime) -> list[Counted]:
+        """The budgets that a call falls under now."""
+        values = (actor.tenant, actor.persona, actor.user, entry.name)
+        return [
+            Counted(budget, Account(_account(budget, values), period_of(budget, at), budget.cap))
+            for budget in (*self._of_all, *self._of_tenant.get(actor.tenant, ()))
+            if _covers(budget, values, entry.tier) and is_in_force(budget, at)
+        ]
+
+
+def is_in_force(budget: BudgetRow, at: datetime) -> bool:
+    return budget.until is None or at < budget.until
+
+
+def _covers(budget: BudgetRow, values: tuple[str | None, ...], tier: str) -> bool:
+    if budget.tier is not None and budget.tier != tier:
+        return False
+    wanted = (budget.tenant, budget.persona, budget.user, budget.tool)
+    return all(want is None or want in (EACH, value) for want, value in zip(wanted, values, strict=True))
+
+
+def _account(budget: BudgetRow, values: tuple[str | None, ...]) -> str:
+    wanted = (budget.tenant, budget.persona, budget.user, budget.tool)
+    return account_name(budget.id, [value for want, value in zip(wanted, values, strict=True) if want == EACH])
+
+
+def scope_of(budget: BudgetRow, account: str | None = None) -> dict[str, str | None]:
+    """For whom a budget counts, or one account of it."""
+    scope = {field: getattr(budget, field) for field in FIELDS}
+    if account is not None:
+        separate = (field for field, value in scope.items() if value == EACH)
+        scope |= dict(zip(list(separate), whose(account)[1], strict=True))
+    return scope
+
+
+def described(budget: BudgetRow, scope: dict[str, str | None]) -> str:
+    """In words, as in: the daily budget of tenant acme, user ann."""
+    named = [(field, value) for field, value in scope.items() if value is not None]
+    parts = [f"every {field}" if value == EACH else f"{field} {value}" for field, value in named]
+    tier = [f"tier {budget.tier}"] if budget.tier is not None else []
+    return f"the {ADJECTIVE[budget.period]} budget of {', '.join([*parts, *tier]) or 'everybody'}"

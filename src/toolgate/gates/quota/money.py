@@ -1,0 +1,161 @@
+"""Money: what a call is expected to cost, what it did cost, and how people write it.
+
+Prices are decimals, sums are integer nano-dollars, and what does not come out even is rounded up: what is counted is never
+less than what is owed. Nothing here is negative or too large for a database, whatever arguments or tools say.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+import orjson
+
+from toolgate.model import EXACT, MOST_DOLLARS, NANO, Entry, UnitCost, nano
+from toolgate.pipeline.context import Report
+
+MOST = int(MOST_DOLLARS) * NANO
+"""Nano-dollars that one call can cost, a billion dollars: the sum of a few still fits into 64 bits."""
+CHARACTERS_A_TOKEN = 4
+FLOAT_DIGITS = 12
+"""Decimals of a dollar that a float of a tool is trusted with: 0.1 + 0.2 is 0.3, not a nano-dollar more."""
+
+_AMOUNT = re.compile(r"\$?([0-9]{1,40})(?:\.([0-9]{1,40}))?\Z")
+
+Confidence = Literal["exact", "estimate", "unknown"]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a call may cost, with all attempts that it may make. `unknown`: nobody said, so nothing is counted until the tool
+    reports something."""
+
+    nano: int
+    confidence: Confidence
+    tokens: int | None = None
+    expected_ms: int | None = None
+    attempts: int = 1
+
+    @property
+    def each(self) -> int:
+        """What one attempt may cost."""
+        return self.nano // self.attempts
+
+
+UNPRICED = Estimate(0, "unknown")
+"""Of a tool that names no price: it may be free, or may only not say."""
+
+
+def dollars(amount: int) -> str:
+    """Nano-dollars for people: at least cents, and no zeros after them that say nothing."""
+    whole, rest = divmod(abs(amount), NANO)
+    decimals = f"{rest:09d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}${whole:,}.{decimals}"
+
+
+def parse_dollars(text: str) -> int:
+    """An amount that a person wrote, such as `10`, `$2.50` or `0.000001`, as nano-dollars."""
+    found = _AMOUNT.match(text.strip())
+    if found is None:
+        raise ValueError(f"{text[:40]!r} is not an amount in dollars: write it as 10 or 2.50, not negative")
+    whole, decimals = found[1], found[2] or ""
+    if len(whole.lstrip("0")) > 9:
+        raise ValueError("the amount is too large: at most 9 digits before the point")
+    if len(decimals) > 9:
+        raise ValueError("the amount is too fine: at most 9 digits after the point")
+    return int(whole) * NANO + int(decimals.ljust(9, "0"))
+
+
+# -- before the call
+
+
+def estimate(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
+    """What a call with these arguments may cost, if every attempt that its retry rule allows is charged."""
+    once = _estimate_once(entry, arguments)
+    attempts = 1 if entry.retry is None else entry.retry.max_attempts
+    if attempts == 1 or not once.nano:
+        return once
+    return Estimate(min(once.nano * attempts, MOST), "estimate", once.tokens, once.expected_ms, attempts)
+
+
+def _estimate_once(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
+    price = entry.unit_cost
+    if price is None:
+        if entry.capability_nano and not entry.fixed_nano:
+            return Estimate(min(entry.capability_nano, MOST), "estimate", None, entry.expected_ms)
+        return Estimate(min(entry.fixed_nano, MOST), "exact" if entry.fixed_nano else "unknown", None, entry.expected_ms)
+    units = _units(price, entry, arguments)
+    tokens = math.ceil(units) if price.unit == "token" else None
+    return Estimate(_metered(entry, price, units), "estimate", tokens, entry.expected_ms)
+
+
+def reservable(expected: Estimate) -> int:
+    """What is reserved for an estimate. At least something: where nothing is left, what may turn out to cost something does
+    not go through either."""
+    return max(min(expected.nano, MOST), 1)
+
+
+def _metered(entry: Entry, price: UnitCost, units: float) -> int:
+    return min(entry.fixed_nano + nano(EXACT.multiply(Decimal(str(units)), price.price)), MOST)
+
+
+def _units(price: UnitCost, entry: Entry, arguments: Mapping[str, Any]) -> float:
+    if price.unit == "second":
+        return entry.timeout
+    measured = arguments if price.field is None else arguments.get(price.field)
+    if price.unit == "record":
+        return _records(measured, whole=price.field is None)
+    length = _length(measured)
+    return -(-length // CHARACTERS_A_TOKEN) if price.unit == "token" else length
+
+
+def _records(measured: Any, *, whole: bool) -> float:
+    """A number of records, or the records themselves. What is neither is one: so is a negative number, with which many tools
+    mean `all`."""
+    if isinstance(measured, list) and not whole:
+        return len(measured)
+    if isinstance(measured, bool) or not isinstance(measured, int | float) or math.isnan(measured) or measured < 0:
+        return 1
+    return MOST if measured > MOST else math.ceil(measured)
+
+
+def _length(measured: Any) -> int:
+    """Characters: of a text itself, of anything else as JSON."""
+    if measured is None:
+        return 0
+    if isinstance(measured, str):
+        return len(measured)
+    try:
+        return len(orjson.dumps(measured).decode())
+    except TypeError:  # integers of more than 64 bits
+        return len(str(measured))
+
+
+# -- after the call
+
+
+def actual(entry: Entry, expected: Estimate, report: Report | None, *, charged: int, failed: bool) -> int:
+    """What a call cost, in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
+    its effect (`charged` counts them all)."""
+    assumed = min(expected.each * charged, MOST)
+    if report is None:
+        return assumed
+    unreported = expected.each * max(charged - report.attempts, 0)
+    if report.cost_usd is not None:
+        return min(_reported(report.cost_usd, expected.each) + unreported, MOST)
+    price, tokens = entry.unit_cost, report.tokens_used
+    if price is None or price.unit != "token" or type(tokens) is not int or tokens < 0 or not charged:
+        return assumed
+    used = min(_metered(entry, price, min(tokens, MOST)) + unreported, MOST)
+    return max(used, assumed) if failed else used
+
+
+def _reported(cost: Any, otherwise: int) -> int:
+    """A cost that a tool reports. One that makes no sense is no report: then the estimate counts."""
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or cost != cost or cost < 0:
+        return otherwise
+    if cost * NANO >= MOST:
+        return MOST
+    counted = nano(Decimal(str(round(cost, FLOAT_DIGITS))))
+    return max(counted, 1) if cost > 0 else 0

@@ -1,0 +1,255 @@
+"""What a tier forbids whoever asks and whoever agrees: sensitive files for every tool, unknown commands for tier execute.
+
+`guarded` finds the arguments in question; `paths` and `commands` know what is wrong with them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolgate.errors import Denied
+from toolgate.gates.screening.arguments import Guarded, Plan, plan
+from toolgate.jsontext import json_path
+from toolgate.model import Entry
+
+if TYPE_CHECKING:
+    from toolgate.screening.commands import CommandRules
+    from toolgate.screening.paths import Sensitive
+    from toolgate.screening.search import Looks
+
+__all__ = ["TierRules", "plan"]
+
+URL = re.compile(r"https?://", re.IGNORECASE)
+PACKAGE = re.compile(r"@[\w.-]+/[\w.-]+(?:@[^/]*)?\Z|[\w.-]+@[\d^~<>=*v][^/]*\Z")
+"""A package of npm, which looks like a path and is none."""
+STARTS_LIKE_A_PATH = re.compile(r"\s*['\"]?(?:[./~\\$%]|[A-Za-z]:[\\/]|[a-z-]*:?file:)", re.IGNORECASE)
+ABSOLUTE = re.compile(r"\s*(?:[/~\\]|[A-Za-z]:|\w+://|file:)", re.IGNORECASE)
+ADDRESSES = {"api", "database", "service"}
+"""Categories of tools whose paths are as likely those of an address or of a document as of a file."""
+MOST = 500
+"""Paths and commands in one call. Each costs up to a millisecond of looking at files."""
+LONGEST = 4096
+DECODINGS = 8
+
+
+class TierRules:
+    """The gate: `check` lets a call's arguments pass, or raises Denied (SECURITY_VIOLATION)."""
+
+    def __init__(
+        self,
+        *,
+        sensitive: Sequence[str] = (),
+        allowed: Sequence[str] = (),
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] = (),
+        home: Path | None = None,
+        unwritable: Sequence[Path] = (),
+        own: Sequence[Path] = (),
+    ) -> None:
+        """`home` is where Toolgate keeps its own data, as in the settings, and `own` are files of its own elsewhere: no tool
+        opens them. `unwritable` is what it is set up by: no tool above read_only changes, moves or deletes it."""
+        self._path_rules = (sensitive, allowed, home, own, unwritable)
+        self._command_rules = (allow, deny)
+        self._narrower: dict[tuple[str, ...], Sensitive] = {}
+
+    @cached_property
+    def paths(self) -> "Sensitive":
+        """What no tool may open. Made when a call first has a path: it takes its time to import."""
+        from toolgate.screening.paths import Sensitive
+
+        sensitive, allowed, home, own, unwritable = self._path_rules
+        return Sensitive(sensitive, allowed, data=home, own=own, unwritable=unwritable)
+
+    @cached_property
+    def commands(self) -> "CommandRules":
+        """What may be run; made when a call first has a command."""
+        from toolgate.screening.commands import CommandRules
+
+        allow, deny = self._command_rules
+        return CommandRules(deny=deny) if allow is None else CommandRules(allow, deny)
+
+    def check(
+        self,
+        entry: Entry,
+        arguments: Mapping[str, Any],
+        cwd: Path | None = None,
+        allow: tuple[str, ...] | None = None,
+    ) -> None:
+        """Look at every path and command among the arguments of a tool that has any. It asks the file system. `allow`: the
+        commands that may run, if others than those of the settings."""
+        guards = entry.guards
+        if not isinstance(guards, Plan):
+            return
+        for name in guards.queries:
+            _check_query(entry, name, arguments.get(name))
+        looks: Looks | None = None
+        for number, found in enumerate(guards.find(arguments)):
+            if number == MOST:
+                raise _denied(entry, found, f"is one of more than {MOST} files or commands", "Make several calls of it.")
+            looks = looks or _look()
+            if found.kind == "command":
+                self._check_command(entry, found, cwd, looks, allow)
+            elif found.kind == "variable":
+                _check_variable(entry, found)
+            else:
+                self._check_path(entry, found, cwd, looks, self._paths_but(guards.blocked))
+
+    def _paths_but(self, blocked: tuple[str, ...]) -> "Sensitive":
+        """What a tool may not open whose server has patterns of its own: those weigh more than any exception."""
+        if not blocked:
+            return self.paths
+        if blocked not in self._narrower:
+            from toolgate.screening.paths import Sensitive
+
+            sensitive, allowed, home, own, unwritable = self._path_rules
+            self._narrower[blocked] = Sensitive(
+                sensitive, allowed, data=home, own=own, unwritable=unwritable, blocked=blocked
+            )
+        return self._narrower[blocked]
+
+    def _check_path(self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", paths: "Sensitive") -> None:
+        category = entry.tool.category
+        perhaps = found.kind == "maybe" and category != "filesystem"
+        for path in _spellings(found):
+            if (perhaps and not _looks_like_a_path(path, cwd)) or _is_address(path, cwd):
+                continue
+            reason = paths.reason(
+                path,
+                cwd,
+                writing=entry.tier != "read_only",
+                holder=found.holder,
+                doubtful=perhaps or found.kind == "inside" or (not found.said and category in ADDRESSES),
+                looks=looks,
+            )
+            if reason is not None:
+                raise _denied(entry, found, f"names a file that no tool may open: {reason}", self.paths.advice)
+
+    def _check_command(
+        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", allow: tuple[str, ...] | None
+    ) -> None:
+        rules = self.commands if allow is None else self.commands.allowing(allow)
+        try:
+            words = rules.check(_words(found.value))
+        except Denied as refused:
+            raise _denied(entry, found, f"is a command that may not run: {refused.reason}", refused.suggestion) from None
+        for word in words[1:]:
+            for piece in _paths_in(word, cwd, found.bases):
+                for path in _spellings(found._replace(value=piece)):
+                    reason = self.paths.reason(path, cwd, writing=True, looks=looks)
+                    if reason is not None:
+                        raise _denied(entry, found, f"names a file that no command may open: {reason}", self.paths.advice)
+
+
+def _check_query(entry: Entry, name: str, sql: Any) -> None:
+    from toolgate.screening.queries import check_query
+
+    try:
+        check_query(sql if isinstance(sql, str) else "")
+    except Denied as refused:
+        words = f"is no query that only reads: {refused.reason or refused.message}"
+        raise _denied(entry, Guarded("neither", sql, (name,)), words, refused.suggestion) from None
+
+
+def _look() -> "Looks":
+    from toolgate.screening.search import Looks
+
+    return Looks()
+
+
+def _check_variable(entry: Entry, found: Guarded) -> None:
+    from toolgate.screening.environment import leads_astray
+
+    if leads_astray(found.value):
+        words = "sets a variable that can change what a command runs or whom it trusts"
+        raise _denied(entry, found, words, "Leave it out. A variable that only the program itself reads is fine.")
+
+
+def _spellings(found: Guarded) -> Iterator[str]:
+    """A path as it stands, and relative to the folders that stand beside it."""
+    if found.kind != "inside":
+        yield found.value
+    if not ABSOLUTE.match(found.value):
+        for base in found.bases:
+            yield f"{base}/{found.value}"
+
+
+def _looks_like_a_path(value: str, cwd: Path | None) -> bool:
+    """Whether a text that may be a path or something else looks like one."""
+    if len(value) > LONGEST or "\n" in value:
+        return False
+    slash = re.search(r"[/\\]|%2f|%5c", value, re.IGNORECASE) and not re.search(r"\s", value.strip())
+    return bool(STARTS_LIKE_A_PATH.match(value) or slash) or _exists(value, cwd)
+
+
+def _is_address(text: str, cwd: Path | None) -> bool:
+    """Whether a text is an address of the web and can be nothing else: as a path, http://x/../../a leads to a file."""
+    if not URL.match(text):
+        return False
+    from urllib.parse import unquote
+
+    from toolgate.screening.lookalikes import fold
+
+    for _ in range(DECODINGS):
+        before, text = text, unquote(text)
+        if before == text:
+            break
+    else:
+        return False
+    seen = fold(text)
+    if "\\" in seen or any(char < " " or char == "\x7f" for char in seen):
+        return False
+    return ".." not in re.split(r"[/?#&=;]", seen) and not _exists(text, cwd)
+
+
+def _words(command: Any) -> str | list[str]:
+    """A command as it was given: a line, a list of words, or either and the rest of its words."""
+    if not isinstance(command, tuple):
+        given: str | list[str] = command
+        return given
+    from toolgate.screening.commands import parse
+
+    first, *rests = command
+    words = parse(first)
+    for rest in rests:
+        words += parse(rest) if isinstance(rest, str) and rest.strip() else _texts(rest)
+    return words
+
+
+def _texts(rest: Any) -> list[str]:
+    if isinstance(rest, Mapping):
+        return [f"--{name}={value}" if isinstance(value, str) else f"--{name}" for name, value in rest.items()]
+    if isinstance(rest, str):
+        return []
+    if isinstance(rest, list | tuple) and all(isinstance(word, str) for word in rest):
+        return list(rest)
+    raise Denied("SECURITY_VIOLATION", reason="its arguments are not all text")
+
+
+def _paths_in(word: str, cwd: Path | None, bases: Sequence[str]) -> Iterator[str]:
+    """What in a word of a command may be a path: the word, what follows = or @ or : in it, or the letter of an option."""
+    pieces = {word, *word.split("="), word.lstrip("@"), word[2:] if word.startswith("-") else word}
+    addresses = {piece for piece in pieces if _is_address(piece, cwd)}
+    if not addresses:
+        pieces.update(word.split(":"))
+    for piece in pieces - addresses:
+        if not piece or len(piece) > LONGEST:
+            continue
+        is_there = _exists(piece, cwd) or any(_exists(f"{base}/{piece}", cwd) for base in bases)
+        looks = not re.search(r"\s", piece) and not PACKAGE.match(piece) and re.search(r"[/.~]", piece)
+        if (looks or is_there) and not any(address in piece for address in addresses):
+            yield piece
+
+
+def _exists(path: str, cwd: Path | None) -> bool:
+    try:
+        return ((cwd or Path()) / Path(path).expanduser()).exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _denied(entry: Entry, found: Guarded, words: str, suggestion: str | None) -> Denied:
+    where = json_path(found.where)
+    message = f"{entry.name}: the argument {where} {words}."
+    return Denied("SECURITY_VIOLATION", message, suggestion=suggestion, details={"argument": where}, reason=message)

@@ -1,0 +1,200 @@
+"""The step: what a call refers to is looked up for its actor, put in last, and masked wherever it shows up again.
+
+A reference is a caller's wish, so it is filled only where a setting names the tool for it (`uses`). The credential that a
+tool declares is the wish of whoever registered the tool: code that the operator installed gets it, others if named.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from toolgate.errors import CallError, Denied, StoreError
+from toolgate.gates.secrets.names import NAME, PREFIX, REFERENCE, Owner, key_of, keys_for
+from toolgate.gates.secrets.sources import Source
+from toolgate.gates.secrets.uses import Uses, is_code
+from toolgate.model import Actor, Entry
+from toolgate.pipeline.context import InvokeContext
+from toolgate.settings import SecretUse
+
+MARK = b"secret:"
+"""What the canonical arguments must hold for a look at them to be worth it."""
+
+
+ENDED = 1_000
+"""Ended calls whose secrets are kept in mind."""
+
+
+class Secrets:
+    """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
+
+    `use` says into which tools callers may have them put.
+    """
+
+    def __init__(self, *sources: Source, use: Mapping[str, Iterable[SecretUse]] | None = None) -> None:
+        self.sources = sources
+        self.uses = Uses(use or {})
+        self._in_use: dict[str, tuple[str, ...]] = {}
+        """By call, the values that it was given: what it hands on to calls of its own is masked there too."""
+        self._ended: dict[str, tuple[str, ...]] = {}
+
+    def find(self, name: str, actor: Actor) -> str | None:
+        """The value that a name has for an actor. Raises StoreError if a source can't tell."""
+        if NAME.match(name) is None:
+            return None
+        return self._first(keys_for(name, actor))
+
+    def find_own(self, name: str, owner: Owner) -> str | None:
+        """The value that a name has in one of Toolgate's own spaces, which no actor reaches."""
+        return self._first([key_of(name, owner)]) if NAME.match(name) else None
+
+    def _first(self, keys: Iterable[str]) -> str | None:
+        for key in keys:
+            for source in self.sources:
+                value = source(key)
+                if value:
+                    return value
+        return None
+
+    # -- in the pipeline
+
+    def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor) -> None:
+        """Refuse a call that lacks a secret, before a person is asked about it."""
+        if entry.auth is None and MARK not in canonical:
+            return
+        for name in _names_in(arguments):
+            self._value(name, entry, actor)
+        self.credential(entry, actor)
+
+    def lacking(self, entry: Entry, arguments: Any, actor: Actor) -> list[CallError]:
+        """Why a call would not get secrets that it needs: what it would be told, for each."""
+        names = list(dict.fromkeys(_names_in(arguments)))
+        errors = [_error(self._value, name, entry, actor) for name in names]
+        if entry.auth is not None and entry.auth.config_key not in names:
+            errors.append(_error(self.credential, entry, actor))
+        return [error for error in errors if error is not None]
+
+    def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
+        if ctx.call.from_code and MARK in ctx.canonical:
+            raise Denied(
+                "SECURITY_VIOLATION", "Code in the sandbox can't name secrets: nobody saw what it would do with them."
+            )
+        used: dict[str, str] = {}
+
+        def value(name: str) -> str:
+            if name not in used:
+                used[name] = self._value(name, entry, ctx.call.actor)
+            return used[name]
+
+        filled: dict[str, Any] = _fill(arguments, value) if MARK in ctx.canonical else arguments
+        if entry.auth is not None:
+            ctx.credential = self.credential(entry, ctx.call.actor)
+            if ctx.credential is not None:
+                used[entry.auth.config_key] = ctx.credential
+        if used:
+            ctx.injected = tuple(dict.fromkeys((*ctx.injected, *used.values())))
+            self._in_use[ctx.id] = ctx.injected
+        return filled
+
+    def inherit(self, ctx: InvokeContext) -> None:
+        """Let a call know the secrets of the call that makes it: what is handed on is masked there too."""
+        parent = ctx.call.parent or ""
+        known = self._in_use.get(parent) or self._ended.get(parent, ())
+        if known:
+            ctx.injected, ctx.inherits_secrets = known, True
+            self._in_use[ctx.id] = known
+
+    def forget(self, ctx: InvokeContext) -> None:
+        """The call has ended. What it was given is kept in mind for a while: what it started may still hand it on."""
+        known = self._in_use.pop(ctx.id, None)
+        if known is not None:
+            self._ended[ctx.id] = known
+            while len(self._ended) > ENDED:
+                del self._ended[next(iter(self._ended))]
+
+    # -- one secret
+
+    def credential(self, entry: Entry, actor: Actor) -> str | None:
+        """The credential that a tool declared it needs."""
+        auth = entry.auth
+        if auth is None:
+            return None
+        refusal = None if is_code(entry) else self.uses.refusal(auth.config_key, entry, actor.tenant)
+        if refusal is not None and auth.required:
+            raise refusal
+        value = None if refusal is not None else self._look_up(auth.config_key, actor)
+        if value is None and auth.required:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The tool needs the credential {auth.config_key}, which is not set.",
+                suggestion=_how_to_set(auth.config_key, auth.setup_url),
+                details={"missing": auth.config_key, "setup_url": auth.setup_url},
+            )
+        return value
+
+    def _value(self, name: str, entry: Entry, actor: Actor) -> str:
+        """The value that a reference stands for. Only those who may use a secret learn whether it exists."""
+        if NAME.match(name):
+            refusal = self.uses.refusal(name, entry, actor.tenant)
+            if refusal is not None:
+                raise refusal
+        value = self._look_up(name, actor)
+        if value is not None:
+            return value
+        auth = entry.auth
+        url = auth.setup_url if auth is not None and auth.config_key.upper() == name.upper() else None
+        raise Denied(
+            "MISSING_AUTH",
+            f"There is no secret named {name!r}.",
+            suggestion=_how_to_set(name, url),
+            details={"missing": name, "setup_url": url} if url else {"missing": name},
+        )
+
+    def _look_up(self, name: str, actor: Actor) -> str | None:
+        try:
+            return self.find(name, actor)
+        except StoreError as error:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The secret {name!r} can't be looked up.",
+                suggestion="`toolgate secrets list`, run where Toolgate runs, says what is wrong.",
+                details={"missing": name},
+                reason=f"secrets can't be read: {error.message}",
+            ) from None
+
+
+def _error(look: Callable[..., object], *of: object) -> CallError | None:
+    try:
+        look(*of)
+    except CallError as error:
+        return error
+    return None
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The names that references in a value give, at any depth."""
+    if isinstance(value, str):
+        if "{{" in value:
+            yield from (found[1].strip() for found in REFERENCE.finditer(value))
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _names_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _names_in(part)
+
+
+def _fill(value: Any, look_up: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return REFERENCE.sub(lambda found: look_up(found[1].strip()), value) if "{{" in value else value
+    if isinstance(value, dict):
+        return {key: _fill(part, look_up) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fill(part, look_up) for part in value]
+    return value
+
+
+def _how_to_set(name: str, url: str | None) -> str:
+    if NAME.match(name) is None:
+        return "The name of a secret has letters, digits and _, and does not begin with a digit."
+    words = f"`toolgate secrets set {name}`, or set {PREFIX}{name} in Toolgate's environment"
+    return f"{words}; get one at {url}" if url else f"{words}."

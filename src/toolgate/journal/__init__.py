@@ -1,8 +1,0 @@
-"""Backup before a change, undo after it. `book` is the Journal that tools use, `steps` what an undo comes to, `nodes` the
-file system: what stands at a path, and how it is put back without following a link that somebody put in the way.
-"""
-
-from toolgate.journal.book import Journal
-from toolgate.journal.steps import NoBackup, NotUndone, Undone
-
-__all__ = ["Journal", "NoBackup", "NotUndone", "Undone"]

@@ -1,0 +1,317 @@
+"""One live connection to a server: what it is agreed on, what is asked over it, and what its answers are taken for.
+
+It stands on the SDK's dispatcher and transports, not on its session: answers stay the plain JSON that the server sent, since
+many servers are not strict about what the SDK is strict about; and each request says what its own caller can do. Both eras
+of the protocol are spoken: 2026-07-28, where every request stands alone, and the older ones with their handshake.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from time import monotonic
+from typing import Any, Protocol
+
+from mcp.client._transport import ReadStream, WriteStream
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+)
+from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import CONNECTION_CLOSED
+from mcp_types import LOG_LEVEL_META_KEY as LOG_LEVEL
+from mcp_types.jsonrpc import HEADER_MISMATCH
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolgate.mcp.client.answers import checked, translated
+from toolgate.mcp.client.correlation import CALL, LEVELS, Dispatch, UnderWay
+from toolgate.mcp.client.fast_http import NotHere
+from toolgate.mcp.client.handshake import Agreeing, Era, envelope
+from toolgate.mcp.client.port import About, Lost, Refused, Unreachable
+from toolgate.mcp.client.secret_masking import Concealer
+from toolgate.mcp.client.streams import Watched
+from toolgate.mcp.client.untrusted_text import longest, sentence
+from toolgate.model import Caller
+from toolgate.settings import ServerSettings
+
+Notice = Callable[[str, Mapping[str, Any]], None]
+QUICK = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+TRACKED = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests in the course of which a server may ask back."""
+NAMED = {**NAME_BEARING_METHODS, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+"""Which parameter of a request also goes into the header Mcp-Name."""
+SIGNS_OF_LIFE = frozenset({"ping", "server/discover"})
+"""Requests that are not cancelled: it does not matter whether they are answered late."""
+GOES_ON = 600.0
+"""Seconds that a server may go on with a call that was given up, at least."""
+REASON_SECONDS = 3.0
+"""How long whoever was let down waits to hear why."""
+
+_streams = count(1)
+logger = logging.getLogger("toolgate.mcp")
+
+
+class Wire(Protocol):
+    """The quick way to a remote server (`wire.Wire`)."""
+
+    notice: Notice | None
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        caller: Caller | None,
+        headers: Mapping[str, str] | None = None,
+        call: UnderWay | None = None,
+    ) -> Mapping[str, Any]: ...
+
+    async def close(self) -> None: ...
+
+
+class Line(Protocol):
+    """A transport: of a program (`stdio.Stdio`) or of an address (`remote.Remote`)."""
+
+    hopeless: bool
+    """Set where it is not worth taking leave."""
+
+    @property
+    def read(self) -> ReadStream[SessionMessage | Exception]:
+        """What the server says."""
+
+    @property
+    def write(self) -> WriteStream[SessionMessage]:
+        """What it is told."""
+
+    async def why(self) -> str | None:
+        """Why it says no more, in a sentence."""
+
+    def said(self) -> str:
+        """The last that it said, for people."""
+
+    def wire(self, about: About) -> Wire | None:
+        """The quick way, if there is one."""
+
+
+class Connection:
+    """What is agreed with a server that is up."""
+
+    def __init__(self, name: str, settings: ServerSettings, line: Line, notice: Notice, concealer: Concealer) -> None:
+        self.name = name
+        self.about = About("", {}, {})
+        self.modern = False
+        self.wire: Wire | None = None
+        self.renewed = False
+        self.begun = asyncio.Event()
+        self.answered = 0
+        """Requests that it answered since it is up."""
+        self.header_maps: dict[str, Mapping[tuple[str, ...], str]] = {}
+        """By tool: the arguments that are also sent as headers."""
+        self.reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why it ended, in a sentence; set by the owner."""
+        self._settings = settings
+        self._notice = notice
+
+        def unreadable(fault: Exception) -> None:
+            logger.debug("server %s: %s", name, concealer.words(sentence(fault)))
+
+        self._watched = Watched(line.read, unreadable, concealer)
+        self._dispatch = Dispatch(self._watched, line.write, self.notice, max(GOES_ON, longest(settings)))
+        self._acknowledging: dict[str, asyncio.Event] = {}
+        self._log_level = len(LEVELS)
+
+    # Where it stands
+
+    @property
+    def ended(self) -> asyncio.Future[None]:
+        """Done when nothing more will come."""
+        return self._watched.ended
+
+    @property
+    def silent(self) -> float:
+        """Seconds since it last said something."""
+        return monotonic() - self._watched.heard
+
+    def end(self) -> None:
+        """Treat it as ended."""
+        self._watched.end()
+
+    def renew(self) -> None:
+        """Treat it as ended, for another to take its place at once: the server has forgotten it."""
+        self.renewed = True
+        self.end()
+
+    async def serve(self) -> None:
+        """Take what the server says, until it says no more."""
+        try:
+            await self._dispatch.serve(self.begun)
+        except Exception as error:  # noqa: BLE001 - whatever the transport ends with, it has ended
+            logger.debug("server %s: %s", self.name, sentence(error))
+        finally:
+            self.begun.set()
+            self.end()
+
+    async def agree(self, era: Era) -> None:
+        """Find out what the server is, and speaks."""
+        self.about = await Agreeing(self.name, self._settings, self._dispatch, self.ended).agree(era)
+        self.modern = self.about.protocol in MODERN_PROTOCOL_VERSIONS
+
+    # Asking
+
+    async def request(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
+        """Ask. What comes back is the plain result; everything else is raised as `port` has it."""
+        if self.ended.done():
+            raise Unreachable(message=f"The server {self.name} has just gone.")
+        try:
+            raw = await self._ask(method, params, caller)
+        except Refused as error:
+            if not (self.modern and method == "tools/call" and error.number == HEADER_MISMATCH):
+                raise
+            await self._learn_headers()
+            raw = await self._ask(method, params, caller)
+        self.answered += 1
+        return checked(self.name, method, raw)
+
+    async def _ask(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
+        if method not in TRACKED:
+            return await self._sent_quickly(method, params, caller, None)
+        await self._want_logs(caller)
+        call = self._dispatch.begin(caller)
+        token = CALL.set(call)
+        forget = self._dispatch.give_up
+        try:
+            answer = await self._sent_quickly(method, params, caller, call)
+            forget = self._dispatch.forget
+            return answer
+        except (Refused, Unreachable):
+            forget = self._dispatch.forget
+            raise
+        finally:
+            CALL.reset(token)
+            forget(call)
+
+    async def _sent_quickly(
+        self, method: str, params: Mapping[str, Any], caller: Caller | None, call: UnderWay | None
+    ) -> Mapping[str, Any]:
+        """By the quick way, where there is one that can do it."""
+        if self.wire is not None and method in QUICK:
+            with suppress(NotHere):
+                return await self.wire.request(method, params, caller, self._param_headers(method, params), call)
+        raw = await self._sent(method, params, caller, call.token if call is not None else None)
+        if call is not None:
+            await call.over()
+        return raw
+
+    async def _sent(
+        self, method: str, params: Mapping[str, Any], caller: Caller | None, token: int | None
+    ) -> Mapping[str, Any]:
+        given = dict(params)
+        meta = dict(given["_meta"]) if isinstance(given.get("_meta"), Mapping) else {}
+        meta.pop("progressToken", None)
+        if token is not None:
+            meta["progressToken"] = token
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol}
+        if self.modern:
+            meta |= envelope(self.about.protocol, caller.capabilities if caller is not None else {})
+            if caller is not None and caller.log_level is not None:
+                meta[LOG_LEVEL] = caller.log_level
+            headers[MCP_METHOD_HEADER] = method
+            name = given.get(NAMED.get(method, ""))
+            if isinstance(name, str):
+                headers[MCP_NAME_HEADER] = encode_header_value(name)
+            headers |= self._param_headers(method, given)
+        if meta or "_meta" in given:
+            given["_meta"] = meta
+        try:
+            options: CallOptions = {"headers": headers, "cancel_on_abandon": method not in SIGNS_OF_LIFE}
+            return await self._dispatch.send_raw_request(method, given, options)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED and self.ended.done():
+                raise Lost(message=f"The server {self.name} went away before it answered. {await self._why()}") from None
+            raise translated(error, self.name, self._settings) from None
+
+    async def _why(self) -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REASON_SECONDS):
+                return await asyncio.shield(self.reason)
+        return ""
+
+    def _param_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        known = self.header_maps.get(str(params.get("name"))) if method == "tools/call" else None
+        arguments = params.get("arguments")
+        return mcp_param_headers(known, arguments if isinstance(arguments, Mapping) else {}) if known else {}
+
+    async def _learn_headers(self) -> None:
+        from toolgate.mcp.client.lists import fetch
+
+        await fetch(self, "tools", self._settings)
+
+    async def _want_logs(self, caller: Caller | None) -> None:
+        """A server of the old protocol is told once what the most curious caller wants."""
+        if self.modern or caller is None or caller.log_level not in LEVELS or "logging" not in self.about.capabilities:
+            return
+        level = LEVELS.index(caller.log_level)
+        if level < self._log_level:
+            self._log_level = level
+            with suppress(Refused):
+                await self._sent("logging/setLevel", {"level": caller.log_level}, None, None)
+
+    async def listen(self, wanted: Mapping[str, Any], acknowledged: asyncio.Event) -> None:
+        """In the new protocol: be told of changes, until the stream ends. What is told comes as notifications."""
+        name = f"listen-{next(_streams)}"
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol, MCP_METHOD_HEADER: "subscriptions/listen"}
+        params = {"notifications": dict(wanted), "_meta": envelope(self.about.protocol, {})}
+        self._acknowledging[name] = acknowledged
+        try:
+            await self._dispatch.send_raw_request("subscriptions/listen", params, {"request_id": name, "headers": headers})
+        except MCPError as error:
+            raise translated(error, self.name, self._settings) from None
+        finally:
+            self._acknowledging.pop(name, None)
+
+    def notice(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification that belongs to no call."""
+        if method == "notifications/subscriptions/acknowledged":
+            meta = params.get("_meta")
+            name = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+            if isinstance(name, str) and name in self._acknowledging:
+                self._acknowledging[name].set()
+        else:
+            self._notice(method, params)
+
+    async def beat(self) -> None:
+        """Ask for a sign of life. Raises Unreachable or Lost if there is none; any answer is one."""
+        with suppress(Refused):
+            if self.modern:
+                await self._sent("server/discover", {}, None, None)
+            else:
+                await self._sent("ping", {}, None, None)
+
+
+@asynccontextmanager
+async def connected(
+    name: str, settings: ServerSettings, line: Line, era: Era, notice: Notice, concealer: Concealer
+) -> AsyncIterator[Connection]:
+    """A connection over a transport that is open, agreed on. To be entered and left by the owner of the server."""
+    connection = Connection(name, settings, line, notice, concealer)
+    serving = asyncio.create_task(connection.serve())
+    try:
+        await connection.begun.wait()
+        await connection.agree(era)
+        connection.wire = line.wire(connection.about)
+        if connection.wire is not None:
+            connection.wire.notice = connection.notice
+        yield connection
+    finally:
+        connection.end()
+        serving.cancel()
+        await asyncio.wait({serving})
+        if connection.wire is not None:
+            await connection.wire.close()

@@ -1,0 +1,274 @@
+"""Whose call a message of a server's belongs to.
+
+Progress goes by its token. A request (elicitation, sampling, roots) or a log line carries no such thing: over HTTP the
+stream that it came on says whose it is; otherwise it belongs to a call only if that is the only one that the server can be
+at work on, calls that were given up and that it has not answered included. What can't be attributed is refused or dropped,
+since it might be another tenant's.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import count
+from time import monotonic
+from typing import Any
+
+import orjson
+from mcp.shared.dispatcher import DispatchContext, coerce_request_id
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import ErrorData, RequestId
+
+from toolgate.errors import CallError
+from toolgate.mcp.client.streams import Watched
+from toolgate.mcp.client.untrusted_text import printable
+from toolgate.model import Caller
+
+METHOD_NOT_FOUND = -32601
+REJECTED = -1
+"""What MCP has for a request that the user did not want."""
+ASKED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""What a server may ask for, and the capability that says so."""
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+MOST_WAITING = 256
+"""Messages for one caller that are kept while it is slow."""
+MOST_LOGGED = 65_536
+"""Bytes of one log line."""
+MOST_WORDS = 4_000
+"""Characters of what is said of progress."""
+MOST_ASKED, MOST_AT_ONCE = 32, 8
+"""Requests of one server that may wait for answers, and of one call."""
+TOO_MUCH = "Too much is asked at once."
+MOST_GIVEN_UP = 1_000
+LAST_WORDS = 2.0
+"""Seconds that a caller has to take what was said before the answer."""
+
+logger = logging.getLogger("toolgate.mcp")
+_tokens = count(1)
+CALL: ContextVar["UnderWay | None"] = ContextVar("toolgate_mcp_call", default=None)
+"""The call for which something is sent; the SDK's HTTP transport reads answers in the context that sent the request."""
+
+
+class UnderWay:
+    """A call that a server works on."""
+
+    def __init__(self, caller: Caller | None) -> None:
+        self.caller = caller
+        self.token = next(_tokens)
+        self.request_id: Any = None
+        """What the server knows it by, where the dispatcher sent it."""
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MOST_WAITING)
+        self._passing: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Future[Mapping[str, Any]]] = set()
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """How far it has got."""
+        caller, done, total = self.caller, _number(params.get("progress")), _number(params.get("total"))
+        message = params.get("message")
+        words = printable(message, MOST_WORDS) if isinstance(message, str) else None
+        if caller is not None and done is not None:
+            self._pass_on(lambda: caller.progress(done, total, words))
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """A message of the tool's, if whoever called wants to see such."""
+        caller, level, name = self.caller, params.get("level"), params.get("logger")
+        if caller is None or caller.log_level not in LEVELS or level not in LEVELS:
+            return
+        if LEVELS.index(level) >= LEVELS.index(caller.log_level):
+            data, logger_name = _bounded(params.get("data")), printable(name, 200) if isinstance(name, str) else None
+            self._pass_on(lambda: caller.log(level, data, logger_name))
+
+    def _pass_on(self, message: Callable[[], Awaitable[None]]) -> None:
+        """In the order in which they came; those of a caller that does not keep up are lost, the oldest first."""
+        self._waiting.append(message)
+        if self._passing is None:
+            self._passing = asyncio.create_task(self._pass_all())
+
+    async def _pass_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._waiting.popleft()()
+        finally:
+            self._passing = None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put a request to whoever called; no longer than the call lasts."""
+        if self.caller is None:
+            raise CallError("MCP_ERROR", "Nobody can be asked.")
+        if len(self._asking) >= MOST_AT_ONCE:
+            raise CallError("CAPACITY_EXCEEDED", TOO_MUCH)
+        asking = asyncio.ensure_future(self.caller.ask(method, params))
+        self._asking.add(asking)
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if own is not None and own.cancelling():
+                raise
+            raise CallError("CANCELLED", "The call is over.") from None
+        finally:
+            self._asking.discard(asking)
+
+    async def over(self) -> None:
+        """The answer is there: what was said before it goes first, and nobody is asked any more."""
+        self._stop_asking()
+        if self._passing is not None:
+            await asyncio.wait({self._passing}, timeout=LAST_WORDS)
+
+    def end(self) -> None:
+        """Whoever called hears no more of it."""
+        self._stop_asking()
+        self._waiting.clear()
+        if self._passing is not None:
+            self._passing.cancel()
+
+    def _stop_asking(self) -> None:
+        for asking in list(self._asking):
+            asking.cancel()
+
+
+def _bounded(data: Any) -> Any:
+    """What a log line says; if that is too much, the beginning of it as text."""
+    plain = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+    return data if len(plain) <= MOST_LOGGED else printable(plain[:MOST_WORDS], MOST_WORDS)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+class Dispatch(JSONRPCDispatcher):
+    """The SDK's dispatcher, with what comes in given to the call that it belongs to."""
+
+    def __init__(self, read: Watched, write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float) -> None:
+        """`goes_on`: seconds after which a server is taken to have stopped what was given up, if it has not said so."""
+        super().__init__(read, write)
+        self._read = read
+        self._notice = notice
+        self._goes_on = goes_on
+        self._calls: dict[int, UnderWay] = {}
+        self._given_up: dict[Any, float] = {}
+        """Calls that nobody waits for and that the server may still be at work on, and until when that may be."""
+        self._asked_now = 0
+
+    # Calls
+
+    def begin(self, caller: Caller | None) -> UnderWay:
+        """A call is about to be sent."""
+        call = UnderWay(caller)
+        self._calls[call.token] = call
+        return call
+
+    def forget(self, call: UnderWay) -> None:
+        """It was answered, or never got there."""
+        self._calls.pop(call.token, None)
+        call.end()
+
+    def give_up(self, call: UnderWay) -> None:
+        """Nobody waits for it any more. The server may go on with it all the same, and ask about it."""
+        self.forget(call)
+        self._given_up[call if call.request_id is None else call.request_id] = monotonic() + self._goes_on
+        if len(self._given_up) > MOST_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _allocate_id(self) -> int:
+        id, call = super()._allocate_id(), CALL.get()
+        if call is not None:
+            call.request_id = id
+        return id
+
+    def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
+        id = coerce_request_id(request_id) if request_id is not None else None
+        if id not in self._pending:
+            self._given_up.pop(id, None)
+            self._read.pace.charge(1)
+        super()._resolve_pending(request_id, outcome)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls it works on."""
+        return len(self._calls)
+
+    def _whose(self, call: UnderWay | None) -> UnderWay | None:
+        if call is not None:
+            return call if self._calls.get(call.token) is call else None
+        if self._given_up:
+            now = monotonic()
+            self._given_up = {one: until for one, until in self._given_up.items() if until > now}
+        return next(iter(self._calls.values())) if len(self._calls) == 1 and not self._given_up else None
+
+    # What comes in
+
+    async def serve(self, started: asyncio.Event) -> None:
+        """Take what comes until there is no more."""
+        await self.run(self._request, _unheard, self._notification, task_status=_Started(started))
+
+    def _notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Runs in the order in which things come. Everything is dealt with here, so nothing goes further."""
+        given = params or {}
+        if method == "notifications/progress":
+            call = self._calls.get(_token(given.get("progressToken")))
+            if call is not None:
+                call.progress(given)
+        elif method == "notifications/message":
+            context = self._read.last_context
+            call = self._whose(context.get(CALL) if context is not None else None)
+            if call is not None:
+                call.log(given)
+        else:
+            self._notice(method, given)
+        return True
+
+    async def _request(
+        self, _: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A server's request. It runs in the context of the call's own stream, where there is one."""
+        if method == "ping":
+            return {}
+        if method not in ASKED:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found")
+        call = self._whose(CALL.get())
+        if call is None or call.caller is None or ASKED[method] not in call.caller.capabilities:
+            return _refusal(method, "Nobody can be asked for this.")
+        if self._asked_now >= MOST_ASKED:
+            return _refusal(method, TOO_MUCH)
+        self._asked_now += 1
+        try:
+            return dict(await call.ask(method, params or {}))
+        except CallError as error:
+            return _refusal(method, error.message)
+        finally:
+            self._asked_now -= 1
+
+
+class _Started:
+    """Told by the dispatcher that things can be sent."""
+
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
+
+    def started(self, value: None = None) -> None:  # noqa: ARG002 - as anyio has it
+        self._event.set()
+
+
+async def _unheard(_: DispatchContext[TransportContext], method: str, __: Mapping[str, Any] | None) -> None:
+    logger.debug("a notification was not dealt with: %s", printable(method, 80))
+
+
+def _token(token: Any) -> int:
+    """Some servers give a token back as text."""
+    if isinstance(token, str):
+        with suppress(ValueError):
+            return int(token[:20])
+    return token if isinstance(token, int) and not isinstance(token, bool) else -1
+
+
+def _refusal(method: str, words: str) -> dict[str, Any]:
+    """A question that nobody answers is dismissed; other requests have no such answer."""
+    if method == "elicitation/create":
+        return {"action": "cancel"}
+    raise MCPError(REJECTED if method == "sampling/createMessage" else METHOD_NOT_FOUND, words)

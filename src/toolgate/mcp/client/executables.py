@@ -1,0 +1,223 @@
+"""Which program a server's command means, and what of the machine that program can't do without.
+
+A jail shows a program nothing of a person's files. So a script brings its interpreter along, a virtual environment its
+base, an installed package its neighbours; and nothing is shown whose name was not on the way there. What is a person's own
+among it (a script, its project) is told apart, so that the secret files in it stay hidden.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from toolgate.mcp.client.port import Unreachable
+
+SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin")
+RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")
+"""Programs that fetch what they run, and the setting that does it once instead."""
+INTERPRETERS = ("node", "nodejs", "python", "python2", "python3", "deno", "bun", "ruby", "sh", "bash")
+SHIMS = "shims"
+"""The folder of programs that pyenv and its like put in place of others."""
+PROJECT = ("package.json", "pyproject.toml", "node_modules")
+SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
+CODE = ("-c", "-e", "--eval", "-p", "--print", "eval")
+"""Options after which comes code, not the name of a file."""
+MOST_STEPS = 4
+"""From a script to what runs it, and to what runs that."""
+
+
+class Command(NamedTuple):
+    """What is started."""
+
+    argv: tuple[str, ...]
+    readable: tuple[Path, ...]
+    """What it needs besides the system's own programs and libraries."""
+    path: tuple[str, ...] = SYSTEM
+    own: tuple[Path, ...] = ()
+    """The script that it runs, or the project of that: a person's files, to be shown without what no tool may open."""
+
+
+def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
+    """The program by its whole path. Raises Unreachable if there is none."""
+    if not words or not words[0]:
+        raise Unreachable(message=f"The server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
+    program = find_program(words[0], cwd)
+    if program is None:
+        raise Unreachable(
+            message=f"The program {words[0]!r} of the server {name!r} is not installed here.",
+            suggestion=_instead_of(words[0]),
+        )
+    path = dict.fromkeys((str(program.parent), *SYSTEM))
+    own = tuple(_own_files(name, program, words[1:], cwd))
+    return Command((str(program), *words[1:]), tuple(dict.fromkeys(needs(program))), tuple(path), own)
+
+
+def _instead_of(word: str) -> str:
+    setting = fetches(word)
+    if setting is not None:
+        return f"Install it, and name the package in the setting `{setting}`: it is installed once and then started."
+    return "Install it, or name it with its whole path."
+
+
+def find_program(word: str, cwd: Path | None = None) -> Path | None:
+    """By its path, or by its name on our PATH."""
+    if "/" in word:
+        path = Path(os.path.abspath(Path(cwd or Path.cwd(), word).expanduser()))  # noqa: PTH100 - links stay as they are
+        return path if path.is_file() and os.access(path, os.X_OK) else None
+    found = shutil.which(word)
+    return Path(os.path.abspath(found)) if found else None  # noqa: PTH100
+
+
+def fetches(word: str) -> str | None:
+    """Whether it is a program that fetches what it runs: the setting that takes its place."""
+    return RUNNERS.get(Path(word).name)
+
+
+def needs(program: Path, steps: int = MOST_STEPS) -> Iterator[Path]:
+    """The program, what it is a link to, what interprets it, and what those are installed with."""
+    if steps == 0:
+        return
+    real = Path(os.path.realpath(program))
+    for path in dict.fromkeys((program, real)):
+        yield path
+        yield from _installation(path, steps)
+    interpreter = _interpreter(real)
+    if interpreter is not None:
+        yield from needs(interpreter, steps - 1)
+
+
+def _installation(path: Path, steps: int) -> Iterator[Path]:
+    packages = [folder for folder in path.parents if folder.name == "node_modules"]
+    if packages:
+        yield packages[-1]
+    if path.parent.name not in ("bin", "Scripts"):
+        return
+    prefix = path.parent.parent
+    settings = prefix / "pyvenv.cfg"
+    if settings.is_file():
+        yield prefix
+        yield from _base_of(settings, steps)
+    elif next(prefix.glob("lib/python3*/os.py"), None) is not None:
+        yield from (folder for folder in (prefix / "bin", prefix / "lib", prefix / "lib64") if folder.is_dir())
+
+
+def _base_of(settings: Path, steps: int) -> Iterator[Path]:
+    """The installation that a virtual environment was made from."""
+    for line in settings.read_text(errors="replace").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "home":
+            base = find_program(str(Path(value.strip()) / "python3"))
+            if base is not None:
+                yield from needs(base, steps - 1)
+
+
+def _interpreter(script: Path) -> Path | None:
+    """What its first line names, if it is a script."""
+    try:
+        with script.open("rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return None
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return find_program(words[0]) if words else None
+
+
+def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None) -> Iterator[Path]:
+    """If it is an interpreter: the script that it is to run, and the project that this belongs to. Raises Unreachable if
+    there is no such script."""
+    script = _script(words) if _interprets(program) else None
+    if script is None:
+        return
+    path = Path(script).expanduser()
+    if not path.is_absolute() and cwd is None:
+        if path.suffix in SCRIPTS:
+            raise Unreachable(
+                message=f"The server {name!r} runs {script}, which is a relative path, and no folder is set for it.",
+                suggestion="Say where it is: `--cwd DIR` (setting `cwd`), or give its whole path.",
+            )
+        return
+    real = Path(os.path.realpath(Path(cwd or "/", path)))
+    if real.is_file():
+        yield _project(real) or real
+    elif path.suffix in SCRIPTS and not real.exists():
+        raise Unreachable(
+            message=f"There is no file {real}, which the server {name!r} is to run.",
+            suggestion=_near(real) or "Check its name, and the folder that it is started in (`--cwd DIR`, setting `cwd`).",
+        )
+
+
+def script_in(words: Sequence[str], here: Path) -> Path | None:
+    """The script or module below a folder that a command runs, be it there or not; None: it names none. For whoever types a
+    command there."""
+    program, *arguments = words
+    if "/" in program and (found := _below(program, here)) is not None:
+        return found
+    known = find_program(program, here)
+    if known is not None and _interprets(known):
+        script = _script(arguments)
+        return _module(arguments, here) if script is None else _below(script, here)
+    # A runner of scripts, as in `fastmcp run server.py:mcp`.
+    named = (_below(word.partition(":")[0], here) for word in arguments if Path(word.partition(":")[0]).suffix in SCRIPTS)
+    return next((path for path in named if path is not None), None)
+
+
+def _below(word: str, here: Path) -> Path | None:
+    path = Path(os.path.realpath(Path(here, word).expanduser()))
+    is_script = path.is_file() or (path.suffix in SCRIPTS and not path.exists())
+    return path if is_script and path.is_relative_to(os.path.realpath(here)) else None
+
+
+def _module(words: Sequence[str], here: Path) -> Path | None:
+    """The module or package of `python -m NAME`."""
+    for option, module in pairwise(words):
+        if option == "-m":
+            top = here / module.partition(".")[0]
+            return next((path for path in (top.with_suffix(".py"), top / "__init__.py", top) if path.exists()), None)
+        if not option.startswith("-"):
+            break
+    return None
+
+
+def _interprets(program: Path) -> bool:
+    kind = Path(os.path.realpath(program)).name.rstrip("0123456789.")
+    return kind in INTERPRETERS or program.name in INTERPRETERS
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """The word of an interpreter's arguments that names its script; None: it runs a module, or code."""
+    for place, word in enumerate(words):
+        if word in CODE or word == "-m":
+            return None
+        if not word.startswith("-") and (place, word) != (0, "run"):  # as in `deno run`
+            return word
+    return None
+
+
+def _near(missing: Path) -> str | None:
+    """A file beside one that is missing, of a similar name."""
+    with suppress(OSError):
+        near = get_close_matches(missing.name, (path.name for path in missing.parent.iterdir() if path.is_file()), 1)
+        return f"Did you mean {near[0]}?" if near else None
+    return None
+
+
+def _project(script: Path) -> Path | None:
+    """The nearest folder with a project file in it that whoever owns the script made, or we did: what another user puts
+    above must not widen what a server is given."""
+    home = Path.home()
+    with suppress(OSError):
+        owners = {script.stat().st_uid, os.geteuid() if hasattr(os, "geteuid") else 0}
+        for folder in script.parents:
+            found = folder.stat()
+            if home.is_relative_to(folder) or found.st_uid not in owners or found.st_mode & stat.S_IWOTH:
+                return None
+            if any((folder / name).exists() and (folder / name).stat().st_uid in owners for name in PROJECT):
+                return folder
+    return None

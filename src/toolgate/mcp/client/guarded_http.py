@@ -1,0 +1,285 @@
+"""The HTTP client that the SDK's transports are given: what fails stays with the one request that it happened to.
+
+The SDK's session ends for good when a connection is refused or cut, or when a login fails. Here each of these becomes an
+answer: a JSON-RPC error that says what happened (`remote_words`). Bodies are bounded, compressed ones (which could be any
+size) are not taken, redirects to elsewhere are not followed (the SDK sees to that), and one TLS context serves all.
+Only imported where a remote server is really used: httpx2 takes its time.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx2
+import orjson
+
+from toolgate.errors import CallError, described
+from toolgate.mcp.client.events import Event, Events, written
+from toolgate.mcp.client.events import TooLong as EventTooLong
+from toolgate.mcp.client.http_errors import (
+    CLOSED,
+    INTERNAL,
+    PARSE,
+    Kind,
+    error_body,
+    forgets_session,
+    kind_of,
+    shown,
+    status_words,
+)
+from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+from toolgate.mcp.client.tls import tls
+
+CONNECT_SECONDS = 10.0
+LONGEST_READ = 3_600.0
+"""Seconds without a byte after which an answer is given up, whatever the call's own time says."""
+GOODBYE_SECONDS = 3.0
+ERROR_BYTES = 65_536
+"""What is read of the body of an error."""
+SESSION = "mcp-session-id"
+
+for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth"):
+    # They log addresses, messages, session ids and what authorization servers answer. What matters of it, we say ourselves.
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+Late = Callable[[dict[str, Any]], Awaitable[None]]
+"""Puts an error among what the server says: for the old transport, where answers don't come with the request."""
+
+
+class TooLong(httpx2.TransportError):
+    """An answer is longer than it may be."""
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+        self._inner, self._left = inner, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise TooLong("the answer is too long")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _WholeEvents(httpx2.AsyncByteStream):
+    """The events of an answer, each whole. A stream that ends or breaks without an answer gets one from us, unless it can be
+    taken up again where it broke: then the SDK does that."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, name: str, most: int) -> None:
+        self._inner, self._name, self._most = inner, name, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        events, answered, resumable = Events(self._most), False, False
+        failure: Exception | None = None
+        try:
+            async for chunk in self._inner:
+                for event in events.feed(chunk):
+                    if holds_too_much(event.data):
+                        raise EventTooLong
+                    answered = answered or _is_answer(event)
+                    resumable = resumable or event.id is not None
+                    yield written(event)
+        except EventTooLong:
+            failure, resumable = TooLong("the event is too long"), False
+        except httpx2.TransportError as error:
+            if resumable:
+                raise
+            failure = error
+        if not answered and not resumable:
+            kind, message, code = _failed(self._name, failure or httpx2.RemoteProtocolError("it ended"), self._most)
+            yield b"data: " + orjson.dumps(error_body(kind, message, code=code, id=0)) + b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class GuardedClient(httpx2.AsyncClient):
+    """An HTTP client for one server. `failure` is the last thing that went wrong, in a sentence."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        headers: Callable[[], Mapping[str, str]],
+        most: int,
+        auth: httpx2.Auth | None = None,
+        read_seconds: float = LONGEST_READ,
+    ) -> None:
+        super().__init__(
+            auth=auth,
+            verify=tls(),
+            headers={"accept-encoding": "identity"},
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
+            limits=httpx2.Limits(max_connections=256, max_keepalive_connections=20, keepalive_expiry=4.0),
+            follow_redirects=False,
+            event_hooks={"response": [self._bound]},
+        )
+        self.failure: str | None = None
+        self.session_id: str | None = None
+        self.late: Late | None = None
+        self.hopeless = False
+        """Whether the server is as good as gone: then no leave is taken of it."""
+        self._name, self._own_headers, self._most = name, headers, most
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **rest: Any) -> httpx2.Response:
+        """As ever; but a message that can't be delivered is answered here, and what is answered was read whole."""
+        if request.method != "POST":
+            return await self._listen(request, stream=stream, **rest)
+        try:
+            await request.aread()  # one that follows a redirect was not read yet
+            request.headers.update(self._own_headers())
+            response = await super().send(request, stream=True, **rest)
+            try:
+                settled = await self._settled(request, response)
+            except BaseException:
+                await response.aclose()
+                raise
+            if settled is not response:
+                await response.aclose()
+            return settled
+        except CallError as error:  # a login or a secret that is not there
+            return await self._instead(request, "login", error.message, CLOSED)
+        except Exception as error:  # noqa: BLE001 - whatever it was, it must not end the session of all others
+            return await self._instead(request, *_failed(self._name, error, self._most, login=self.auth is not None))
+
+    async def _listen(self, request: httpx2.Request, *, stream: bool, **rest: Any) -> httpx2.Response:
+        """Streams that the server speaks on by itself: they may be silent for as long as they like. And taking leave."""
+        request.headers.update(self._own_headers())
+        if request.method == "DELETE":
+            return await self._take_leave(request, **rest)
+        request.extensions = _reading(request, None)
+        return await super().send(request, stream=stream, **rest)
+
+    async def _take_leave(self, request: httpx2.Request, **rest: Any) -> httpx2.Response:
+        """What is answered to it is not of interest, and not waited for long."""
+        if self.hopeless:
+            return httpx2.Response(204, request=request)
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            response = await super().send(request, stream=True, **rest)
+            await response.aclose()
+        return httpx2.Response(response.status_code, request=request)
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        """No body is read without bounds. Streams on which messages come may be endless: they are read event by event."""
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
+        speaks = response.is_success and _is(response, "text/event-stream") and (
+            self.late is None or response.request.method == "GET"
+        )  # fmt: skip
+        if not speaks:
+            response.stream = _BoundedStream(response.stream, self._most)  # type: ignore[arg-type]
+
+    # -- what an answer is
+
+    async def _settled(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """The response that the SDK may see: itself, or what it comes to."""
+        status = response.status_code
+        if status >= 400:
+            return await self._refusal(request, response)
+        self.session_id = response.headers.get(SESSION) or self.session_id
+        id = _id_of(request)
+        if id is None or self.late is not None or status == 202 or response.is_redirect:
+            return response
+        if _is(response, "text/event-stream"):
+            response.stream = _WholeEvents(response.stream, self._name, self._most)  # type: ignore[arg-type]
+            return response
+        if not _is(response, "application/json"):
+            words = shown(response.headers.get("content-type", "nothing"))
+            message = f"The server {self._name} answered with {words}, where JSON or a stream of events was due."
+            return await self._instead(request, "refused", message, PARSE)
+        body = await response.aread()
+        if holds_too_much(body):
+            raise TooLong("the answer holds too much")
+        answer = _parsed(body)
+        if answer is None or answer.get("id") != id:
+            what = "no JSON-RPC message" if answer is None else "an answer to something else"
+            return await self._instead(request, "refused", f"The server {self._name} answered with {what}.", PARSE)
+        self.failure = None
+        return _response(request, status, answer, response.headers.get(SESSION))
+
+    async def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        status, in_session = response.status_code, SESSION in request.headers
+        kind = kind_of(status, session=in_session)
+        error = _parsed(await _beginning(response)) if _is(response, "application/json") else None
+        said = error.get("error") if error is not None else None
+        if isinstance(said, dict) and kind != "login":
+            id = _id_of(request)
+            if not (in_session and forgets_session(status, error or {}, id)):
+                return _response(request, status, {**(error or {}), "id": id})
+            kind = "session"
+        return await self._instead(request, kind, status_words(self._name, status), INTERNAL)
+
+    async def _instead(self, request: httpx2.Request, kind: Kind, message: str, code: int) -> httpx2.Response:
+        """Our own answer to a message that has none. What is no request needs none."""
+        self.failure = message
+        id = _id_of(request)
+        body = error_body(kind, message, code=code, id=id)
+        if self.late is None:
+            return _response(request, 400, body)
+        if id is not None:
+            await self.late(body)
+        return httpx2.Response(202, request=request)
+
+
+def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> tuple[Kind, str, int]:
+    """What an exception on the way means, in words, and as a number."""
+    if isinstance(error, TooLong):
+        what = f"{most} bytes (its setting output_bytes) or {MOST_VALUES} values"
+        return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
+        return "unreachable", f"The server {name} can't be reached: {_why(error)}.", CLOSED
+    if isinstance(error, httpx2.TransportError) or not login:
+        return "lost", f"The connection to the server {name} broke before its answer was there: {_why(error)}.", CLOSED
+    return "login", f"The login to the server {name} failed: {_why(error)}.", CLOSED
+
+
+def _why(error: Exception) -> str:
+    return shown(described(error)).rstrip(".")
+
+
+def _reading(request: httpx2.Request, seconds: float | None) -> dict[str, Any]:
+    """The extensions of a request, with so much time for each part of its answer."""
+    return {**request.extensions, "timeout": {**request.extensions.get("timeout", {}), "read": seconds}}
+
+
+def _is(response: httpx2.Response, kind: str) -> bool:
+    return bool(response.headers.get("content-type", "").lower().startswith(kind))
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """The first part of a body; more of it is left unread."""
+    read = b""
+    async for chunk in response.aiter_raw():
+        read += chunk
+        if len(read) > ERROR_BYTES:
+            break
+    return read
+
+
+def _parsed(body: bytes) -> dict[str, Any] | None:
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _is_answer(event: Event) -> bool:
+    message = _parsed(event.data) if event.name == "message" and event.data else None
+    return message is not None and "method" not in message
+
+
+def _id_of(request: httpx2.Request) -> Any:
+    """The id of the JSON-RPC request that is sent; None for notifications and answers."""
+    message = _parsed(request.content)
+    return message.get("id") if message is not None and "method" in message else None
+
+
+def _response(request: httpx2.Request, status: int, body: Mapping[str, Any], session: str | None = None) -> httpx2.Response:
+    headers = {"content-type": "application/json", **({SESSION: session} if session else {})}
+    return httpx2.Response(status, content=orjson.dumps(body), headers=headers, request=request)

@@ -1,0 +1,138 @@
+"""What is agreed on with a server before anything is asked: the version of the protocol, and what each side can do.
+
+The new protocol (2026-07-28) is tried first: a server that speaks it says so when it is asked. Every other answer, and none,
+means the old one with its handshake. Servers are taken as they are: only the version has to be right.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import CLIENT_CAPABILITIES_META_KEY as CAPABILITIES
+from mcp_types import CLIENT_INFO_META_KEY as CLIENT_INFO
+from mcp_types import PROTOCOL_VERSION_META_KEY as PROTOCOL
+from mcp_types import SERVER_INFO_META_KEY as SERVER_INFO
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION as UNSUPPORTED
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from toolgate.mcp.client.answers import marked, translated
+from toolgate.mcp.client.backoff import Died
+from toolgate.mcp.client.correlation import Dispatch
+from toolgate.mcp.client.port import About, Unreachable
+from toolgate.mcp.client.untrusted_text import printable
+from toolgate.settings import ServerSettings
+from toolgate.version import VERSION
+
+Era = Literal["unknown", "legacy", "modern"]
+PROBE_SECONDS = 10.0
+"""How long a server may take to say that it speaks the new protocol; then the old one is tried."""
+US = {"name": "toolgate", "version": VERSION}
+HANDSHAKE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+"""What a server of the old protocol is told that can be asked. Not roots: one caller's would decide for all of them."""
+INSTRUCTIONS = 32_000
+"""Characters of them that are kept."""
+
+
+def envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What every request of the new protocol carries."""
+    return {PROTOCOL: version, CLIENT_INFO: US, CAPABILITIES: dict(capabilities)}
+
+
+class Agreeing:
+    """With one server."""
+
+    def __init__(self, name: str, settings: ServerSettings, dispatch: Dispatch, ended: asyncio.Future[None]) -> None:
+        self._name = name
+        self._settings = settings
+        self._dispatch = dispatch
+        self._ended = ended
+
+    async def agree(self, era: Era) -> About:
+        """What the server is, and speaks. Raises Unreachable if that is nothing that is known here."""
+        found = await self._discover(LATEST_MODERN_VERSION) if era != "legacy" else None
+        if found is not None:
+            return found
+        try:
+            raw = await self._dispatch.send_raw_request(
+                "initialize",
+                {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": HANDSHAKE, "clientInfo": US},
+                {"cancel_on_abandon": False},
+            )
+        except MCPError as error:
+            mutual = _mutual(error)
+            found = await self._discover(mutual) if mutual is not None else None
+            if found is not None:
+                return found
+            raise self._not_agreed(error) from error
+        version = raw.get("protocolVersion")
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise Unreachable(message=f"It speaks protocol version {printable(repr(version), 60)}, which is not known here.")
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+        await self._dispatch.notify("notifications/initialized", None, {"headers": headers})
+        return _about(version, raw, raw.get("serverInfo"))
+
+    async def _discover(self, version: str, *, again: bool = True) -> About | None:
+        """None: it does not speak the new protocol, or does not say so."""
+        options: CallOptions = {
+            "timeout": min(PROBE_SECONDS, self._settings.start_seconds / 2),
+            "cancel_on_abandon": False,
+            "headers": {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"},
+        }
+        try:
+            raw = await self._dispatch.send_raw_request("server/discover", {"_meta": envelope(version, {})}, options)
+        except MCPError as error:
+            if self._ended.done():
+                raise Died(message="It ended when it was asked which protocol it speaks.") from None
+            mutual = _mutual(error)
+            if mutual is not None and again:
+                return await self._discover(mutual, again=False)
+            if marked(error, self._settings) is not None or (error.code == UNSUPPORTED and not _knows_handshake(error)):
+                raise self._not_agreed(error) from error
+            return None
+        versions, meta = raw.get("supportedVersions"), raw.get("_meta")
+        known = [one for one in MODERN_PROTOCOL_VERSIONS if isinstance(versions, list) and one in versions]
+        return _about(known[-1], raw, meta.get(SERVER_INFO) if isinstance(meta, dict) else None) if known else None
+
+    def _not_agreed(self, error: MCPError) -> Exception:
+        if self._ended.done():
+            return Unreachable(message="It ended before it had said what it is.")
+        if marked(error, self._settings) is not None:
+            return translated(error, self._name, self._settings)
+        if error.code == UNSUPPORTED:
+            return Unreachable(message=f"It speaks no protocol version that is known here: {printable(error.message, 200)}")
+        return Unreachable(message=f"It refused to begin: {printable(error.message, 300)} ({error.code}).")
+
+
+def _supported(error: MCPError) -> list[Any]:
+    data = error.data
+    found = data.get("supported") if isinstance(data, dict) else None
+    return found if error.code == UNSUPPORTED and isinstance(found, list) else []
+
+
+def _mutual(error: MCPError) -> str | None:
+    """The newest version of the new protocol that the server says it speaks."""
+    known = [one for one in MODERN_PROTOCOL_VERSIONS if one in _supported(error)]
+    return known[-1] if known else None
+
+
+def _knows_handshake(error: MCPError) -> bool:
+    supported = _supported(error)
+    return not supported or any(one in supported for one in HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+def _about(version: str, raw: Mapping[str, Any], info: Any) -> About:
+    capabilities, instructions = raw.get("capabilities"), raw.get("instructions")
+    return About(
+        version,
+        capabilities if isinstance(capabilities, dict) else {},
+        info if isinstance(info, dict) else {},
+        printable(instructions, INSTRUCTIONS) if isinstance(instructions, str) else None,
+    )

@@ -1,0 +1,188 @@
+"""The connections of the quick way: a pool that is kept open, requests on it, and bodies that are read no further than due.
+
+What goes wrong is said as `port` has it: before anything was sent it is Unreachable, after that it is Lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolgate.errors import described
+from toolgate.mcp.client.events import Event, Events, TooLong
+from toolgate.mcp.client.http_errors import PARSE, shown
+from toolgate.mcp.client.port import Lost, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+logger = logging.getLogger("toolgate.mcp")
+CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 4.0
+"""How long a connection is kept without use: less than servers do (5 s), or a request may meet one that is being closed."""
+CONNECTIONS = 256
+DRAIN_SECONDS = 1.0
+MOST_BEHIND = 256
+ERROR_BYTES = 65_536
+
+
+class Posting:
+    """Requests to one address."""
+
+    def __init__(self, name: str, url: str, most: int) -> None:
+        self._name, self._url, self._most = name, url, most
+        self._pool: ClientSession | None = None
+        self._behind: set[asyncio.Task[None]] = set()
+        """What goes on after an answer was given: bodies read to their end, cancellations told, questions answered."""
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> "ClientResponse":
+        """Send a message."""
+        from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError, InvalidURL
+
+        try:
+            return await self._http().post(self._url, data=body, headers=headers, allow_redirects=False)
+        except (ClientConnectorError, ConnectionTimeoutError, InvalidURL) as error:
+            raise Unreachable(message=f"The server {self._name} can't be reached: {shown(described(error))}") from error
+        except (ClientError, OSError) as error:
+            raise self._lost(error) from error
+
+    async def resume(self, headers: Mapping[str, str]) -> "ClientResponse | None":
+        """Take up a stream that broke; None if the server can't, or not now."""
+        from aiohttp import ClientError
+
+        try:
+            response = await self._http().get(self._url, headers=headers, allow_redirects=False)
+        except (ClientError, OSError):
+            return None
+        if response.status == 200 and is_stream(response):
+            return response
+        response.close()
+        return None
+
+    def later(self, work: Coroutine[Any, Any, None], *, certainly: bool = False) -> None:
+        """Do something besides; no more of it at once than is sensible, unless whoever wants it sees to that."""
+        if len(self._behind) >= MOST_BEHIND and not certainly:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._behind.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.warning("server %s: what was done besides a call failed: %s", self._name, shown(described(error)))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for task in list(self._behind):
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+
+    # -- bodies
+
+    async def body(self, response: "ClientResponse") -> bytes:
+        """All of it, if it is not too long; of what says that it is, nothing is read."""
+        from aiohttp import ClientError
+
+        length, read = response.content_length, bytearray()
+        try:
+            if length is None or length <= self._most:
+                async for chunk in response.content.iter_any():
+                    read += chunk
+                    if len(read) > self._most:
+                        break
+                else:
+                    return bytes(read)
+        except (ClientError, OSError) as error:
+            raise self._lost(error) from error
+        response.close()
+        raise self._too_long()
+
+    async def beginning(self, response: "ClientResponse") -> bytes:
+        """The first part; more is left unread. Whatever there is, if it breaks off."""
+        from aiohttp import ClientError
+
+        read = bytearray()
+        try:
+            async for chunk in response.content.iter_any():
+                read += chunk
+                if len(read) > ERROR_BYTES:
+                    break
+        except (ClientError, OSError):
+            response.close()
+        return bytes(read)
+
+    async def events(self, response: "ClientResponse") -> AsyncGenerator[Event]:
+        """The events on a stream, until it ends or breaks."""
+        from aiohttp import ClientError
+
+        events = Events(self._most)
+        try:
+            async for chunk in response.content.iter_any():
+                for event in events.feed(chunk):
+                    yield event
+        except TooLong:
+            response.close()
+            raise self._too_long() from None
+        except (ClientError, OSError):
+            response.close()
+
+    def done(self, stream: "ClientResponse") -> None:
+        """Nothing more is wanted of it. If it still has to end, it may, so that its connection can be used again."""
+        if stream.closed or stream.content.at_eof():
+            stream.release()
+        else:
+            self.later(_drain(stream))
+
+    # -- inside
+
+    def _http(self) -> "ClientSession":
+        if self._pool is None:
+            from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+            from toolgate.mcp.client.tls import tls
+
+            self._pool = ClientSession(
+                connector=TCPConnector(ssl=tls(), limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
+                cookie_jar=DummyCookieJar(),
+                auto_decompress=False,
+                timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            )
+        return self._pool
+
+    def _lost(self, error: BaseException) -> Lost:
+        words = shown(described(error))
+        return Lost(message=f"The connection to the server {self._name} broke before its answer was there: {words}")
+
+    def _too_long(self) -> Refused:
+        words = f"The server {self._name} gave an answer of more than {self._most} bytes (its setting output_bytes)."
+        return Refused(PARSE, words)
+
+
+def is_stream(response: "ClientResponse") -> bool:
+    """Whether events are coming."""
+    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
+
+
+def is_json(response: "ClientResponse") -> bool:
+    """Whether one message is coming."""
+    return response.headers.get("Content-Type", "").lower().startswith("application/json")
+
+
+async def _drain(response: "ClientResponse") -> None:
+    from aiohttp import ClientError
+
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
+        response.release()
+    except (ClientError, OSError, TimeoutError):
+        response.close()
+    except BaseException:
+        response.close()
+        raise

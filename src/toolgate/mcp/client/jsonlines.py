@@ -1,0 +1,129 @@
+"""Messages as lines of JSON: read leniently, since many servers are not strict; written so that any can be read."""
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from mcp_types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+
+from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+
+INTERNAL_ERROR = -32603
+PARSE_ERROR = -32700
+MOST_AT_ONCE, MOST_AT_ONCE_BYTES = 100, 1_048_576
+"""Messages in one list, and their bytes. We never ask for several at once, so nobody has to answer with many."""
+
+_ESCAPED = re.compile(
+    rb"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)", re.DOTALL
+)
+"""In JSON: a character in two halves, half a character, or anything else that is escaped."""
+_ID = rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,64}")'
+_NAMED = (
+    re.compile(rb'\A\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID),
+    re.compile(rb",\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\Z'),
+)
+"""Where an id is sure to be that of the message itself: at its very beginning, or its end."""
+_NEAR = 200
+
+
+def decode(line: bytes) -> list[JSONRPCMessage]:
+    """The messages of a line: one, or several in a list as protocol 2025-03-26 has it; none if it is rubbish."""
+    several = line.startswith(b"[")
+    if several and len(line) > MOST_AT_ONCE_BYTES:
+        return []
+    if holds_too_much(line):
+        return _no_answer(line, f"The server's answer holds more than {MOST_VALUES} values.")
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return _unreadable(line)
+    if several and len(value) > MOST_AT_ONCE:
+        return []
+    found = [_message(one) for one in (value if several else [value])]
+    return [one for one in found if one is not None]
+
+
+def _unreadable(line: bytes) -> list[JSONRPCMessage]:
+    """What is almost JSON is taken: half characters, NaN, bytes that are no UTF-8. Of an answer that can't be read at all
+    whoever waits for it is told at once."""
+    if not line.startswith(b"{"):
+        return []
+    with suppress(ValueError, RecursionError):
+        text = _ESCAPED.sub(_whole, line).decode("utf-8", "replace")
+        message = _message(json.loads(text, parse_constant=lambda _: None))
+        return [message] if message is not None else []
+    return _no_answer(line, "The server's answer is no JSON that can be read.")
+
+
+def _no_answer(line: bytes, words: str) -> list[JSONRPCMessage]:
+    """For whoever waits for an answer that is not taken, if it can be told who that is."""
+    first, last = _NAMED
+    named = first.search(line[:_NEAR]) or last.search(line[-_NEAR:])
+    if named is None or not (b'"result"' in line or b'"error"' in line):
+        return []
+    error = ErrorData(code=PARSE_ERROR, message=words)
+    return [JSONRPCError.model_construct(jsonrpc="2.0", id=orjson.loads(named[1]), error=error)]
+
+
+def _whole(escaped: re.Match[bytes]) -> bytes:
+    """Half a character is none."""
+    return b"\\ufffd" if escaped["half"] else escaped[0]
+
+
+def _message(value: Any) -> JSONRPCMessage | None:
+    """A message, taken leniently: what matters is that each field is of the kind that whoever reads it relies on."""
+    if not isinstance(value, dict):
+        return None
+    number: Any = value.get("id")
+    named = isinstance(number, str | int) and not isinstance(number, bool)
+    if isinstance(value.get("method"), str):
+        params = value.get("params")
+        params = params if isinstance(params, dict) else None
+        if named:
+            return JSONRPCRequest.model_construct(jsonrpc="2.0", id=number, method=value["method"], params=params)
+        return JSONRPCNotification.model_construct(jsonrpc="2.0", method=value["method"], params=params)
+    if not named:
+        return None
+    if isinstance(value.get("error"), dict):
+        return JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=_error(value["error"]))
+    if isinstance(value.get("result"), dict):
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=number, result=value["result"])
+    words = "The server's answer has neither a result nor an error that can be read."
+    return JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=words))
+
+
+def _error(value: dict[str, Any]) -> ErrorData:
+    code, message = value.get("code"), value.get("message")
+    return ErrorData.model_construct(
+        code=code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR,
+        message=message if isinstance(message, str) else "The server did not say what went wrong.",
+        data=value.get("data"),
+    )
+
+
+def encode(message: JSONRPCMessage) -> bytes:
+    """One line."""
+    plain: dict[str, Any] = {"jsonrpc": "2.0"}
+    if not isinstance(message, JSONRPCNotification):
+        plain["id"] = message.id
+    if isinstance(message, JSONRPCRequest | JSONRPCNotification):
+        plain["method"] = message.method
+        if message.params is not None:
+            plain["params"] = message.params
+    elif isinstance(message, JSONRPCResponse):
+        plain["result"] = message.result
+    else:
+        plain["error"] = message.error.model_dump(mode="json", exclude_unset=True)
+    try:
+        return orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # whole numbers beyond 64 bits, halves of characters
+        return json.dumps(plain, separators=(",", ":")).encode() + b"\n"

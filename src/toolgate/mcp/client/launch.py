@@ -1,0 +1,323 @@
+"""Starts the program of a server: in a jail with only what its settings give it, or plainly where that is what they say.
+
+In the jail it has a home and a folder for temporary files of its own, in memory; its package and interpreter; the files in
+`read` and `write`; the variables in `env`; and no network, or a loopback behind which only `domains` are found, or the
+host's. It runs for as long as it is wanted, so time is not limited; memory, processes and open files are.
+"""
+
+import math
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from toolgate.errors import NotReached
+from toolgate.mcp.client import executables as finding
+from toolgate.mcp.client import packages
+from toolgate.mcp.client.executables import Command
+from toolgate.mcp.client.mounts import Lent, lend
+from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.secret_refs import conceal_arguments, fill
+from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
+from toolgate.settings import ServerSettings
+from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.domains import Domains, Layout
+    from toolgate.mcp.client.layers import FolderLayers
+    from toolgate.mcp.client.proxy import Proxy, Resolve
+    from toolgate.sandbox.engine import Sandbox
+    from toolgate.sandbox.workspaces import Places
+    from toolgate.screening.paths import Sensitive
+
+Reach = Literal["none", "domains", "host"]
+
+SCRATCH_FILES = 50_000
+PROCESSES = 128
+"""And threads: Node alone has a dozen."""
+OPEN_FILES = 1024
+LOCALE = ("LANG", "LANGUAGE", "TZ")
+NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
+
+
+class Program:
+    """A server's program that was started."""
+
+    def __init__(
+        self,
+        box: Box,
+        *,
+        jail: str | None,
+        network: Reach,
+        proxy: "Proxy | None" = None,
+        layers: "FolderLayers | None" = None,
+    ) -> None:
+        self.box = box
+        self.layers = layers
+        """The layers between it and folders of the host; None: it is given none, or nothing holds it."""
+        self.jail = jail
+        """What holds it; None: nothing does."""
+        self.network = network
+        """What it really has."""
+        self.proxy = proxy
+
+    def terminate(self) -> None:
+        """Ask the program, and whatever it started, to end. Does not wait."""
+        ask = getattr(self.box, "terminate", None)
+        if ask is not None:
+            ask()
+            return
+        from toolgate.sandbox.jails.process_tree import descendants
+
+        # Below the first process inside; or, where there is none, below the launcher.
+        for process in descendants(getattr(self.box, "init", None) or self.box.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGTERM)
+
+    async def close(self) -> None:
+        """End all of it. May be called twice."""
+        try:
+            await (self.box.close() if self.layers is None else self.layers.close())
+        finally:
+            if self.proxy is not None:
+                await self.proxy.close()
+
+
+async def open_program(
+    name: str,
+    settings: ServerSettings,
+    secrets: Callable[[str], str | None],
+    sandbox: "Sandbox",
+    home: Path | None,
+    *,
+    rules: "Sensitive | None" = None,
+    places: "Places | None" = None,
+    resolve: "Resolve | None" = None,
+    step: Callable[[str], None] = lambda _: None,
+) -> Program:
+    """Start it; raises Unreachable. Must be called on the event loop's thread.
+
+    `rules`: what no tool may open. `places`: decides what of its changes is brought in. `resolve`: how the names of hosts
+    are looked up. `step`: is told what is done next."""
+    given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
+    if settings.isolation != "none":
+        _refuse_runners(name, settings)
+    command = await packages.command(name, settings, home, step) or finding.find(name, settings.command, settings.cwd)
+    step("starting")
+    command, values = conceal_arguments(name, command, secrets)
+    given |= values
+    jail = None if settings.isolation == "none" else await _jail(name, sandbox)
+    if jail is None:
+        return await _start_plainly(name, command, given, settings.cwd)
+    reach = reach_of(settings)
+    try:
+        domains = _domains(name, settings) if reach == "domains" else None
+        layout = domains.layout() if domains is not None else None
+        look = partial(lend, name, settings, home, rules, command.own)
+        lent = await to_thread(look)
+        spec = _spec(name, settings, command, given, home, layout, lent)
+        box = await jail.start(spec)
+    except Unavailable as error:
+        raise _not_held(name, error.message, error.suggestion) from error
+    program = Program(box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, look, box, home, places))
+    if domains is not None and layout is not None:
+        try:
+            program.proxy = await _open_proxy(name, box, domains, layout, resolve)
+        except BaseException as error:
+            await program.close()
+            if isinstance(error, Unavailable):
+                raise _not_held(name, error.message, None) from error
+            raise
+    return program
+
+
+def reach_of(settings: ServerSettings) -> Reach:
+    """What of the network its settings give it, in a jail."""
+    return settings.network or ("domains" if settings.domains else "none")
+
+
+# -- without a jail
+
+
+async def _jail(name: str, sandbox: "Sandbox") -> Jail:
+    try:
+        return await sandbox.server_jail()
+    except NotReached as error:
+        raise Unreachable(
+            "SANDBOX_UNAVAILABLE",
+            f"The server {name!r} may only run in a jail. {error.message}",
+            suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `--isolation none` "
+            "(setting `isolation: none`).",
+        ) from error
+
+
+async def _start_plainly(name: str, command: Command, given: Mapping[str, str], cwd: Path | None) -> Program:
+    from toolgate.mcp.client import unsandboxed as plain
+
+    own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
+    try:
+        box = await plain.start(command.argv, {**own, **locale(), **given}, cwd)
+    except OSError as error:
+        raise Unreachable(message=f"The server {name!r} can't be started: {error.strerror or error}.") from error
+    return Program(box, jail=None, network="host")
+
+
+def locale() -> dict[str, str]:
+    """Language and time zone, the only variables of ours that a server gets."""
+    return {key: value for key, value in os.environ.items() if key in LOCALE or key.startswith("LC_")}
+
+
+# -- in a jail
+
+
+def _refuse_runners(name: str, settings: ServerSettings) -> None:
+    if not settings.command or settings.npm is not None or settings.pypi is not None:
+        return
+    setting = finding.fetches(settings.command[0])
+    if settings.command[:2] == ("uv", "run"):
+        raise Unreachable(
+            message="`uv run` looks after an environment at each start, which it can't from inside of a jail.",
+            suggestion="Make the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
+        )
+    program = finding.find_program(settings.command[0], settings.cwd)
+    if program is not None and program.parent.name == finding.SHIMS and setting is None:
+        raise Unreachable(
+            message=f"{program} only looks for the program that it stands for, which it can't from inside of a jail.",
+            suggestion=f"Name that program: `pyenv which {program.name}` shows it, for one. Or name that of an environment: "
+            "`.venv/bin/python`.",
+        )
+    if setting is not None and reach_of(settings) != "host":
+        raise Unreachable(
+            message=f"{Path(settings.command[0]).name} is to fetch the server {name!r}: it can't from inside of a jail.",
+            suggestion=f"Name the package in the setting `{setting}`: it is installed once and then started.",
+        )
+
+
+def _domains(name: str, settings: ServerSettings) -> "Domains":
+    from toolgate.mcp.client.domains import Domains
+
+    try:
+        return Domains(settings.domains)
+    except ValueError as error:
+        raise Unreachable(
+            message=f"The domains of the server {name!r} can't be read: {error}.",
+            suggestion="Correct the setting `domains`, or set `network: none`.",
+        ) from None
+
+
+def _spec(
+    name: str,
+    settings: ServerSettings,
+    command: Command,
+    given: Mapping[str, str],
+    home: Path | None,
+    layout: "Layout | None",
+    lent: Lent,
+) -> Spec:
+    network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
+    variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
+    cwd = None if settings.cwd is None else Path(os.path.realpath(settings.cwd.expanduser()))
+    return Spec(
+        profile="server",
+        argv=command.argv,
+        environment=tuple(sorted(variables.items())),
+        readable=(*command.readable, *lent.readable),
+        writable=lent.writable,
+        layers=lent.writable,
+        projected=lent.projected,
+        pieces=tuple(lent.pieces.items()),
+        fixed=lent.fixed,
+        hidden=lent.hidden,
+        cwd=cwd,
+        path=command.path,
+        shown=tuple(_shown(name, home, layout)),
+        network=network,  # type: ignore[arg-type]  # from the table above
+        listen=tuple((place.address, place.port) for place in layout.places) if layout else (),
+        limits=Limits(
+            seconds=math.inf,
+            memory=settings.memory_mb * MB,
+            disk=settings.disk_mb * MB,
+            files=SCRATCH_FILES,
+            processes=PROCESSES,
+            output=settings.output_bytes,
+            open_files=OPEN_FILES,
+        ),
+    )
+
+
+def _layers(
+    name: str,
+    settings: ServerSettings,
+    lent: Lent,
+    look: Callable[[], Lent],
+    box: Box,
+    home: Path | None,
+    places: "Places | None",
+) -> "FolderLayers | None":
+    if not lent.writable and not lent.projected:
+        return None
+    from toolgate.mcp.client.layers import FolderLayers
+    from toolgate.sandbox.workspaces import Places
+
+    known = places or Places(home or Path.home() / ".toolgate")
+    intakes = [
+        known.intake(
+            folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in, setting=f"servers.{name}.bring_in",
+            repositories=[path for path in lent.repositories if path.is_relative_to(folder)],
+        )
+        for folder in lent.writable
+    ]  # fmt: skip
+    return FolderLayers(name, box, intakes, lent, look)
+
+
+def proxy_variables(port: int) -> dict[str, str]:
+    """What programs that know proxies look for, in both spellings."""
+    address = f"http://127.0.0.1:{port}"
+    found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address) | {"NO_PROXY": "localhost,127.0.0.1,::1"}
+    return found | {key.lower(): value for key, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
+
+
+def _shown(name: str, home: Path | None, layout: "Layout | None") -> "list[tuple[Path, Path]]":
+    """Small files of /etc: the time zone and, where names are found on its own loopback, how."""
+    zone = Path("/etc/localtime")
+    shown = [(zone.resolve(), zone)] if zone.exists() else []
+    if layout is None:
+        return shown
+    folder = packages.place(name, home) / "etc"
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    hosts = "".join(f"{address} {host}\n" for host, address in layout.names.items())
+    for file, text in (("hosts", hosts), ("nsswitch.conf", NSSWITCH)):
+        _replace(folder / file, text)
+        shown.append((folder / file, Path("/etc") / file))
+    return shown
+
+
+def _replace(file: Path, text: str) -> None:
+    """Whoever starts the same server meanwhile reads the old or the new."""
+    new = file.with_name(f".{file.name}-{os.getpid()}")
+    new.write_text(text)
+    new.chmod(0o644)
+    new.replace(file)
+
+
+async def _open_proxy(name: str, box: Box, domains: "Domains", layout: "Layout", resolve: "Resolve | None") -> "Proxy":
+    from toolgate.mcp.client import proxy
+    from toolgate.sandbox.jails.box import Process
+
+    if not isinstance(box, Process):
+        raise Unavailable("This jail has no network of its own.")
+    listeners = await box.listeners()
+    opened = proxy.Proxy(name, domains, resolve=resolve or proxy.resolve)
+    await opened.serve(listeners, layout.places)
+    return opened
+
+
+def _not_held(name: str, why: str, suggestion: str | None) -> Unreachable:
+    return Unreachable(
+        "SANDBOX_UNAVAILABLE",
+        f"The server {name!r} can't be held in a jail: {why}",
+        suggestion=suggestion or "`toolgate doctor` shows what holds programs here; bubblewrap holds most.",
+    )

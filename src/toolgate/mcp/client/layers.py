@@ -1,0 +1,148 @@
+"""What a jailed server changes in the folders that it may write: decided about after each call, and when it ends.
+
+Before a call the server is shown what the host has changed meanwhile. Of folders that it may only read it sees nothing that
+was not looked at first. A writable folder is seen through an overlay, which shows what comes into it at once: so it is
+looked at before and after each call, and a server that may have seen a file that no tool may open is ended. What it then
+answers is withheld, and what it wrote is set aside.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from toolgate.errors import Failed
+from toolgate.mcp.client.port import Unreachable
+from toolgate.sandbox.port import Box
+from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.mounts import Lent
+    from toolgate.sandbox.intake import Intake
+
+Deal = Callable[[list[int]], list[str]]
+AT_ONCE = 100
+"""Folders whose times are asked for without a thread: it takes a tenth of a millisecond."""
+SEEN = "a file that no tool may open came into a folder of the server while it ran, so it may hold what was in that"
+
+logger = logging.getLogger("toolgate.mcp")
+
+
+class FolderLayers:
+    """The layers between one server's program and its folders, while it runs."""
+
+    def __init__(self, server: str, box: Box, intakes: Sequence["Intake"], lent: "Lent", lend: Callable[[], "Lent"]) -> None:
+        """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
+        self._server = server
+        self._box = box
+        self._intakes = intakes
+        self._lent = lent
+        self._lend = lend
+        self._lock = Lock()
+        self.exposed = False
+        """True: it may have seen what no tool may open, and has to be ended."""
+
+    async def show_host(self) -> None:
+        """Have the server see the host's files as they are now."""
+        if self._intakes or len(self._lent.times) > AT_ONCE or self._is_stale():
+            await self._in_thread(self._show_host, self._uppers())
+
+    async def settle(self) -> list[str]:
+        """Bring in what the server changed, or set it aside: what is to be said of it."""
+        return await self._in_thread(self._settle, self._uppers()) if self._intakes else []
+
+    async def close(self) -> None:
+        """End the program, then deal with what it changed last."""
+        uppers = self._uppers()
+        try:
+            await self._box.close()
+        finally:
+            await self._in_thread(self._settle, uppers)
+
+    def _uppers(self) -> list[int]:
+        return list(map(os.dup, self._box.uppers()))
+
+    async def _in_thread(self, deal: Deal, uppers: list[int]) -> list[str]:
+        """Once begun it is gone through with, whoever waits for it: the folders are open as long as that takes."""
+        return await asyncio.shield(asyncio.ensure_future(to_thread(self._deal, deal, uppers)))
+
+    def _deal(self, deal: Deal, uppers: list[int]) -> list[str]:
+        try:
+            with self._lock:
+                return deal(uppers)
+        except OSError as error:
+            logger.error("what server %s changed can't be read: %s", self._server, error)
+            return ["what its server changed in its folders can't be read, and is not in them"]
+        finally:
+            for upper in uppers:
+                os.close(upper)
+
+    def _is_stale(self) -> bool:
+        """True if something came into a folder, or went, since it was looked at."""
+        return any(_changed(folder) != known for folder, known in self._lent.times.items())
+
+    def _look(self) -> None:
+        """Project what the host has now. A secret in a projected folder is never shown; in a writable one, it was."""
+        if not self._is_stale():
+            return
+        try:
+            now = self._lend()
+        except Unreachable as error:
+            logger.warning("server %s: its folders can't be looked through: %s", self._server, error.message)
+            self.exposed = bool(self._intakes)
+            return
+        before, self._lent = self._lent, now
+        if (now.projected, now.writable) != (before.projected, before.writable) or not set(now.hidden) <= set(before.hidden):
+            self.exposed = True
+            return
+        project = getattr(self._box, "project", None)
+        if project is not None:
+            project(now.pieces)
+
+    def _show_host(self, uppers: list[int]) -> list[str]:
+        self._look()
+        for upper, intake in zip(uppers, self._intakes, strict=False):
+            intake.yield_to_host(upper)
+        refresh = getattr(self._box, "refresh", None)
+        if refresh is not None:
+            refresh()
+        return []
+
+    def _settle(self, uppers: list[int]) -> list[str]:
+        if self._intakes:
+            self._look()
+        for intake in self._intakes if self.exposed else ():
+            intake.withheld = SEEN
+        said = [line for upper, intake in zip(uppers, self._intakes, strict=False) for line in intake.settle(upper)]
+        for line in said:
+            logger.warning("server %s: %s", self._server, line)
+        return said
+
+
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder, follow_symlinks=False).st_ctime_ns  # noqa: PTH116 - for every folder, at each call
+    except OSError:
+        return -1
+
+
+def withheld(server: str) -> Failed:
+    """For whoever called, in place of the answer."""
+    return Failed(
+        "SANDBOX_ERROR",
+        f"The answer of the server {server} is withheld: a file that no tool may open came into a folder that it may write "
+        "while it worked, so it may have seen that. The server was ended, and what it wrote is set aside.",
+        suggestion="Call it again: it is started anew, and does not see that file.",
+        details={"withheld": True},
+    )
+
+
+def noted(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:
+    """The answer to a call of a tool, with what is to be said of its server's changes: whoever called would believe that
+    they are where the server says."""
+    content = answer.get("content")
+    if not said or not isinstance(content, list):
+        return answer
+    return {**answer, "content": [*content, *({"type": "text", "text": f"toolgate: {line}"} for line in said)]}

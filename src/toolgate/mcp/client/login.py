@@ -1,0 +1,214 @@
+"""`toolgate servers login NAME`: a person logs in to a remote server in a browser, and the tokens are kept.
+
+The address of the login is shown (and opened, where there is a browser); the browser comes back to a port of this machine
+with a code. Only a return that carries the state of this very login counts: any page in a browser can ask that port for
+something.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from shlex import quote
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+
+from toolgate.errors import CallError, ToolgateError, described
+from toolgate.mcp.client.http_errors import shown
+from toolgate.mcp.client.remote import ready
+from toolgate.mcp.client.request_meta import MODERN, envelope
+from toolgate.mcp.client.secret_refs import Secrets, fill
+from toolgate.mcp.client.tokens import Keep, Kept, Read, pin_of
+from toolgate.settings import OAuth, ServerSettings
+from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import AuthorizationCodeResult
+
+WAIT_SECONDS = 300.0
+LONGEST_REQUEST = 16_384
+CALLBACK = "/callback"
+DISCOVER = "server/discover"
+PAGE = "<!doctype html><meta charset=utf-8><title>Toolgate</title><p>{}"
+
+
+class LoginFailed(ToolgateError):
+    """A login at a remote server did not succeed."""
+
+    other_issuer: str | None = None
+    """The authorization server that the server names in place of the pinned one, if that is why."""
+
+
+async def login(
+    name: str,
+    settings: ServerSettings,
+    secrets: Secrets,
+    keep: Keep | None,
+    show: Callable[[str], None],
+    *,
+    tokens: Read | None = None,
+    browser: bool = True,
+    wait_seconds: float = WAIT_SECONDS,
+    accept_issuer: str | None = None,
+) -> str | None:
+    """Log in to a server, keep its tokens and give the authorization server that is pinned. Raises LoginFailed with the
+    reason. `tokens`: reads what `keep` keeps. `accept_issuer`: the authorization server that a person names for it."""
+    if settings.url is None or settings.oauth is None:
+        raise LoginFailed(
+            f"The server {name} has no login.",
+            suggestion="Give it a `url` and `oauth` in its settings (`oauth: {}` where it registers its clients itself).",
+        )
+    await ready()
+    kept = Kept(name, settings.url, tokens, keep)
+    if accept_issuer is not None:
+        await _accept(name, settings.oauth, kept, accept_issuer)
+    try:
+        async with asyncio.timeout(wait_seconds):
+            if settings.oauth.grant == "client_credentials":
+                await _log_in(name, settings, settings.oauth, secrets, kept, None)
+            else:
+                async with listening(settings.oauth, show, browser=browser) as back:
+                    await _log_in(name, settings, settings.oauth, secrets, kept, back)
+    except TimeoutError:
+        raise LoginFailed(f"Nobody logged in to {name} within {wait_seconds:g} s.", suggestion="Try again.") from None
+    return issuer_of(name, settings, tokens) if tokens is not None else None
+
+
+def issuer_of(name: str, settings: ServerSettings, tokens: Read) -> str | None:
+    """The authorization server that a server's login is pinned to: by its settings, by a person, or by the first login."""
+    if settings.url is None or settings.oauth is None:
+        return None
+    pin = pin_of(Kept(name, settings.url, tokens, None))
+    return settings.oauth.issuer or (pin.issuer if pin else None)
+
+
+async def _accept(name: str, oauth: OAuth, kept: Kept, issuer: str) -> None:
+    """Pin the authorization server that a person named."""
+    parts = urlsplit(issuer)
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+        raise LoginFailed(
+            f"{shown(issuer)} is not the address of an authorization server.",
+            suggestion="It looks like https://login.example.com, without a query.",
+        )
+    if oauth.issuer is not None and oauth.issuer != issuer:
+        raise LoginFailed(
+            f"The settings of {name} name the authorization server {shown(oauth.issuer)}.",
+            suggestion=f"Change servers.{name}.oauth.issuer instead.",
+        )
+    await kept.set("ISSUER", {"issuer": issuer, "accepted": True})
+
+
+async def _log_in(
+    name: str, settings: ServerSettings, oauth: OAuth, secrets: Secrets, kept: Kept, back: "Return | None"
+) -> None:
+    from toolgate.mcp.client.authorization import Login
+    from toolgate.mcp.client.guarded_http import GuardedClient
+    from toolgate.mcp.client.oauth import Provider
+
+    url = settings.url or ""
+    try:
+        provider = Provider(
+            name, url, oauth, secrets, kept, show=back.show if back else None, wait=back.result if back else None
+        )
+    except (CallError, ValueError) as error:
+        raise LoginFailed(f"The login to {name} can't be tried: {shown(described(error))}") from error
+    auth = Login(provider, asks=True)
+
+    def filled() -> dict[str, str]:
+        return {header: fill(value, secrets, f"A header of the server {name}") for header, value in settings.headers.items()}
+
+    async with GuardedClient(name, headers=filled, most=settings.output_bytes, auth=auth, read_seconds=30.0) as client:
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": MODERN, "mcp-method": DISCOVER}
+        body = {"jsonrpc": "2.0", "id": 1, "method": DISCOVER, "params": {"_meta": envelope(MODERN, {})}}
+        response = await client.send(
+            client.build_request(
+                "POST", url, content=orjson.dumps(body), headers={**headers, "content-type": "application/json"}
+            ),
+            stream=True,
+        )
+        await response.aclose()
+        if not provider.renewed:
+            raise _failure(name, client.failure or f"The login to {name} gave no token.", provider.other_issuer)
+
+
+def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
+    command = f"toolgate servers login {name} --accept-issuer {quote(shown(other_issuer))}" if other_issuer else None
+    failed = LoginFailed(words, suggestion=f"If the change is right: `{command}`." if command else None)
+    failed.other_issuer = other_issuer
+    return failed
+
+
+class Return:
+    """A browser that is on its way: where it was sent, and with what it came back."""
+
+    def __init__(self, show: Callable[[str], None], *, browser: bool) -> None:
+        self._show, self._browser = show, browser
+        self._state: str | None = None
+        self._came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    async def show(self, url: str) -> None:
+        """Send the person to the login."""
+        self._state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), None)
+        self._show(url)
+        if self._browser and _has_browser() and urlsplit(url).scheme in ("http", "https"):
+            await to_thread(webbrowser.open, url)
+
+    async def result(self) -> "AuthorizationCodeResult":
+        """What the browser brought. The SDK checks state and issuer."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        found = await self._came
+        if "error" in found:
+            raise LoginFailed(f"The login was refused: {shown(found.get('error_description') or found['error'])}")
+        return AuthorizationCodeResult(code=found.get("code", ""), state=found.get("state"), iss=found.get("iss"))
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a browser."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            async with asyncio.timeout(10):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, words = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))
+                page = PAGE.format(words).encode()
+                writer.write(
+                    f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/html; charset=utf-8\r\n"
+                    f"content-length: {len(page)}\r\nconnection: close\r\n\r\n".encode()
+                    + page
+                )
+                await writer.drain()
+        writer.close()
+
+    def _take(self, line: str) -> tuple[HTTPStatus, str]:
+        method, _, rest = line.partition(" ")
+        where = urlsplit(rest.partition(" ")[0])
+        if method != "GET" or where.path != CALLBACK:
+            return HTTPStatus.NOT_FOUND, "There is nothing here."
+        found = {name: values[0] for name, values in parse_qs(where.query).items()}
+        if self._state is None or found.get("state") != self._state or self._came.done():
+            return HTTPStatus.BAD_REQUEST, "This belongs to no login that is under way."
+        self._came.set_result(found)
+        return HTTPStatus.OK, "Toolgate has what it needs. You can close this window."
+
+
+@asynccontextmanager
+async def listening(oauth: OAuth, show: Callable[[str], None], *, browser: bool) -> AsyncIterator[Return]:
+    """Listen for the browser's return, on loopback only."""
+    back = Return(show, browser=browser)
+    try:
+        server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=LONGEST_REQUEST)
+    except OSError as error:
+        raise LoginFailed(
+            f"Port {oauth.redirect_port}, where the browser is to come back to, can't be used: {error.strerror}.",
+            suggestion="Set `oauth.redirect_port` of the server to one that is free.",
+        ) from None
+    async with server:
+        yield back
+
+
+def _has_browser() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

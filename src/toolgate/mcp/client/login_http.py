@@ -1,0 +1,159 @@
+"""The requests of an OAuth login: discovery, registration and tokens, sent only where the operator's own words allow.
+
+Nearly every address of a login is named by a remote server or by its authorization server, so each is judged before it is
+used: https at a public address, unless an operator named that origin (the server's own `url`, `oauth.issuer`, or
+`toolgate servers login --accept-issuer`). Loopback is allowed only where the operator's own `url` is on loopback. The
+address that was checked is the one that is connected to, so a name can't lead elsewhere a moment later. Only imported
+where a server has a login.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+
+from toolgate.errors import described
+from toolgate.mcp.client.domains import canonical, is_address, is_public
+from toolgate.mcp.client.http_errors import shown
+from toolgate.mcp.client.proxy import resolve
+from toolgate.mcp.client.tls import goes_through_proxy, tls
+
+LOGIN_SECONDS = 30.0
+LOGIN_BYTES = 1_048_576
+"""For one document of a login."""
+MAX_ADDRESSES = 4
+"""Addresses of one host that are tried."""
+KEEP_BODY = frozenset({307, 308})
+
+Origin = tuple[str, str, int | None]
+
+
+class LoginGuard:
+    """Judges the addresses of one server's login. `named`: addresses that an operator wrote, the server's own first."""
+
+    def __init__(self, server: str, named: Iterable[str]) -> None:
+        urls = [httpx2.URL(url) for url in named]
+        self._server = server
+        self._named = frozenset(map(_origin, urls))
+        self._local = _is_loopback_host(urls[0].host)
+
+    async def check(self, url: httpx2.URL | str) -> list[str]:
+        """The addresses that may be connected to; none: by name, through the operator's proxy. Raises OAuthFlowError."""
+        url = httpx2.URL(url)
+        if url.scheme not in ("https", "http") or not url.host or url.userinfo:
+            raise self._refusal(url, "is not an https address")
+        named = _origin(url) in self._named
+        if not named and not is_address(url.host) and canonical(url.host) is None:
+            raise self._refusal(url, "does not name a host")
+        found = await self._resolved(url)
+        if not found:
+            return []
+        fit = [address for address in found if named or is_public(address) or (self._local and _is_loopback(address))]
+        if not fit:
+            raise self._refusal(url, "is at a private address")
+        if url.scheme == "http":
+            fit = [address for address in fit if _is_loopback(address)]
+            if not fit:
+                raise self._refusal(url, "is not an https address")
+        return fit[:MAX_ADDRESSES]
+
+    async def _resolved(self, url: httpx2.URL) -> list[str]:
+        if is_address(url.host):
+            return [url.host]
+        try:
+            async with asyncio.timeout(LOGIN_SECONDS):
+                return await resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
+        except (OSError, TimeoutError, UnicodeError) as error:
+            if url.scheme == "https" and goes_through_proxy(str(url)):
+                return []
+            raise httpx2.ConnectError(f"{shown(url.host)} can't be looked up: {shown(described(error))}") from None
+
+    def _refusal(self, url: httpx2.URL, why: str) -> OAuthFlowError:
+        place = shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}")
+        return OAuthFlowError(
+            f"its login leads to {place}, which {why}. If that is right, name the authorization server: set `oauth.issuer` "
+            f"of the server, or run `toolgate servers login {self._server} --accept-issuer URL`"
+        )
+
+
+async def send(request: httpx2.Request, guard: LoginGuard) -> httpx2.Response:
+    """Send one request of a login and read its answer, bounded in time and size. Redirects are not followed here: the
+    SDK asks for the next address if it stays within the origin, and that one is judged again."""
+    addresses = await guard.check(request.url)
+    await request.aread()
+    timeout = httpx2.Timeout(10.0, read=LOGIN_SECONDS)
+    limits = httpx2.Limits(max_keepalive_connections=0)  # hosts of one address must not share a TLS connection
+    try:
+        async with (
+            asyncio.timeout(LOGIN_SECONDS),
+            httpx2.AsyncClient(verify=tls(), timeout=timeout, limits=limits, trust_env=not addresses) as client,
+        ):
+            return await _first_answer(client, request, addresses)
+    except TimeoutError:
+        raise httpx2.ReadTimeout(f"no answer of {shown(request.url.host)} within {LOGIN_SECONDS:g} s") from None
+
+
+async def _first_answer(client: httpx2.AsyncClient, request: httpx2.Request, addresses: list[str]) -> httpx2.Response:
+    outgoing = [_to(request, address) for address in addresses] or [request]
+    for one in outgoing[:-1]:
+        try:
+            return await _answer(client, one, request)
+        except httpx2.ConnectError:
+            continue
+    return await _answer(client, outgoing[-1], request)
+
+
+async def _answer(client: httpx2.AsyncClient, sent: httpx2.Request, request: httpx2.Request) -> httpx2.Response:
+    sent.headers["accept-encoding"] = "identity"
+    response = await client.send(sent, stream=True)
+    try:
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=request)
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > LOGIN_BYTES:
+                raise OAuthFlowError(f"the answer of {shown(request.url.host)} is longer than {LOGIN_BYTES} bytes")
+    finally:
+        await response.aclose()
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "transfer-encoding"]
+    answer = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+    answer.next_request = _next(request, answer)
+    return answer
+
+
+def _to(request: httpx2.Request, address: str) -> httpx2.Request:
+    """The same request, to an address that was checked; the certificate must still be the host's."""
+    url = request.url.copy_with(host=address)
+    extensions = {**request.extensions, "sni_hostname": request.url.host}
+    return httpx2.Request(request.method, url, headers=request.headers, content=request.content, extensions=extensions)
+
+
+def _next(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Request | None:
+    """Where a redirect leads, if it keeps the method and the body."""
+    if not answer.has_redirect_location or (request.method != "GET" and answer.status_code not in KEEP_BODY):
+        return None
+    try:
+        url = request.url.join(answer.headers["location"])
+    except (httpx2.InvalidURL, ValueError):
+        return None
+    headers = {name: value for name, value in request.headers.items() if name != "host"}
+    return httpx2.Request(request.method, url, headers=headers, content=request.content)
+
+
+def _origin(url: httpx2.URL) -> Origin:
+    return url.scheme, url.host, url.port
+
+
+def _is_loopback_host(host: str) -> bool:
+    return host == "localhost" or _is_loopback(host)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback

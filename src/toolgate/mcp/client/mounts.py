@@ -1,0 +1,209 @@
+"""Which files of the host a server is given, and what of them is held back all the same.
+
+What the settings name is shown at its own path, and so is the script that it runs. Files that no tool may open, and those
+that `blocked` names, are hidden in it, the settings of Toolgate too unless `read` names that very file; so are
+repositories, where neither `read` nor `write` asked for the folder. A folder that may only be read is shown by all else that
+was found in it, file by file, so that a secret which comes there later is not seen.
+What would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from toolgate.discovery import FILE
+from toolgate.errors import Denied
+from toolgate.mcp.client.port import Unreachable
+from toolgate.sandbox.port import Piece
+from toolgate.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from toolgate.sandbox.workspace_scan import Parts
+    from toolgate.screening.paths import Sensitive
+
+NEVER_READ = ("/proc", "/sys", "/dev", "/run", "/boot")
+
+
+class Lent(NamedTuple):
+    """What the jail is told. What is written is in a layer over the folder."""
+
+    readable: tuple[Path, ...]
+    """Files, and repositories that are named by themselves: folders are projected."""
+    writable: tuple[Path, ...]
+    fixed: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    """In the writable folders; of the projected ones, only what is in `pieces` is seen."""
+    repositories: tuple[Path, ...]
+    """Where the server may write what a repository consists of."""
+    projected: tuple[Path, ...]
+    pieces: Mapping[str, Piece]
+    times: Mapping[str, int]
+    """When each folder that was looked through was last changed: as long as that holds, so does all of this."""
+
+
+def lend(
+    name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None, own: Iterable[Path] = ()
+) -> Lent:
+    """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
+
+    `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or the project of that."""
+    from toolgate.sandbox.workspace_scan import GIT
+    from toolgate.screening.paths import Sensitive
+
+    repositories: dict[Path, None] = {}
+    blocked = Sensitive(patterns=map(whole_folder, settings.blocked), data=home)
+    judges = [blocked] if rules is None else [rules, blocked] if settings.blocked else [rules]
+    writable = tuple(_real(name, path) for path in settings.write)
+    asked = {*writable, *(_real(name, path) for path in settings.read)}
+    implied = (*((settings.cwd,) if settings.cwd is not None else ()), *own)
+    wanted = dict.fromkeys((*(_real(name, path) for path in settings.read), *(_real(name, path) for path in implied)))
+    readable = tuple(path for path in wanted if path not in writable)
+    fixed: dict[Path, None] = {}
+    hidden: dict[Path, None] = {}
+    seen: dict[Path, list[Mapping[str, Piece]]] = {path: [] for path in readable if path.is_dir() and path.name != GIT}
+    times: dict[str, int] = {}
+    settings_files = _settings_files(rules, asked)
+    for path in (*writable, *readable):
+        _check(name, path, home, judges[0], writing=path in writable)
+        for judge in judges:
+            writes_git = _is_git(settings) or path / GIT in writable
+            found = _held_back(name, path, home, judge, writes_git=writes_git, settings_files=settings_files)
+            if path in seen:
+                seen[path].append(found.pieces)
+            times = {**found.times, **times}  # of two looks the first: what came since is not in it
+            fixed |= dict.fromkeys(found.fixed if path in writable else ())
+            hidden |= dict.fromkeys(found.hidden)
+            hidden |= dict.fromkeys(
+                inner for inner in found.repositories if not any(inner.is_relative_to(folder) for folder in asked)
+            )
+            if path in writable and (writes_git or path.name == GIT):
+                repositories |= dict.fromkeys(found.repositories)
+    kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
+    projected = tuple(path for path in seen if _innermost(path, (*seen, *writable)) not in seen)
+    return Lent(
+        readable=tuple(path for path in readable if path not in seen),
+        writable=writable,
+        fixed=kept,
+        hidden=tuple(path for path in hidden if _innermost(path, (*seen, *writable)) in writable),
+        repositories=tuple(repositories),
+        projected=projected,
+        pieces=_pieces(projected, seen, hidden, writable),
+        times=times,
+    )
+
+
+def _innermost(path: Path, folders: Iterable[Path]) -> Path | None:
+    """The folder, of those given, that something in it is seen through."""
+    around = (folder for folder in folders if folder != path and path.is_relative_to(folder))
+    return max(around, key=lambda folder: len(folder.parts), default=None)
+
+
+def _pieces(
+    projected: Iterable[Path],
+    seen: Mapping[Path, list[Mapping[str, Piece]]],
+    hidden: Iterable[Path],
+    writable: Iterable[Path],
+) -> dict[str, Piece]:
+    """The visible files of projected folders: what every judge let pass, but for what is hidden and what is in a writable
+    folder, which is seen through its layer. Outer before inner."""
+    from toolgate.sandbox.workspace_scan import is_below
+
+    left_out = {*map(str, hidden), *map(str, writable)}
+    shown: dict[str, Piece] = {}
+    for root in projected:
+        first, *others = seen[root]
+        shown |= {
+            path: piece
+            for path, piece in first.items()
+            if all(other.get(path) == piece for other in others) and not is_below(path, left_out)
+        }
+        for folder in (folder for folder in writable if folder.is_relative_to(root)):  # something to be mounted on
+            ways = (way for way in (folder, *folder.parents) if way != root and way.is_relative_to(root))
+            shown |= {str(way): Piece("folder") for way in ways}
+    return dict(sorted(shown.items()))
+
+
+def _settings_files(rules: "Sensitive | None", asked: Iterable[Path]) -> Callable[[str], bool]:
+    """Tells the files that Toolgate is set up by: any of the usual name, and those in use. Not what `read` itself names."""
+    named = frozenset(map(str, asked))
+    used = {os.path.realpath(file) for file in (rules.unwritable if rules else ()) if file.is_file()} - named
+    return lambda path: path in used or (path.rpartition("/")[2].lower() == FILE and path not in named)
+
+
+def whole_folder(pattern: str) -> str:
+    """A pattern for all that is in a folder means the folder: hidden at once, rather than file by file."""
+    while pattern.endswith(("/*", "/**")):
+        pattern = pattern.rpartition("/")[0]
+    return pattern.removeprefix("**/").removeprefix("*/") or "*"
+
+
+def _real(name: str, path: Path) -> Path:
+    real = Path(os.path.realpath(path.expanduser()))
+    if not real.exists():
+        raise Unreachable(
+            message=f"{path}, which the server {name!r} is given, does not exist.",
+            suggestion="Make it, or name another: `--read`, `--write` or `--cwd` (settings: `read`, `write`, `cwd`).",
+        )
+    return real
+
+
+def _check(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> None:
+    why = next(_faults(path, home, rules, writing=writing), None)
+    if why is not None:
+        raise Unreachable(
+            "SECURITY_VIOLATION",
+            f"The server {name!r} is not given {path}: {why}.",
+            suggestion="Name a folder with nothing in it but what the server needs, or add it to the setting paths.allowed.",
+        )
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a folder holds far more than one server's files: a person's home, one above it, or the system's."""
+    from toolgate.sandbox.workspaces import NEVER
+
+    real = Path(os.path.realpath(folder))
+    return str(real) in NEVER or Path(os.path.realpath(Path.home())).is_relative_to(real)
+
+
+def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> Iterator[str]:
+    from toolgate.sandbox.workspaces import NEVER, NEVER_INSIDE
+
+    places = (*NEVER_READ, *(NEVER_INSIDE if writing else ()))
+    if str(path) in NEVER or any(path.is_relative_to(place) for place in places):
+        yield "it belongs to the system"
+    if Path(os.path.realpath(rules.home)).is_relative_to(path):
+        yield "it holds a person's whole home"
+    if home is not None and path.is_relative_to(os.path.realpath(home)):
+        yield "it is Toolgate's own"
+    if writing and not path.is_dir():
+        yield "it is not a folder"
+    reason = rules.reason(str(path))
+    if reason is not None:
+        yield reason
+
+
+def _held_back(
+    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool, settings_files: Callable[[str], bool]
+) -> "Parts":
+    """What may not be changed, and what may not be seen, in a folder."""
+    from toolgate.sandbox.workspace_scan import GIT, GIT_FIXED, Parts, Search
+
+    if not path.is_dir():
+        return Parts((), ())
+    if path.name == GIT:
+        # Named by itself, it is meant: but for what says which programs git runs.
+        fixed = tuple(path / part for part in GIT_FIXED if (path / part).exists())
+        return Parts(fixed, (), repositories=frozenset((path,)))
+    try:
+        own = os.path.realpath(home) if home else ""
+        return Search(rules, path, own, writes_git=writes_git, pieces=True, hides=settings_files).run()
+    except Denied as error:
+        raise Unreachable(
+            "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion
+        ) from None
+
+
+def _is_git(settings: ServerSettings) -> bool:
+    """Whether it is the server that speaks for git, which has to write repositories; for others, `write` must name them."""
+    return settings.preset == "git" or (settings.pypi or "").startswith("mcp-server-git")

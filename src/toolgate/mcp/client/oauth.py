@@ -1,0 +1,289 @@
+"""Logins at remote servers by OAuth: the SDK's provider, with what a gate needs besides.
+
+The SDK's provider forgets where a token is renewed when the process ends, sends a client's secret wherever the server says,
+and opens the browser in the middle of a call. Here what a login gave is kept whole; the issuer is pinned on first use, and
+secrets, codes and refresh tokens go only to the endpoints that the pinned issuer's own metadata names; and a person is only
+asked by `toolgate servers login`: a call that would need one fails and says so (`authorizing`).
+Only imported where a server has a login: the SDK takes its time.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import issuers_match, union_scopes
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, ValidationError
+
+from toolgate.mcp.client.http_errors import NeedsLogin, login_suggestion, shown
+from toolgate.mcp.client.login_http import LoginGuard
+from toolgate.mcp.client.secret_refs import Secrets, fill
+from toolgate.mcp.client.tokens import Kept, good_until, pin_of
+from toolgate.settings import OAuth
+
+EARLY = 10.0
+"""Seconds before its end at which a token is no longer used."""
+
+Learn = Callable[[str | None], None]
+Show = Callable[[str], Awaitable[None]]
+Await = Callable[[], Awaitable[AuthorizationCodeResult]]
+
+
+def redirect_uri(settings: OAuth) -> str:
+    """Where the browser comes back to (`login` listens there)."""
+    return f"http://127.0.0.1:{settings.redirect_port}/callback"
+
+
+class Provider(OAuthClientProvider):
+    """The SDK's provider, for one server, with its state kept from one process to the next.
+
+    With `show` and `wait` it can ask a person; without, it gives up where one would be needed.
+    """
+
+    def __init__(
+        self, server: str, url: str, settings: OAuth, secrets: Secrets, kept: Kept, *, learn: Learn | None = None,
+        show: Show | None = None, wait: Await | None = None,
+    ) -> None:  # fmt: skip
+        """`learn`: hears of every token before it is used."""
+        if not _is_private(url):
+            raise ValueError("tokens are sent only over https, or to this machine")
+        self.server, self.kept, self._settings = server, kept, settings
+        self.renewed = False
+        self._learn = learn
+        self.by_itself = settings.grant == "client_credentials"
+        secret = fill(settings.client_secret, secrets, f"The login to {server}") if settings.client_secret else None
+        self._fixed = _registration(settings, secret)
+        self._show = show
+        self.other_issuer: str | None = None
+        """An authorization server that the server named in place of the pinned one."""
+        super().__init__(
+            url, _metadata(settings), self, self._show_checked if show else None, wait,
+            client_metadata_url=settings.client_metadata_url,
+        )  # fmt: skip
+
+    def guard(self) -> LoginGuard:
+        """Judges where this login may lead, by what the operator has named until now."""
+        pin = pin_of(self.kept)
+        named = (self.context.server_url, self._settings.issuer, pin.issuer if pin and pin.accepted else None)
+        return LoginGuard(self.server, [url for url in named if url])
+
+    async def _show_checked(self, url: str) -> None:
+        assert self._show is not None
+        await self.guard().check(url)
+        await self._show(url)
+
+    # -- tokens
+
+    def token(self, refused: str | None = None) -> str | None:
+        """A token that may be used now, other than one that was refused. Others may have got one: another task, another
+        process, a person who logged in."""
+        found = self._good(refused)
+        if found is None:
+            self._take_up()
+            found = self._good(refused)
+        return found
+
+    def _good(self, refused: str | None) -> str | None:
+        tokens, until = self.context.current_tokens, self.context.token_expiry_time
+        if tokens is None or tokens.access_token == refused or (until is not None and until < time.time() + EARLY):
+            return None
+        return tokens.access_token
+
+    def renewable(self) -> bool:
+        """Whether a new token can be had for the old one."""
+        return self.context.can_refresh_token()
+
+    def _take_up(self) -> None:
+        """Take what is kept, if that is anything."""
+        found, context = self.kept.get("TOKENS"), self.context
+        try:
+            if found.get("tokens"):
+                context.current_tokens = self._learned(OAuthToken.model_validate(found["tokens"]))
+                context.token_expiry_time = found.get("until")
+            if found.get("metadata"):
+                context.oauth_metadata = OAuthMetadata.model_validate(found["metadata"])
+            if found.get("resource"):
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found["resource"])
+            client = self.kept.get("CLIENT").get("client")
+            context.client_info = OAuthClientInformationFull.model_validate(client) if client else None
+        except ValidationError:
+            context.clear_tokens()
+        context.client_info = self._fixed or context.client_info
+        context.auth_server_url = found.get("at") or context.auth_server_url
+        if found.get("tokens") and not self._is_of_pinned_issuer(str(found.get("issuer"))):
+            context.clear_tokens()
+            context.oauth_metadata = None
+        self._initialized = True
+
+    def _learned(self, tokens: OAuthToken) -> OAuthToken:
+        if self._learn is not None:
+            self._learn(tokens.access_token)
+            self._learn(tokens.refresh_token)
+        return tokens
+
+    # -- what the SDK asks of its storage, which is this
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.context.current_tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._learned(tokens)
+        self.renewed, context = True, self.context
+        metadata, resource = context.oauth_metadata, context.protected_resource_metadata
+        await self.kept.set(
+            "TOKENS",
+            {
+                "tokens": tokens.model_dump(mode="json", exclude_none=True),
+                "until": good_until(tokens.expires_in),
+                "metadata": metadata.model_dump(mode="json", exclude_none=True) if metadata else None,
+                "resource": resource.model_dump(mode="json", exclude_none=True) if resource else None,
+                "at": context.auth_server_url,
+                "issuer": super()._expected_issuer(),
+            },
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.context.client_info
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        await self.kept.set("CLIENT", {"client": client_info.model_dump(mode="json", exclude_none=True)})
+
+    # -- where ours differs
+
+    async def _initialize(self) -> None:
+        self._take_up()
+
+    def _pinned_issuer(self) -> str | None:
+        pin = pin_of(self.kept)
+        return self._settings.issuer or (pin.issuer if pin else None)
+
+    def _is_of_pinned_issuer(self, issuer: str) -> bool:
+        pinned = self._pinned_issuer()
+        return pinned is None or issuers_match(issuer, pinned)
+
+    def _expected_issuer(self) -> str:
+        """What is for one authorization server is not shown to another that the server names later."""
+        issuer = super()._expected_issuer()
+        if not self._is_of_pinned_issuer(issuer):
+            if self._settings.issuer is None:
+                self.other_issuer = issuer
+            where = (
+                f"the setting servers.{self.server}.oauth.issuer"
+                if self._settings.issuer
+                else f"the login: a person can accept it with `toolgate servers login {self.server} --accept-issuer URL`"
+            )
+            raise OAuthFlowError(
+                f"the server names another authorization server ({shown(issuer)}) than {self._pinned_issuer()}, "
+                f"pinned by {where}"
+            )
+        return issuer
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        wanted = self._pinned_issuer()
+        return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
+
+    def _check_endpoints(self) -> None:
+        """Raise unless the endpoints are the pinned issuer's: as its own metadata says, or those of the server itself where
+        it is its own issuer. Without metadata the SDK would use the server's, whatever issuer it named."""
+        context = self.context
+        issuer = self._expected_issuer()
+        if context.oauth_metadata is not None and issuers_match(str(context.oauth_metadata.issuer), issuer):
+            return
+        own = context.get_authorization_base_url(context.server_url)
+        if context.oauth_metadata is not None or not issuers_match(issuer, own):
+            raise OAuthFlowError(f"the authorization server {shown(issuer)} publishes no metadata of its own")
+
+    def _get_token_endpoint(self) -> str:
+        self._check_endpoints()
+        return super()._get_token_endpoint()
+
+    async def _refresh_token(self) -> httpx2.Request:
+        self._check_endpoints()
+        return await super()._refresh_token()
+
+    async def _pin(self) -> None:
+        """Keep the issuer before anything secret is sent to it."""
+        if self._pinned_issuer() is None:
+            await self.kept.set("ISSUER", {"issuer": self._expected_issuer(), "accepted": False})
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._settings.scopes:
+            self.context.client_metadata.scope = union_scopes(
+                self.context.client_metadata.scope, " ".join(self._settings.scopes)
+            )
+        self._choose_how_to_show_secret()
+        self._check_endpoints()
+        if self.by_itself:
+            await self._pin()
+            return self._ask_by_itself()
+        if self.context.redirect_handler is None:
+            raise self.needs_login()
+        code, verifier = await self._perform_authorization_code_grant()
+        await self._pin()
+        return await self._exchange_token_authorization_code(code, verifier)
+
+    def _choose_how_to_show_secret(self) -> None:
+        """A secret of ours is sent as the authorization server takes it."""
+        metadata = self.context.oauth_metadata
+        ways = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ()
+        if self._fixed is not None and self._fixed.client_secret and ways and "client_secret_basic" not in ways:
+            self._fixed.token_endpoint_auth_method = "client_secret_post"
+
+    def _ask_by_itself(self) -> httpx2.Request:
+        data = {"grant_type": "client_credentials"}
+        if self.context.should_include_resource_param(self.context.protocol_version):
+            data["resource"] = self.context.get_resource_url()
+        if self.context.client_metadata.scope:
+            data["scope"] = self.context.client_metadata.scope
+        data, headers = self.context.prepare_token_auth(data, {"Content-Type": "application/x-www-form-urlencoded"})
+        return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
+
+    def wanted(self, request: httpx2.Request) -> httpx2.Response | None:
+        """What the server said when it last refused a call, as if it said it now; None if it has not."""
+        wanted = self.kept.get("TOKENS").get("wanted")
+        if not wanted:
+            return None
+        return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
+
+    def needs_login(self) -> NeedsLogin:
+        """The error of a call that only a person's login could help."""
+        words = f"The server {self.server} wants a login, and there is none that it takes."
+        return NeedsLogin(message=words, suggestion=login_suggestion(self.server, oauth=True))
+
+
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _metadata(settings: OAuth) -> OAuthClientMetadata:
+    scope = " ".join(settings.scopes) or None
+    if settings.grant == "client_credentials":
+        return OAuthClientMetadata(
+            redirect_uris=None, grant_types=["client_credentials"], scope=scope, client_name="Toolgate"
+        )
+    return OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri(settings))], scope=scope, client_name="Toolgate")
+
+
+def _registration(settings: OAuth, secret: str | None) -> OAuthClientInformationFull | None:
+    """The client as an operator registered it."""
+    if settings.client_id is None:
+        return None
+    metadata = _metadata(settings)
+    return OAuthClientInformationFull(
+        client_id=settings.client_id,
+        client_secret=secret,
+        redirect_uris=metadata.redirect_uris,
+        grant_types=metadata.grant_types,
+        token_endpoint_auth_method="client_secret_basic" if secret else "none",
+    )

@@ -1,0 +1,391 @@
+"""Servers that come as packages: installed once, under `servers/` in Toolgate's folder, and started from there ever after.
+
+Nothing of a package runs while it is installed: npm runs no scripts, and pip takes only what is built already. A version
+that was not named is looked up once, and then holds: `installed.json` says what is there, with its hash, and the lock file
+of the tool lies beside it. Installing happens outside of any jail, so names that are anything but a name are refused.
+"""
+
+import asyncio
+import configparser
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from toolgate.mcp.client.executables import SYSTEM, Command, find_program, needs
+from toolgate.mcp.client.port import Unreachable
+from toolgate.project import MARK
+from toolgate.sandbox.jails.inside_files import python
+from toolgate.settings import ServerSettings
+
+Kind = Literal["npm", "pypi"]
+PIP_ALONE = """
+import runpy, sys
+
+def refuse(event, _arguments):
+    if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "os.system"):
+        raise PermissionError("a package that has to be built is not installed")
+
+sys.addaudithook(refuse)
+sys.argv = ["pip", *sys.argv[1:]]
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+"""pip, without the means to start another program, as every build is one: that it takes only what is built already does not
+hold for what a package names by an address."""
+
+NPM = re.compile(r"(?P<name>(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*)(?:@(?P<version>[^@\s]+))?", re.ASCII)
+NPM_VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+PYPI = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?P<extras>\[[A-Za-z0-9._,-]+\])?(?:\s*==\s*(?P<version>\S+))?",
+    re.ASCII,
+)
+PYPI_VERSION = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?", re.ASCII)
+LONGEST = 214
+SECONDS = 300.0
+"""A step of an installation that takes longer is given up."""
+LOCKED_SECONDS = 2 * SECONDS + 30
+"""How long another process may be at it: there are two steps at most."""
+LOOK_SECONDS = 0.2
+AT_ONCE = 2
+KEPT = re.compile(r"(?i)(path|home|tmpdir|lang|lc_.*|(https?|all|no)_proxy|npm_config_.*|pip_.*|uv_.*|ssl_cert_.*)")
+CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+logger = logging.getLogger("toolgate.mcp")
+
+_installers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="toolgate-install")
+"""Threads for this alone: installing takes long, and others wait for those that all share."""
+
+
+class Wanted(NamedTuple):
+    """A package as the settings name it."""
+
+    kind: Kind
+    name: str
+    version: str | None
+    extras: str = ""
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was installed, as `installed.json` keeps it."""
+
+    kind: Kind
+    name: str
+    version: str
+    digest: str
+    """As the registry gave it: of the package itself. Those of all others are in the lock file."""
+    entry: str
+    """The script that is run, from the folder on."""
+    at: str
+
+
+def wanted(settings: ServerSettings) -> Wanted | None:
+    """Raises Unreachable for what is not a plain name."""
+    if settings.npm is not None:
+        return _read("npm", settings.npm, NPM, NPM_VERSION, "name@1.2.3")
+    return None if settings.pypi is None else _read("pypi", settings.pypi, PYPI, PYPI_VERSION, "name==1.2.3")
+
+
+def _read(kind: Kind, text: str, shape: re.Pattern[str], version: re.Pattern[str], example: str) -> Wanted:
+    found = shape.fullmatch(text.strip())
+    if found is None or len(text) > LONGEST:
+        raise Unreachable(
+            message=f"{text[:80]!r} is not the name of a package.",
+            suggestion=f"Name it as {example}. Addresses, paths and options are not taken.",
+        )
+    exact = found["version"]
+    if exact is not None and not version.fullmatch(exact):
+        raise Unreachable(
+            message=f"{text[:80]!r} does not name one version.",
+            suggestion=f"Name an exact one ({example}), or none: then the newest is taken once, and kept.",
+        )
+    return Wanted(kind, found["name"], exact, found.groupdict().get("extras") or "")
+
+
+def place(name: str, home: Path | None) -> Path:
+    """The folder of a server. Without a home (in memory), in the person's cache: installing takes long."""
+    top = home or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolgate"
+    safe = name if PLAIN_NAME.fullmatch(name) else hashlib.sha256(name.encode()).hexdigest()[:20]
+    return Path(os.path.abspath(top)) / "servers" / safe  # noqa: PTH100 - links stay as they are
+
+
+def folder_of(name: str, package: Wanted, home: Path | None) -> Path:
+    """Where a package is. Another version, if one is named, is another folder. Its name holds the mark of the data folder,
+    which nobody knows: git replaces ignored files without a question, so what a pull brings must not be able to name it."""
+    mark = ""
+    with suppress(OSError):
+        mark = (home / MARK).read_text() if home is not None else ""
+    words = f"{mark}{package.kind} {package.name} {package.version} {package.extras}"
+    return place(name, home) / f"{package.kind}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+
+
+def installed(name: str, settings: ServerSettings, home: Path | None) -> Installed | None:
+    """What is there already; None if nothing is, or it is no package."""
+    package = wanted(settings)
+    return None if package is None else _noted(folder_of(name, package, home))
+
+
+def _noted(folder: Path) -> Installed | None:
+    with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+        return msgspec.json.decode((folder / "installed.json").read_bytes(), type=Installed)
+    return None
+
+
+async def ready(
+    name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
+) -> Installed | None:
+    """Install the package of a server if it is missing; None if it has none. Raises Unreachable."""
+    package = wanted(settings)
+    if package is None:
+        return None
+    folder = folder_of(name, package, home)
+    if (found := _noted(folder)) is not None:
+        return found
+    step(f"installing {settings.npm or settings.pypi}")
+    return await _install_alone(name, package, folder)
+
+
+async def command(
+    name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
+) -> Command | None:
+    """The command that starts the package of a server; None if it has none. `step`: is told what is done next."""
+    package, found = wanted(settings), await ready(name, settings, home, step)
+    if package is None or found is None:
+        return None
+    folder = folder_of(name, package, home)
+    runner = _node(name) if found.kind == "npm" else folder / "venv" / "bin" / "python"
+    readable = (folder, *needs(runner))
+    path = dict.fromkeys((str(runner.parent), *SYSTEM))
+    return Command((str(runner), str(folder / found.entry), *settings.command), tuple(dict.fromkeys(readable)), tuple(path))
+
+
+async def _install_alone(name: str, package: Wanted, folder: Path) -> Installed:
+    """Two processes that want the same install it once. The lock is held until the thread is done, or never began. If
+    whoever waits goes away, the installation is ended: a command that was interrupted would wait for its thread."""
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock = await _locked(folder, package)
+    run = Steps(folder)
+    try:
+        work = _installers.submit(_install, name, package, run)
+    except BaseException:
+        os.close(lock)
+        raise
+    work.add_done_callback(lambda _: os.close(lock))
+    try:
+        return await asyncio.wrap_future(work)
+    except asyncio.CancelledError:
+        run.cancel()
+        raise
+
+
+async def _locked(folder: Path, package: Wanted) -> int:
+    """The lock of a folder, as the number of an open file. No thread waits for it. Raises Unreachable."""
+    number = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        async with asyncio.timeout(LOCKED_SECONDS):
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return number
+                await asyncio.sleep(LOOK_SECONDS)
+    except BaseException as error:
+        os.close(number)
+        if isinstance(error, TimeoutError):
+            raise Unreachable(
+                message=f"Another process has been installing {package.name} for more than {LOCKED_SECONDS:g} s.",
+                suggestion="End that process if it hangs.",
+            ) from None
+        raise
+
+
+# -- installing, in a thread
+
+
+def _install(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
+    found = _noted(folder)
+    if found is not None:
+        return found
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    folder.chmod(0o755)
+    try:
+        found = _install_npm(name, package, run) if package.kind == "npm" else _install_pypi(name, package, run)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    (folder / "installed.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    logger.info("the server %s: installed %s %s %s (%s)", name, found.kind, found.name, found.version, found.digest)
+    return found
+
+
+def _install_npm(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
+    npm = find_program("npm")
+    if npm is None:
+        raise _lacks(name, "npm")
+    (folder / "package.json").write_text('{"name": "toolgate-server", "private": true}\n')
+    asked = package.name if package.version is None else f"{package.name}@{package.version}"
+    options = ["--ignore-scripts", "--no-bin-links", "--omit=dev", "--save-exact", "--no-audit", "--no-fund"]
+    run([str(npm), "install", "--prefix", str(folder), *options, "--loglevel=error", "--", asked], asked)
+    about = _json(folder / "node_modules" / package.name / "package.json")
+    locked = _json(folder / "package-lock.json").get("packages", {}).get(f"node_modules/{package.name}", {})
+    _same_version(package, str(about.get("version")))
+    script = _choose(package, _scripts(package, about))
+    entry = (folder / "node_modules" / package.name / script).resolve()
+    if not entry.is_file() or not entry.is_relative_to(folder.resolve() / "node_modules"):
+        raise Unreachable(message=f"The package {package.name} names a program that it does not have.")
+    return _done(package, str(about["version"]), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
+
+
+def _scripts(package: Wanted, about: Mapping[str, Any]) -> dict[str, str]:
+    """Its programs: name to path."""
+    programs = about.get("bin") or {}
+    if isinstance(programs, str):
+        return {package.name.rpartition("/")[2]: programs}
+    return {str(key): str(path) for key, path in programs.items()} if isinstance(programs, dict) else {}
+
+
+def _install_pypi(name: str, package: Wanted, run: "Steps") -> Installed:
+    folder = run.folder
+    venv = folder / "venv"
+    run([str(python()), "-m", "venv", str(venv)], f"a virtual environment for {name}")
+    asked = package.name + package.extras + (f"=={package.version}" if package.version else "")
+    options = ["--disable-pip-version-check", "--no-input", "--quiet", "--only-binary=:all:", "--report", "pip-report.json"]
+    run([str(venv / "bin" / "python"), "-I", "-c", PIP_ALONE, "install", *options, "--", asked], asked)
+    report = _json(folder / "pip-report.json").get("install", [])
+    if direct := [item["metadata"]["name"] for item in report if item.get("is_direct")]:
+        raise Unreachable(message=f"{asked} needs {direct[0]} from an address of its own, and not from the index.")
+    lines = {_normal(item["metadata"]["name"]): (item["metadata"]["version"], _digest(item)) for item in report}
+    (folder / "requirements.lock").write_text(
+        "".join(f"{key}=={version} --hash={digest}\n" for key, (version, digest) in sorted(lines.items()))
+    )
+    version, digest = lines[_normal(package.name)]
+    _same_version(package, version)
+    script = _choose(package, _console_scripts(venv, package))
+    return _done(package, version, digest, Path("venv", "bin", script))
+
+
+def _digest(item: Mapping[str, Any]) -> str:
+    hashes = item.get("download_info", {}).get("archive_info", {}).get("hashes", {})
+    return f"sha256:{hashes.get('sha256', '')}"
+
+
+def _console_scripts(venv: Path, package: Wanted) -> dict[str, str]:
+    for file in venv.glob("lib/python3*/site-packages/*.dist-info/entry_points.txt"):
+        if _normal(file.parent.name.partition("-")[0]) == _normal(package.name):
+            read = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+            read.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their letters
+            read.read_string(file.read_text())
+            names = read["console_scripts"] if read.has_section("console_scripts") else {}
+            return {name: name for name in names if (venv / "bin" / name).is_file()}
+    return {}
+
+
+def _choose(package: Wanted, scripts: Mapping[str, str]) -> str:
+    """The only one, or the one called like the package."""
+    short = package.name.rpartition("/")[2]
+    if len(scripts) == 1:
+        return next(iter(scripts.values()))
+    for name, path in scripts.items():
+        if _normal(name) == _normal(short):
+            return path
+    if not scripts:
+        raise Unreachable(message=f"The package {package.name} has no program, so it is no server.")
+    raise Unreachable(
+        message=f"The package {package.name} has several programs ({', '.join(sorted(scripts)[:5])}), none called like it.",
+        suggestion="Install it yourself, and name the program in the setting `command`.",
+    )
+
+
+def _done(package: Wanted, version: str, digest: str, entry: Path) -> Installed:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return Installed(kind=package.kind, name=package.name, version=version, digest=digest, entry=str(entry), at=at)
+
+
+def _same_version(package: Wanted, found: str) -> None:
+    if package.version is not None and found.partition("+")[0] != package.version.partition("+")[0]:
+        raise Unreachable(message=f"The registry gave {package.name} {found}, not {package.version}.")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unreachable(message=f"{file.name} of the installed package can't be read: {error}.") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _node(name: str) -> Path:
+    node = find_program("node")
+    if node is None:
+        raise _lacks(name, "node")
+    return node
+
+
+def _lacks(name: str, program: str) -> Unreachable:
+    return Unreachable(
+        message=f"The server {name!r} needs {program}, which is not installed here.", suggestion="Install Node.js."
+    )
+
+
+class Steps:
+    """The steps of an installation, each a program, without our own environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._child: subprocess.Popen[bytes] | None = None
+        self._cancelled = False
+        self._lock = Lock()
+
+    def cancel(self) -> None:
+        """End the step that runs, and begin none after it. From any thread."""
+        with self._lock:
+            self._cancelled = True
+            if self._child is not None and self._child.poll() is None:
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+    def __call__(self, argv: Sequence[str], what: str) -> None:
+        """Run one. Raises Unreachable if it fails."""
+        environment = {key: value for key, value in os.environ.items() if KEPT.fullmatch(key) or key in CERTIFICATES}
+        with self._lock:
+            if self._cancelled:
+                raise Unreachable(message=f"Installing {what} was interrupted.")
+            child = self._child = subprocess.Popen(
+                argv, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True, umask=0o022,  # whoever it will run as has to read it
+            )  # fmt: skip
+        with child:
+            try:
+                said, _ = child.communicate(timeout=SECONDS)
+            except BaseException as error:
+                os.killpg(child.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise Unreachable(message=f"Installing {what} took more than {SECONDS:g} s.") from None
+                raise
+        if child.returncode != 0:
+            lines = said.decode(errors="replace").splitlines()
+            errors = [line for line in lines if line.lower().startswith(("error", "npm err"))]
+            last = " ".join(" ".join(errors or lines).split())[-400:]
+            raise Unreachable(
+                message=f"{what} could not be installed: {last or f'exit code {child.returncode}'}",
+                suggestion="Check its name and version, and that the registry can be reached.",
+            )

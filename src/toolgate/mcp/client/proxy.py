@@ -1,0 +1,269 @@
+"""The way out of a jail for a server that may reach some hosts: what it connects to on its own loopback, the host answers.
+
+Two kinds of listeners come out of the jail (`sandbox.jails.handing`). On one, an HTTP proxy speaks: CONNECT, and plain HTTP.
+On the others nothing is spoken at all: each stands for one host and port that were named, and what comes is passed on there,
+so that programs which know no proxy, databases among them, work unchanged. Either way the host is looked up here, once, and
+what is connected to is the very address that was checked.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+
+from toolgate.mcp.client.domains import Domains, Place, is_public
+
+HEAD_BYTES = 32_768
+HEAD_SECONDS = 15.0
+CONNECT_SECONDS = 15.0
+IDLE_SECONDS = 3_600.0
+"""A connection on which nothing is said for this long is closed. Those to databases wait long."""
+MOST_CONNECTIONS = 128
+"""Of one server, at once."""
+MOST_LOOKUPS, ALL_LOOKUPS = 8, 32
+"""Names that are looked up at once: of one server, and in all."""
+MOST_BYTES = 4 * 1024 * 1024 * 1024
+"""Of one connection, each way."""
+CHUNK = 65_536
+AGAIN_SECONDS = 60.0
+"""The same refusal is noted once in this time."""
+MOST_NOTED = 100
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a name."""
+
+logger = logging.getLogger("toolgate.mcp.proxy")
+
+_looking = ThreadPoolExecutor(ALL_LOOKUPS, thread_name_prefix="toolgate-lookup")
+"""Threads for this alone: whoever answers for a name may take his time, and others wait for those that all share."""
+
+
+class Refused(Exception):
+    """A host that may not be reached, or can't be."""
+
+    def __init__(self, status: str, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """As this machine looks names up."""
+    look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_looking, look)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Proxy:
+    """Answers for one server."""
+
+    def __init__(self, name: str, domains: Domains, *, resolve: Resolve = resolve) -> None:
+        self.refusals = 0
+        self._name = name
+        self._domains = domains
+        self._resolve = resolve
+        self._servers: list[asyncio.Server] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._lookups: set[asyncio.Future[list[str]]] = set()
+        self._room = asyncio.Semaphore(MOST_LOOKUPS)
+        self._closed = False
+        self._noted: OrderedDict[tuple[str, int], float] = OrderedDict()
+
+    async def serve(self, listeners: Sequence[socket.socket], places: Sequence[Place]) -> None:
+        """Answer on each listener as its place says. They are closed with the proxy."""
+        waiting = list(listeners)
+        try:
+            for place in places:
+                self._servers.append(await asyncio.start_server(self._taking(place), sock=waiting[0], limit=HEAD_BYTES))
+                waiting.pop(0)
+        except BaseException:
+            for listener in waiting:
+                listener.close()
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End every connection. May be called twice."""
+        self._closed = True
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        under_way = [task for task in self._under_way if task is not asyncio.current_task()]
+        for task in under_way:
+            task.cancel()
+        for lookup in tuple(self._lookups):
+            lookup.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    # -- one connection
+
+    def _taking(self, place: Place) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            if task is None or self._closed or len(self._under_way) >= MOST_CONNECTIONS:
+                writer.transport.abort()
+                return
+            self._under_way.add(task)
+            try:
+                if place.host is None:
+                    await self._answer(reader, writer)
+                else:
+                    await self._pass_on(reader, writer, place.host, place.port)
+                writer.close()
+            except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+                # Whoever it was is gone, never said what he wanted, or we close: nobody waits for this task.
+                writer.transport.abort()
+            finally:
+                self._under_way.discard(task)
+
+        return take
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+        try:
+            theirs = await self.connect(host, port)
+        except Refused:
+            return
+        await _relay((reader, writer), theirs)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(HEAD_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            method, host, port, onward = read_head(head)
+            theirs = await self.connect(host, port)
+        except Refused as refusal:
+            words = f"Toolgate: {refusal}\n".encode()
+            said = f"HTTP/1.1 {refusal.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(words)}\r\n"
+            writer.write(f"{said}Connection: close\r\n\r\n".encode() + words)
+            await writer.drain()
+            return
+        if method == "CONNECT":
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            theirs[1].write(onward)
+        await _relay((reader, writer), theirs)
+
+    # -- the other side
+
+    async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To a host that may be reached, at an address that was checked. Raises Refused."""
+        leave = self._domains.leave(host, port)
+        if leave is None:
+            self._note(host, port, "it is not among its domains")
+            raise Refused("403 Forbidden", f"{host}:{port} is not among the domains that this server may reach.")
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                addresses = await self._look_up(host, port)
+        except (OSError, TimeoutError, UnicodeError):
+            raise Refused("502 Bad Gateway", f"{host} can't be looked up.") from None
+        fit = [address for address in addresses if leave == "any" or is_public(address)]
+        if not fit:
+            self._note(host, port, "its address is a private one")
+            raise Refused("403 Forbidden", f"{host} has a private address, and is not named with its port.")
+        for address in fit[:4]:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    return await asyncio.open_connection(address, port, limit=CHUNK)
+        raise Refused("502 Bad Gateway", f"{host}:{port} can't be reached.")
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        """A thread that looks a name up can't be stopped: it counts until it has ended, also if nobody waits any more."""
+        await self._room.acquire()
+        lookup = asyncio.ensure_future(self._resolve(host, port))
+        self._lookups.add(lookup)
+        lookup.add_done_callback(self._looked_up)
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, lookup: asyncio.Future[list[str]]) -> None:
+        self._lookups.discard(lookup)
+        self._room.release()
+        if not lookup.cancelled():
+            lookup.exception()
+
+    def _note(self, host: str, port: int, why: str) -> None:
+        """For people. A server that tries the same again and again is noted once a minute."""
+        self.refusals += 1
+        key, now = (host[:253], port), monotonic()
+        while self._noted and now - next(iter(self._noted.values())) > AGAIN_SECONDS:
+            self._noted.popitem(last=False)
+        if key not in self._noted and len(self._noted) < MOST_NOTED:
+            self._noted[key] = now
+            logger.warning("the server %s may not reach %s:%d: %s", self._name, ascii(key[0])[1:-1], port, why)
+
+
+def read_head(head: bytes) -> tuple[str, str, int, bytes]:
+    """Method, host, port, and what is said to the host in place of this head. Raises Refused."""
+    first, *lines = head[:-4].decode("latin-1").split("\r\n")
+    method, _, rest = first.partition(" ")
+    target, _, version = rest.rpartition(" ")
+    strange = any(sign in line for line in (first, *lines) for sign in "\n\r\0")
+    if strange or not method.isalpha() or version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise Refused("400 Bad Request", "this is not HTTP.")
+    if method == "CONNECT":
+        return method, *split(target, 0), b""
+    if not target.lower().startswith("http://"):
+        raise Refused("400 Bad Request", "this is a proxy: it wants CONNECT, or a whole http:// address.")
+    place, slash, path = target[len("http://") :].partition("/")
+    host, port = split(place, 80)
+    kept = [line for line in lines if _is_for_them(line)]
+    said = [f"{method} {slash or '/'}{path} HTTP/1.1", f"Host: {place}", *kept, "Connection: close"]
+    return method, host, port, ("\r\n".join(said) + "\r\n\r\n").encode("latin-1")
+
+
+def _is_for_them(line: str) -> bool:
+    name = line.partition(":")[0].strip().lower()
+    return not name.startswith("proxy-") and name not in ("host", "connection", "keep-alive", "upgrade", "te", "")
+
+
+def split(place: str, port: int) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`; raises Refused. A user's name before an @ is not for hosts."""
+    host, colon, number = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+    if not colon:
+        host, number = place, ""
+    bad = "@" in place or not host or (number and not (number.isascii() and number.isdigit() and len(number) < 6))
+    found = int(number) if number and not bad else port
+    if bad or not 0 < found < 65_536:
+        raise Refused("400 Bad Request", "there is no such host and port.")
+    return host.removeprefix("[").removesuffix("]"), found
+
+
+async def _relay(
+    ours: tuple[asyncio.StreamReader, asyncio.StreamWriter], theirs: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+) -> None:
+    """Both ways, until both have ended or one breaks."""
+    heard = [monotonic()]
+    ways = [asyncio.ensure_future(_pump(ours[0], theirs[1], heard)), asyncio.ensure_future(_pump(theirs[0], ours[1], heard))]
+    try:
+        await asyncio.gather(*ways)
+    finally:
+        # First what needs no waiting: whoever waits may be cancelled once more.
+        theirs[1].transport.abort()
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]) -> None:
+    """One way. `heard` is when anything was said on either."""
+    passed = 0
+    while passed < MOST_BYTES:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                data = await reader.read(CHUNK)
+        except TimeoutError:
+            if monotonic() - heard[0] < IDLE_SECONDS:
+                continue
+            raise
+        if not data:
+            if writer.can_write_eof():
+                writer.write_eof()
+            return
+        heard[0] = monotonic()
+        passed += len(data)
+        writer.write(data)
+        await writer.drain()
+    raise ConnectionAbortedError("more than one connection may carry")

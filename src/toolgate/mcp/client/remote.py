@@ -1,0 +1,263 @@
+"""Servers at an address: the SDK's transports for streamable HTTP and for the older SSE, made safe to share.
+
+`open_transport` gives a `Remote`: the streams that the SDK's session speaks over, why it failed if it did, and the quick way
+(`wire`) for what is asked most. Headers are filled with secrets for each request, so that one that was set anew holds at
+once; none is ever logged. Redirects to elsewhere are not followed, so nothing of this reaches another host.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from toolgate.errors import CallError
+from toolgate.mcp.client import sdk
+from toolgate.mcp.client.fast_http import Wire
+from toolgate.mcp.client.http_errors import error_of, status_words
+from toolgate.mcp.client.port import About, Unreachable
+from toolgate.mcp.client.secret_masking import Concealer
+from toolgate.mcp.client.secret_refs import Secrets, fill, fill_url
+from toolgate.mcp.client.tls import goes_through_proxy, tls
+from toolgate.mcp.client.tokens import Keep, Kept, Read
+from toolgate.mcp.client.untrusted_text import innermost, sentence, span
+from toolgate.settings import ServerSettings
+from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from mcp.client._transport import ReadStream, WriteStream
+    from mcp.shared.message import SessionMessage
+
+    from toolgate.mcp.client.oauth import Provider
+
+OURS = frozenset({"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"})
+"""Headers that are not to be set: the protocol needs them as they are. Besides these, all that begin with `mcp-`."""
+
+
+class Remote:
+    """A server at an address, connected or about to be."""
+
+    read: "ReadStream[SessionMessage | Exception]"
+    write: "WriteStream[SessionMessage]"
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServerSettings,
+        secrets: Secrets,
+        keep: Keep | None,
+        tokens: Read | None,
+        concealer: Concealer,
+    ) -> None:
+        from toolgate.mcp.client.guarded_http import LONGEST_READ, GuardedClient
+
+        self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
+        self.oauth = settings.oauth is not None
+        self.concealer = concealer
+        self._settings, self._secrets = settings, secrets
+        self._provider = self._login(keep, tokens)
+        self._unfilled = _checked(name, settings.headers)
+        self._plain = None if any("{{" in value for value in self._unfilled.values()) else self._unfilled
+        timeouts = [settings.timeout, *(tool.timeout for tool in settings.tools.values())]
+        seconds = max(LONGEST_READ, *(one for one in timeouts if one is not None), 0.0)
+        self.client = GuardedClient(name, headers=self.headers, most=self.most, auth=self._auth(), read_seconds=seconds)
+
+    # -- for the wire and the HTTP client
+
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the settings, filled in."""
+        if self._plain is not None:
+            return self._plain
+        what = f"A header of the server {self.name}"
+        return {name: fill(value, self._secrets, what) for name, value in self._unfilled.items()}
+
+    def token(self) -> str | None:
+        """The access token, if there is one that is good."""
+        return self._provider.token() if self._provider is not None else None
+
+    def session_id(self) -> str | None:
+        """The session that the server gave us (protocols before 2026-07-28)."""
+        return self.client.session_id
+
+    def has_cookies(self) -> bool:
+        """Whether the server has set cookies, which only the SDK's client keeps."""
+        return bool(self.client.cookies)
+
+    # -- for the engine
+
+    @property
+    def hopeless(self) -> bool:
+        """Set where it is not worth taking leave."""
+        return self.client.hopeless
+
+    @hopeless.setter
+    def hopeless(self, hopeless: bool) -> None:
+        self.client.hopeless = hopeless
+
+    async def why(self) -> str | None:
+        """What went wrong last on the way to the server, in a sentence."""
+        return self.client.failure
+
+    def said(self) -> str:
+        """What it said besides: nothing, over HTTP."""
+        return ""
+
+    def wire(self, about: About) -> Wire | None:
+        """The quick way, if there is one: not for the old transport, and not through a proxy."""
+        if self._settings.transport == "sse" or goes_through_proxy(self.url):
+            return None
+        return Wire(self, about.protocol)
+
+    def _login(self, keep: Keep | None, tokens: Read | None) -> "Provider | None":
+        if self._settings.oauth is None:
+            return None
+        from toolgate.mcp.client.oauth import Provider
+
+        kept = Kept(self.name, self.url, tokens, keep)
+        try:
+            return Provider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.concealer.learn)
+        except ValueError as error:
+            raise Unreachable(
+                message=f"The login of the server {self.name} is not set up right: {sentence(error)}"
+            ) from None
+
+    def _auth(self) -> Any:
+        if self._provider is None:
+            return None
+        from toolgate.mcp.client.authorization import Login
+
+        return Login(self._provider)
+
+
+@asynccontextmanager
+async def open_transport(
+    name: str,
+    settings: ServerSettings,
+    secrets: Secrets,
+    concealer: Concealer,
+    keep: Keep | None = None,
+    tokens: Read | None = None,
+) -> AsyncIterator[Remote]:
+    """A transport to a server at an address. To be entered and left in the same task. Raises Unreachable.
+
+    `tokens` and `keep`: where those of a login are read and kept. `concealer`: learns them; `secrets` tells it itself.
+    """
+    await ready()
+    remote = Remote(name, settings, secrets, keep, tokens, concealer)
+    remote.headers()  # what is missing is said before anything is tried
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(settings.start_seconds):
+                remote.read, remote.write = await stack.enter_async_context(_streams(remote, settings))
+        except TimeoutError:
+            words = (
+                f"The server {name} did not begin to speak within {span(settings.start_seconds)} (setting start_seconds)."
+            )
+            raise Unreachable(message=words) from None
+        except Exception as error:
+            raise _not_open(remote, error) from error
+        yield remote
+
+
+async def ready() -> None:
+    """Load what connections need, without holding up the event loop."""
+    await sdk.loaded()
+    await to_thread(_load)
+
+
+def _load() -> None:
+    for module in ("aiohttp", "toolgate.mcp.client.guarded_http", "toolgate.mcp.client.authorization"):
+        import_module(module)
+    tls()
+
+
+@asynccontextmanager
+async def _streams(remote: Remote, settings: ServerSettings) -> AsyncIterator[tuple[Any, Any]]:
+    if settings.transport == "sse":
+        async with _old_streams(remote) as streams:
+            yield streams
+        return
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        remote.client,
+        streamable_http_client(remote.url, http_client=remote.client, max_sse_event_size=remote.most) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _old_streams(remote: Remote) -> AsyncIterator[tuple[Any, Any]]:
+    """The older transport: answers come on one stream for all. What can't be sent is answered there, by us."""
+    import anyio
+    import httpx2
+    from mcp.client.sse import sse_client
+    from mcp.shared._context_streams import create_context_streams
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    to_us, ours = create_context_streams[SessionMessage | Exception](0)
+
+    async def late(body: dict[str, Any]) -> None:
+        await to_us.send(SessionMessage(jsonrpc_message_adapter.validate_python(body)))
+
+    def client(
+        headers: dict[str, str] | None = None,  # noqa: ARG001 - ours has all of this already
+        timeout: httpx2.Timeout | None = None,  # noqa: ARG001
+        auth: httpx2.Auth | None = None,  # noqa: ARG001
+    ) -> httpx2.AsyncClient:
+        return remote.client
+
+    async def pass_on(theirs: Any) -> None:
+        async with to_us:
+            async for message in theirs:
+                await to_us.send(message)
+
+    remote.client.late = late
+    async with (
+        to_us,
+        ours,
+        sse_client(remote.url, httpx_client_factory=client) as (theirs, write),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(pass_on, theirs)
+        yield ours, write
+        tasks.cancel_scope.cancel()
+
+
+def _not_open(remote: Remote, error: Exception) -> CallError:
+    """Why a transport can't be opened, as a call error."""
+    import httpx2
+
+    first = innermost(error)
+    if isinstance(first, CallError):
+        return first
+    if isinstance(first, httpx2.HTTPStatusError):
+        status = first.response.status_code
+        words = status_words(remote.name, status)
+        if status in (401, 403):
+            found = error_of("login", remote.name, words, oauth=remote.oauth)
+            assert isinstance(found, CallError)
+            return found
+        return Unreachable(message=words)
+    return Unreachable(message=f"The server {remote.name} can't be reached: {sentence(first)}")
+
+
+def _address(name: str, settings: ServerSettings) -> str:
+    parts = urlsplit(settings.url or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unreachable(
+            message=f"The server {name} has no address.", suggestion="Its `url` begins with https:// or http://."
+        )
+    return settings.url or ""
+
+
+def _checked(name: str, headers: Mapping[str, str]) -> dict[str, str]:
+    for header in headers:
+        if header.lower() in OURS or header.lower().startswith("mcp-"):
+            raise Unreachable(
+                message=f"The header {header!r} of the server {name} can't be set: the protocol needs it.",
+                suggestion=f"Take it out of the settings of the server {name}.",
+            )
+    return dict(headers)

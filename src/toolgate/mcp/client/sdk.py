@@ -1,0 +1,45 @@
+"""Loads the MCP SDK, once, whole, and by one thread at a time.
+
+It takes most of a second, so it is loaded in a thread and only when it is needed. Its modules import one another in
+circles: two threads that load parts of it at the same time can each be given half a module. Whoever is about to import
+something of it away from the main path waits for this first.
+"""
+
+import threading
+from importlib import import_module
+
+from toolgate.threads import to_thread
+
+MODULES = (
+    "mcp",
+    "mcp.client.streamable_http",
+    "mcp.client.sse",
+    "mcp.client.auth",
+    "mcp.client.auth.extensions.client_credentials",
+    "mcp.server.lowlevel",
+    "mcp.server.stdio",
+    "mcp.server.streamable_http_manager",
+    "mcp.server.subscriptions",
+    "toolgate.mcp.client.connection",
+    "toolgate.mcp.client.stdio",
+)
+"""What both sides use."""
+
+_lock = threading.Lock()
+_loaded = False
+
+
+def load() -> None:
+    """Load it, or wait until it is loaded."""
+    global _loaded
+    with _lock:
+        if not _loaded:
+            for module in MODULES:
+                import_module(module)
+            _loaded = True
+
+
+async def loaded() -> None:
+    """The same, without holding up the event loop."""
+    if not _loaded:
+        await to_thread(load)

@@ -1,0 +1,158 @@
+"""What a server was given in secret, taken out of whatever it says: results, errors, questions, lists, log lines.
+
+That is done where its words are read, before anything is cut or passed on, with all that it was given up to then: what was
+filled into its environment, command and headers, the tokens of its login, and what calls handed it. A server that has no
+secrets costs nothing. Otherwise a message is first searched as a whole, and only taken apart if there is something in it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from toolgate.errors import CallError
+from toolgate.jsontext import DEEPEST
+from toolgate.mcp.client.port import Refused
+from toolgate.model import MASK
+from toolgate.screening.shapes import Masker
+
+SHORTEST = 4
+"""Characters: what is shorter is found everywhere."""
+MOST_OWN, MOST_HANDED = 200, 200
+"""Secrets that are remembered: of the server's own, and of those that calls handed it."""
+SAID = ("result", "error", "params")
+"""The parts of a message that are the server's words."""
+FIELDS = frozenset({
+    "_meta", "annotations", "arguments", "capabilities", "code", "completion", "completions", "content", "contents", "data",
+    "description", "error", "info", "inputRequests", "inputSchema", "instructions", "isError", "items", "level", "logger",
+    "logging", "message", "messages", "method", "mimeType", "name", "nextCursor", "outputSchema", "params", "progress",
+    "progressToken", "prompts", "properties", "protocolVersion", "requestState", "requestedSchema", "required", "resource",
+    "resourceTemplates", "resources", "resultType", "role", "serverInfo", "status", "structuredContent", "subscribe",
+    "supportedVersions", "taskId", "text", "title", "tools", "total", "type", "uri", "uriTemplate", "values", "version",
+})  # fmt: skip
+"""Names that every server uses: as the name of a field one of these is no secret, whatever secrets there are."""
+TERMS = frozenset({
+    "array", "assistant", "boolean", "complete", "completed", "elicitation/create", "failed", "image", "input_required",
+    "integer", "number", "object", "resource", "resource_link", "sampling/createMessage", "string", "task", "text", "user",
+    "working",
+})  # fmt: skip
+SORTS = frozenset({"method", "resultType", "role", "status", "type"})
+"""Fields in which TERMS are no secrets."""
+NAMING = frozenset({
+    "name", "nextCursor", "progressToken", "protocolVersion", "requestId", "requestState", "supportedVersions", "taskId",
+    "uri", "uriTemplate",
+})  # fmt: skip
+"""Fields that the protocol goes by, at the top of what is said and in LISTED."""
+LISTED = frozenset({"contents", "prompts", "resourceTemplates", "resources", "tools"})
+LEAST_OF_NAMES = 16
+"""Characters: a shorter secret may just be a word that a name has. In names only longer ones are masked: without its name a
+thing can't be used."""
+
+
+class Concealer:
+    """Of one server, for as long as it is known by its name: what it once was given it may still say."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, None] = {}
+        self._handed: dict[str, None] = {}
+        self._masker: Masker | None = None
+        """Of all of them; None if there are none."""
+
+    # -- what it was given
+
+    def learn(self, value: str | None) -> None:
+        """The server is given this: a value of a secret."""
+        if value and value not in self._own and len(value) >= SHORTEST:
+            self._take(self._own, [value], MOST_OWN)
+
+    def learn_handed(self, values: Iterable[str]) -> None:
+        """A call hands it secrets."""
+        long_enough = [value for value in values if len(value) >= SHORTEST]
+        if not self._handed.keys() >= set(long_enough):
+            self._take(self._handed, long_enough, MOST_HANDED)
+
+    def _take(self, into: dict[str, None], values: Iterable[str], most: int) -> None:
+        for value in values:
+            into.pop(value, None)
+            into[value] = None
+        while len(into) > most:
+            del into[next(iter(into))]
+        if self._own or self._handed:
+            self._masker = Masker([*self._own, *self._handed])
+
+    # -- what it says
+
+    def words(self, text: str, least: int = SHORTEST) -> str:
+        """A text of the server's, without secrets of at least so many characters."""
+        return text if self._masker is None else self._masker.text(text, least, on_loop=True)
+
+    def value(self, value: Any) -> Any:
+        """A JSON value; the same object if there is nothing in it."""
+        return self._masked(value, ("",)) if self._may_be_in(value) else value
+
+    def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A JSON-RPC message, as it was read."""
+        if not self._may_be_in(message):
+            return message
+        return {name: self._masked(part, ("",)) if name in SAID else part for name, part in message.items()}
+
+    def error(self, error: CallError) -> None:
+        """What we say of a failure, which may quote the server: a header of its answer, say. Its own messages came through
+        `message` already."""
+        if self._masker is None:
+            return
+        error.message = self.words(error.message)
+        error.args = (error.message,)
+        if isinstance(error, Refused):
+            error.words = self.words(error.words)
+
+    def _may_be_in(self, value: Any) -> bool:
+        return self._masker is not None and self._masker.has("\n".join(_texts(value)))
+
+    def _masked(self, value: Any, path: tuple[str, ...]) -> Any:
+        """`path`: the fields that lead there; the first is empty, as that of what is in a list."""
+        if isinstance(value, str):
+            return self._text(value, path)
+        if len(path) > DEEPEST:  # nothing can be done with it anyway
+            return MASK
+        if isinstance(value, Mapping):
+            least = LEAST_OF_NAMES if path[-1] == "properties" else SHORTEST
+            return {
+                name if name in FIELDS else self.words(name, least): self._masked(part, (*path, name))
+                for name, part in value.items()
+            }
+        if isinstance(value, list):
+            return [self._masked(part, (*path, "")) for part in value]
+        is_number = type(value) in (int, float) and not _names(path)
+        return MASK if is_number and self._masker is not None and self._masker.number(value) else value
+
+    def _text(self, text: str, path: tuple[str, ...]) -> str:
+        if path[-1] in SORTS and text in TERMS:
+            return text
+        return self.words(text, LEAST_OF_NAMES if _names(path) else SHORTEST)
+
+
+def _names(path: tuple[str, ...]) -> bool:
+    """Whether something there is the name of a thing, by which it is asked for."""
+    match path:
+        case (_, field) | (_, field, ""):
+            return field in NAMING
+        case (_, list_of, "", field):
+            return list_of in LISTED and field in NAMING
+        case (*_, "required", ""):
+            return True
+    return False
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts and numbers in a value, however deep."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            waiting.extend(one)
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+        elif type(one) in (int, float):
+            yield str(one)

@@ -1,0 +1,279 @@
+"""The transport for programs: one JSON message a line, over the pipes of a box.
+
+What a program prints is data. Lines that are no messages are skipped and counted, since some servers print a banner; a line
+without end, or nothing but rubbish, ends the connection with a reason. Its stderr is always read, so that it never blocks,
+and the last of it is kept for the reason of a failure.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Protocol, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
+
+from toolgate.mcp.client.jsonlines import decode, encode
+from toolgate.mcp.client.port import About
+from toolgate.mcp.client.streams import Received
+from toolgate.mcp.client.untrusted_text import printable, size
+from toolgate.sandbox.port import Box
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.layers import FolderLayers
+
+PIECE = 262_144
+AT_A_STRETCH = 200
+"""Lines of rubbish that are passed over before others have their turn."""
+ERRORS_KEPT = 4_096
+LINES_SHOWN = 12
+"""Of what it said last, to whoever adds it."""
+GRACE = 2.0
+"""Seconds that a program has to end by itself once its input has ended."""
+TERM = 1.0
+"""And after it was asked to by a signal."""
+BACKLOG = 67_108_864
+"""Bytes that may wait for a program that does not read."""
+
+
+class Program(Protocol):
+    """A started program (`jailing.Program`)."""
+
+    box: Box
+    jail: str | None
+    layers: "FolderLayers | None"
+
+    def terminate(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Reading(Received):
+    """What the program says, as the SDK reads it."""
+
+    def __init__(self, box: Box, most: int) -> None:
+        self._box = box
+        self._most = most
+        self._parts: list[bytes] = []
+        """Of a line that has not ended yet."""
+        self._held = 0
+        self._lines: deque[bytes] = deque()
+        """Read, and not looked at yet."""
+        self._ready: deque[JSONRPCMessage] = deque()
+        self._rubbish = 0
+        self.skipped = 0
+        """Lines that were no messages."""
+        self.such_as = b""
+        self.finished = False
+        """Whether the program closed its output."""
+        self.broken: str | None = None
+        """Why no more is read, if it was not the program that ended."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message."""
+        looked = 0
+        while not self._ready:
+            if self.broken is not None:
+                raise anyio.EndOfStream
+            if self._lines:
+                self._take(self._lines.popleft().strip())
+                looked += 1
+                if looked % AT_A_STRETCH == 0:
+                    await asyncio.sleep(0)
+            elif self.finished:
+                raise anyio.EndOfStream
+            else:
+                await self._more()
+        return SessionMessage(self._ready.popleft())
+
+    async def _more(self) -> None:
+        piece = await self._box.read(PIECE)
+        self.finished = not piece
+        head, newline, tail = piece.rpartition(b"\n")
+        if newline or not piece:
+            lines = b"".join((*self._parts, head)).split(b"\n")
+            self._parts, self._held = [tail], len(tail)
+            self._lines.extend(lines)
+        else:
+            self._parts.append(tail)
+            self._held += len(tail)
+        if self._held > self._most:
+            self._break(f"It sent a message of more than {size(self._most)} (setting output_bytes).")
+
+    def _take(self, line: bytes) -> None:
+        if not line:
+            return
+        if len(line) > self._most:
+            self._break(f"It sent a message of more than {size(self._most)} (setting output_bytes).")
+            return
+        messages = decode(line)
+        if messages:
+            self._ready.extend(messages)
+            self._rubbish = 0
+            return
+        self.skipped += 1
+        self._rubbish += len(line)
+        if self._rubbish > self._most:
+            self.such_as = line[:200]
+            self._break(f"It printed more than {size(self._most)} that are no messages.")
+
+    def _break(self, why: str) -> None:
+        self.broken = why
+        self._parts = []
+        self._lines.clear()
+
+    async def drain(self) -> None:
+        """Read and forget, so that a program that is about to end is not held up by what it still says."""
+        while await self._box.read(PIECE):
+            continue
+
+    async def aclose(self) -> None:
+        """The pipe is the box's to close."""
+
+
+class Writing:
+    """What is said to the program. Nobody waits until it has read: it may never."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._flushing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Put a message on its way."""
+        if self._closed:
+            raise anyio.ClosedResourceError
+        line = encode(item.message)
+        if self._bytes + len(line) > BACKLOG:
+            raise anyio.BrokenResourceError
+        self._waiting.append(line)
+        self._bytes += len(line)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                piece = b"".join(self._waiting)
+                self._waiting.clear()
+                await self._box.write(piece)
+                self._bytes -= len(piece)
+        finally:
+            self._flushing = None
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+    async def stop(self) -> None:
+        """Say no more."""
+        self._closed = True
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Stdio:
+    """A program and its transport."""
+
+    def __init__(self, program: Program, most: int, conceal: Callable[[str], str]) -> None:
+        self._program = program
+        self._conceal = conceal
+        self._errors = bytearray()
+        self._listening = asyncio.create_task(self._listen())
+        self.read = Reading(program.box, most)
+        self.write = Writing(program.box)
+        self.jail = program.jail
+        self.layers = program.layers
+        self.pid: int | None = program.box.pid
+        self.hopeless = False
+        """Whether it is not worth asking it to end by itself."""
+
+    async def _listen(self) -> None:
+        while piece := await self._program.box.read_errors(PIECE):
+            self._errors += piece[-ERRORS_KEPT:]
+            del self._errors[:-ERRORS_KEPT]
+
+    async def why(self) -> str | None:
+        """Why it says no more; None if it is alive and well."""
+        box = self._program.box
+        if self.read.broken is not None or not self.read.finished:
+            return self.read.broken
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                code = await box.wait()
+                await asyncio.wait({self._listening}, timeout=GRACE / 4)
+                return self._ended(code)
+        return "It closed its output."
+
+    def _ended(self, code: int) -> str:
+        stopped = self._program.box.stopped
+        return f"It was stopped, since it used more {stopped} than it may." if stopped else _exit(code)
+
+    def wire(self, _: About) -> None:
+        """There is no quicker way."""
+
+    def said(self) -> str:
+        """The last line of its stderr that says something."""
+        lines = self.last_lines()
+        if not lines and self.read.skipped:
+            such_as = printable(self._conceal(self.read.such_as.decode("utf-8", "replace")), 80)
+            return f"{self.read.skipped} lines that are no messages" + (f", such as {such_as!r}" if such_as else "")
+        return lines[-1].strip() if lines else ""
+
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines of its stderr that say something. A line whose beginning is lost is not shown: there is no telling
+        what it said."""
+        words = self._errors.decode("utf-8", "replace")
+        if len(self._errors) == ERRORS_KEPT:
+            words = words.partition("\n")[2]
+        lines = [line.rstrip() for line in words.splitlines() if line.strip()]
+        return tuple(printable(self._conceal(line), 500) for line in lines[-LINES_SHOWN:])
+
+    async def close(self) -> None:
+        """Its input ends; then it is asked to end; then it is ended, with all that it started."""
+        box = self._program.box
+        try:
+            await self.write.stop()
+            if not self.hopeless and box.is_alive():
+                await self._ask_to_end(box)
+        finally:
+            await self._program.close()
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listening
+
+    async def _ask_to_end(self, box: Box) -> None:
+        await box.close_stdin()
+        draining = asyncio.create_task(self.read.drain())
+        ended = asyncio.create_task(box.wait())
+        try:
+            if not (await asyncio.wait({ended}, timeout=GRACE))[0]:
+                self._program.terminate()
+                await asyncio.wait({ended}, timeout=TERM)
+        finally:
+            for task in (draining, ended):
+                task.cancel()
+            await asyncio.wait({draining, ended})
+
+
+def _exit(code: int) -> str:
+    return f"It was ended by signal {-code}." if code < 0 else f"It ended with code {code}."
+
+
+@asynccontextmanager
+async def speaking(program: Program, most: int, conceal: Callable[[str], str]) -> AsyncIterator[Stdio]:
+    """The transport of a program that was started; the program is gone when this is left. `conceal`: masks its secrets."""
+    stdio = Stdio(program, most, conceal)
+    try:
+        yield stdio
+    finally:
+        await asyncio.shield(stdio.close())

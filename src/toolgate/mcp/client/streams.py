@@ -1,0 +1,139 @@
+"""The reading end of any transport, watched: when something was last heard, and that nothing more will come.
+
+What it hands on is without the secrets that the server was given."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextvars import Context
+from time import monotonic
+from typing import Self
+
+import anyio
+from mcp.client._transport import ReadStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+
+from toolgate.mcp.client.secret_masking import Concealer
+
+AT_A_STRETCH = 32
+"""Messages that are handed on before others have their turn."""
+AT_ONCE, A_SECOND = 2_000, 2_000.0
+"""Messages that a server may send of its own accord: at once, and a second. If it sends more it is read more slowly, so that
+it has to wait: nothing is lost, and nobody else is held up."""
+REQUEST = 10
+"""Messages that a request counts for, since it has to be answered."""
+
+
+class Received(ABC):
+    """The rest of what the SDK wants of a stream that it reads, given `receive` and `aclose`."""
+
+    @abstractmethod
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Nobody reads any more."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Pace:
+    """How fast a server may speak of its own accord."""
+
+    def __init__(self) -> None:
+        self._left, self._since = float(AT_ONCE), monotonic()
+
+    def charge(self, cost: int) -> None:
+        """It said something that nobody asked for."""
+        self._left -= cost
+
+    def delay(self) -> float:
+        """Seconds to wait before more is taken."""
+        if self._left >= 0:
+            return 0.0
+        now = monotonic()
+        self._left = min(AT_ONCE, self._left + (now - self._since) * A_SECOND)
+        self._since = now
+        return max(0.0, -self._left / A_SECOND)
+
+
+class Watched(Received):
+    """Hands on what it reads."""
+
+    def __init__(
+        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], concealer: Concealer
+    ) -> None:
+        self._inner = inner
+        self._fault = fault
+        self._concealer = concealer
+        self.pace = Pace()
+        self._stretch = 0
+        self.heard = monotonic()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done before any waiter is told that the connection is closed."""
+
+    @property
+    def last_context(self) -> Context | None:
+        """Of whoever wrote what was read last, where the transport knows."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message. What a transport merely could not read is noted, and passed over."""
+        while True:
+            try:
+                item = await self._inner.receive()
+            except BaseException:
+                self.end()
+                raise
+            self.heard = monotonic()
+            if not isinstance(item, Exception):
+                self._conceal(item.message)
+                await self._take_turns(item.message)
+                return item
+            self._fault(item)
+
+    async def _take_turns(self, message: JSONRPCMessage) -> None:
+        """A transport may have thousands of messages at hand: others are not to wait until all are dealt with."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            self.pace.charge(REQUEST if isinstance(message, JSONRPCRequest) else 1)
+        self._stretch += 1
+        if delay := self.pace.delay():
+            await asyncio.sleep(delay)
+        elif self._stretch >= AT_A_STRETCH:
+            await asyncio.sleep(0)
+        else:
+            return
+        self._stretch = 0
+
+    def _conceal(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCResponse):
+            message.result = self._concealer.value(message.result)
+        elif isinstance(message, JSONRPCError):
+            message.error.message = self._concealer.words(message.error.message)
+            message.error.data = self._concealer.value(message.error.data)
+        elif message.params is not None:
+            message.params = self._concealer.value(message.params)
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def aclose(self) -> None:
+        self.end()
+        await self._inner.aclose()

@@ -1,0 +1,193 @@
+"""What a server says of its own accord: that its lists or a resource have changed; and the asking to be told.
+
+In the old protocol a server just says it. In the new one it says it on a stream that has to be asked for, and that is asked
+for again whenever it ends; what may have been missed meanwhile counts as changed.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from toolgate.errors import CallError
+from toolgate.mcp.client.lists import Lists
+from toolgate.mcp.client.port import Listed
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.connection import Connection
+
+AT_MOST_EVERY = 0.25
+"""Seconds: a server that says the same again and again is passed on this often."""
+ACKNOWLEDGED = 10.0
+"""Seconds that a server has to say that it will tell."""
+CLOSED = 1.0
+"""Seconds for it to be told that an older stream is not wanted any more."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+MOST_URIS, MOST_TOLD = 1_000, 2_000
+LONGEST_URI = 4_096
+LISTS: dict[str, tuple[str, tuple[Listed, ...]]] = {
+    "notifications/tools/list_changed": ("tools", ("tools",)),
+    "notifications/prompts/list_changed": ("prompts", ("prompts",)),
+    "notifications/resources/list_changed": ("resources", ("resources", "templates")),
+}
+
+logger = logging.getLogger("toolgate.mcp")
+
+
+class Subscribing:
+    """Of one server."""
+
+    def __init__(self, name: str, lists: Lists, tell: Callable[[str, str, str | None], None]) -> None:
+        self.wanted: Counter[str] = Counter()
+        """Resources, and how many want to hear of each."""
+        self._name = name
+        self._lists = lists
+        self._tell = tell
+        self._told: dict[tuple[str, str | None], float] = {}
+        self._stream: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._opened = asyncio.Event()
+
+    # What the server says
+
+    def notice(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification."""
+        if method in LISTS:
+            what, lists = LISTS[method]
+            self._lists.drop(*lists)
+            self._say(what, None)
+        elif method == "notifications/resources/updated":
+            uri = params.get("uri")
+            if isinstance(uri, str) and len(uri) <= LONGEST_URI and self._is_wanted(uri):
+                self._say("resource", uri)
+
+    def _is_wanted(self, uri: str) -> bool:
+        """Whether somebody wants to hear of it, or of what it is a part of."""
+        return uri in self.wanted or any(uri.startswith(whole) for whole in self.wanted)
+
+    def _say(self, what: str, uri: str | None) -> None:
+        """Once now; if it comes again too soon, once more when it is time."""
+        now, key = monotonic(), (what, uri)
+        due = self._told.get(key, 0.0)
+        if due > now + AT_MOST_EVERY:  # one more is on its way
+            return
+        if len(self._told) > MOST_TOLD:
+            self._told = {one: when for one, when in self._told.items() if when > now}
+            if len(self._told) > MOST_URIS:  # nobody can want to hear of so many at a time
+                return
+        if due <= now:
+            self._told[key] = now + AT_MOST_EVERY
+            self._tell(self._name, what, uri)
+        else:
+            self._told[key] = due + AT_MOST_EVERY
+            asyncio.get_running_loop().call_at(
+                asyncio.get_running_loop().time() + due - now, self._tell, self._name, what, uri
+            )
+
+    # What is asked for
+
+    async def add(self, connection: "Connection", uri: str) -> None:
+        """Hear of a resource."""
+        if uri not in self.wanted and len(self.wanted) >= MOST_URIS:
+            raise CallError("CAPACITY_EXCEEDED", f"No more than {MOST_URIS} resources of a server can be subscribed to.")
+        self.wanted[uri] += 1
+        if self.wanted[uri] > 1:
+            return
+        try:
+            await self._ask(connection, "resources/subscribe", uri)
+        except BaseException:
+            self._less(uri)
+            raise
+
+    async def remove(self, connection: "Connection | None", uri: str) -> None:
+        """Hear no more of it, unless others want to."""
+        if uri not in self.wanted:
+            return
+        self._less(uri)
+        if uri not in self.wanted and connection is not None:
+            with suppress(CallError):
+                await self._ask(connection, "resources/unsubscribe", uri)
+
+    def _less(self, uri: str) -> None:
+        self.wanted[uri] -= 1
+        if self.wanted[uri] <= 0:
+            del self.wanted[uri]
+
+    async def _ask(self, connection: "Connection", method: str, uri: str) -> None:
+        if connection.modern:
+            await self._open(connection)
+        else:
+            await connection.request(method, {"uri": uri}, None)
+
+    def _filter(self, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for what in ("tools", "prompts", "resources"):
+            said = capabilities.get(what)
+            if isinstance(said, Mapping) and said.get("listChanged") is True:
+                found[f"{what}ListChanged"] = True
+        return found | ({"resourceSubscriptions": sorted(self.wanted)} if self.wanted else {})
+
+    async def run(self, connection: "Connection") -> None:
+        """For as long as the connection lasts: ask to be told, and again when that ends."""
+        try:
+            if connection.modern:
+                await self._keep_open(connection)
+            else:
+                for uri in sorted(self.wanted):
+                    with suppress(CallError):
+                        await connection.request("resources/subscribe", {"uri": uri}, None)
+        finally:
+            if self._stream is not None:
+                self._stream.cancel()
+            self._stream = None
+
+    async def _keep_open(self, connection: "Connection") -> None:
+        wait = FIRST_WAIT
+        while True:
+            self._opened.clear()
+            began = monotonic()
+            if self._filter(connection.about.capabilities):
+                with suppress(CallError):
+                    await self._open(connection, anew=False)
+            if self._stream is None:
+                await self._opened.wait()
+            while self._stream is not None and not self._stream.done():
+                await asyncio.wait({self._stream})
+            wait = FIRST_WAIT if monotonic() - began > LONGEST_WAIT else min(LONGEST_WAIT, wait * 2)
+            self._stream = None
+            await asyncio.sleep(wait)
+            self._missed(connection)
+
+    def _missed(self, connection: "Connection") -> None:
+        for method, (what, _) in LISTS.items():
+            if f"{what}ListChanged" in self._filter(connection.about.capabilities):
+                self.notice(method, {})
+
+    async def _open(self, connection: "Connection", *, anew: bool = True) -> None:
+        """Open a stream for all that is wanted now, then close the one before it."""
+        async with self._opening:
+            if self._stream is not None and not anew:
+                return
+            acknowledged = asyncio.Event()
+            before = self._stream
+            stream = asyncio.create_task(connection.listen(self._filter(connection.about.capabilities), acknowledged))
+            stream.add_done_callback(_seen)
+            heard = asyncio.create_task(acknowledged.wait())
+            await asyncio.wait({stream, heard}, timeout=ACKNOWLEDGED, return_when=asyncio.FIRST_COMPLETED)
+            heard.cancel()
+            self._stream = stream
+            self._opened.set()
+            if before is not None:
+                before.cancel()
+                await asyncio.wait({before}, timeout=CLOSED)
+            if stream.done() and not stream.cancelled() and (error := stream.exception()) is not None:
+                raise error
+
+
+def _seen(stream: asyncio.Task[None]) -> None:
+    """How it ended is of no interest to anybody who has not looked."""
+    if not stream.cancelled():
+        stream.exception()

@@ -1,0 +1,425 @@
+"""What keeps one server going: it is started when first needed, looked after, and started anew when it fails.
+
+One task owns it (a transport has to be entered and left by the same one). A failure is followed by a wait that doubles, with
+full jitter; after too many in a row the server is left alone for a while, and then gets one trial. A call that finds the
+server down waits for a start that is near, and is told when the next one is if that is far.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from contextvars import Context
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from toolgate.errors import CallError
+from toolgate.extras import is_installed, not_installed
+from toolgate.mcp.client import sdk
+from toolgate.mcp.client.backoff import NEAR, Died, Tries, explained
+from toolgate.mcp.client.http_errors import SessionLost
+from toolgate.mcp.client.layers import FolderLayers, noted, withheld
+from toolgate.mcp.client.lists import Lists
+from toolgate.mcp.client.port import About, Anew, Listed, Lost, Standing, State, Unreachable
+from toolgate.mcp.client.secret_masking import Concealer
+from toolgate.mcp.client.subscriptions import Subscribing
+from toolgate.mcp.client.untrusted_text import longest, sentence, span
+from toolgate.model import Caller
+from toolgate.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.connection import Connection, Line
+    from toolgate.mcp.client.handshake import Era
+
+STEADY = 10.0
+"""A server that was up for so long, or has answered something, did not fail to start."""
+PATIENCE = 3
+"""Heartbeats that a server may leave unanswered for a call of which nobody said how long it may take."""
+STOP_SECONDS = 15.0
+"""How long a stop may take before the owner is cancelled."""
+
+Open = Callable[[str, ServerSettings, AsyncExitStack, Concealer], Awaitable["Line"]]
+Tell = Callable[[str, str, str | None], None]
+
+logger = logging.getLogger("toolgate.mcp")
+_calls = count(1)
+
+
+class Supervised:
+    """One server."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServerSettings,
+        open_line: Open,
+        tell: Tell,
+        concealer: Concealer,
+        after: asyncio.Task[bool] | None = None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.concealer = concealer
+        self.lists = Lists()
+        self.subscribing = Subscribing(name, self.lists, tell)
+        self._open_line = open_line
+        self._tell = tell
+        self._after = after
+        """The end of what had this name before."""
+        self._owner: asyncio.Task[None] | None = None
+        self._stop: asyncio.Future[None] | None = None
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._state: State = "idle" if settings.enabled else "off"
+        self._connection: Connection | None = None
+        self._line: Line | None = None
+        self._about: About | None = None
+        self._tries = Tries(name, settings, concealer.words)
+        self.starts = 0
+        """How often a start was begun."""
+        self.restarts = True
+        """True: it is started again by itself when it fails; otherwise by the next call."""
+        self._used = monotonic()
+        self._under_way: dict[int, tuple[float, float]] = {}
+        """Calls: when each began, and the seconds that whoever asked will wait."""
+        self._patience = max(settings.heartbeat_seconds * PATIENCE, longest(settings))
+        self._era: Era = "unknown"
+
+    # -- for those who ask
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], caller: Caller | None, start: int | None, seconds: float | None
+    ) -> Mapping[str, Any]:
+        """Ask the server, once it is up. A session that it has forgotten is begun anew, and it is asked again."""
+        connection = await self._unexposed()
+        try:
+            return await self._ask(connection, method, params, caller, start, seconds)
+        except SessionLost:
+            if connection is self._connection:  # else that has been done
+                connection.renew()
+        return await self._ask(await self.connection(), method, params, caller, start, seconds)
+
+    async def _ask(
+        self,
+        connection: "Connection",
+        method: str,
+        params: Mapping[str, Any],
+        caller: Caller | None,
+        start: int | None,
+        seconds: float | None,
+    ) -> Mapping[str, Any]:
+        if start is not None and start != self.starts:
+            raise Anew(message=f"The server {self.name} was started anew since its tools were looked at.")
+        number = next(_calls)
+        self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
+        layers: FolderLayers | None = getattr(self._line, "layers", None)
+        try:
+            if layers is None:
+                return await connection.request(method, params, caller)
+            try:
+                answer = await connection.request(method, params, caller)
+            finally:
+                said = await layers.settle()
+            if not layers.exposed:
+                return noted(answer, said)
+        except CallError as error:
+            if layers is None or not layers.exposed:
+                self.concealer.error(error)
+                raise
+        finally:
+            del self._under_way[number]
+            self._used = monotonic()
+        await self._end_exposed()
+        raise withheld(self.name)
+
+    async def _unexposed(self) -> "Connection":
+        """The connection to a server that sees the host's files as they are, but none that no tool may open."""
+        connection = await self.connection()
+        layers: FolderLayers | None = getattr(self._line, "layers", None)
+        if layers is None:
+            return connection
+        await layers.show_host()
+        if not layers.exposed:
+            return connection
+        await self._end_exposed()
+        return await self.connection()
+
+    async def _end_exposed(self) -> None:
+        """End a server that may have seen what no tool may open: it is not to tell, now or later."""
+        logger.warning("server %s: a file that no tool may open came into a folder that it writes: it is ended", self.name)
+        await self.stop()
+
+    async def listed(self, what: Listed, *, fresh: bool) -> list[dict[str, Any]]:
+        """One of its lists."""
+        kept = self.lists.kept(what) if self._connection is not None else None
+        if kept is not None and not fresh:
+            return kept
+        self._used = monotonic()
+        self._tell(self.name, "step", "listing what it has")
+        return await self.lists.get(await self._unexposed(), what, self.settings, fresh=fresh)
+
+    async def about(self) -> About:
+        """What it said of itself."""
+        return (await self.connection()).about
+
+    async def connection(self) -> "Connection":
+        """The connection, once there is one. Raises Unreachable if the start that is waited for fails, or none is near."""
+        failed = self._tries.failed_starts
+        while True:
+            if self._connection is not None and not self._connection.ended.done():
+                self._used = monotonic()
+                return self._connection
+            if self._closed or not self.settings.enabled:
+                raise Unreachable(message=f"The server {self.name} is {'stopped' if self._closed else 'not enabled'}.")
+            if self._tries.failed_starts > failed or (self._waits and self._tries.left > NEAR):
+                raise self._tries.unreachable()
+            if self._owner is None:
+                if not is_installed("mcp"):
+                    raise Unreachable(message=not_installed("mcp"))
+                self._begin()
+            await self._changed.wait()
+
+    @property
+    def _waits(self) -> bool:
+        return self._state in ("waiting", "resting")
+
+    @property
+    def failure(self) -> Unreachable | None:
+        """The last failure, as anybody may know it."""
+        return self._tries.failure
+
+    def standing(self) -> Standing:
+        """How it stands."""
+        line = self._line
+        return Standing(
+            name=self.name,
+            state=self._state,
+            transport=self.settings.transport or ("stdio" if self.settings.url is None else "http"),
+            about=self._about,
+            jail=getattr(line, "jail", None),
+            failure=self._tries.words(),
+            last_lines=self._tries.last_lines,
+            starts=self.starts,
+            restarts=self._tries.in_a_row,
+            next_try=self._tries.left if self._waits else None,
+            pid=getattr(line, "pid", None),
+            under_way=len(self._under_way),
+        )
+
+    @property
+    def live(self) -> "Connection | None":
+        """The connection, if there is one now."""
+        return self._connection
+
+    # -- stopping
+
+    async def stop(self) -> bool:
+        """Stop it, if it runs; the next call starts it. False: it could not be ended."""
+        owner, stop = self._owner, self._stop
+        if owner is None or stop is None:
+            return True
+        if not stop.done():
+            stop.set_result(None)
+        if self._state == "starting":
+            owner.cancel()
+        if not (await asyncio.wait({owner}, timeout=STOP_SECONDS))[0]:
+            owner.cancel()
+            await asyncio.wait({owner}, timeout=STOP_SECONDS)
+        return owner.done()
+
+    async def close(self) -> bool:
+        """Stop it for good."""
+        self._closed = True
+        self._notify()
+        return await self.stop()
+
+    async def restart(self) -> None:
+        """Stop it, and start it now, whatever it did before."""
+        await self.stop()
+        self._tries.forget()
+        await self.connection()
+
+    # -- the owner
+
+    def _begin(self) -> None:
+        """In a context of its own: what starts it is not what it works for."""
+        self._stop = asyncio.get_running_loop().create_future()
+        self._become("starting")
+        self._owner = asyncio.create_task(self._live(self._stop), name=f"mcp {self.name}", context=Context())
+        self._owner.add_done_callback(self._left)
+
+    def _left(self, owner: asyncio.Task[None]) -> None:
+        if not owner.cancelled() and (error := owner.exception()) is not None:
+            logger.error("server %s: its owner failed: %s", self.name, sentence(error))
+            self._tries.failed_starts += 1
+        self._owner = self._stop = None
+        self._become("idle")
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        self._notify()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _live(self, stop: asyncio.Future[None]) -> None:
+        """One life after another, until it is stopped, or not needed any more."""
+        if self._after is not None:
+            await asyncio.wait({self._after})
+            self._after = None
+        while not stop.done():
+            self._become("starting")
+            began = monotonic()
+            try:
+                failure = await self._life(stop)
+            except Exception as error:  # noqa: BLE001 - whatever a transport ends with
+                failure = Unreachable(message=sentence(error))
+                self._tries.note(failure)
+            finally:
+                connection = self._over()
+            if failure is None or not await self._goes_on(failure, connection, monotonic() - began, stop):
+                return
+
+    def _over(self) -> "Connection | None":
+        """A life is over. What there was, if it got so far."""
+        connection, self._connection, self._line = self._connection, None, None
+        self.lists.drop()
+        if connection is not None:
+            if not connection.reason.done():
+                connection.reason.set_result("")
+            self._tell(self.name, "down", None)
+        return connection
+
+    async def _goes_on(
+        self, failure: Unreachable, connection: "Connection | None", lived: float, stop: asyncio.Future[None]
+    ) -> bool:
+        """Whether it is started anew; if so, when that is due."""
+        if connection is None and self._era == "unknown" and isinstance(failure, Died):
+            self._era = "legacy"
+            return True
+        if connection is None:
+            self._tries.failed_starts += 1
+        elif connection.answered or lived >= STEADY:
+            self._tries.in_a_row = 0
+            if connection.renewed:
+                return True
+        if failure.code == "MISSING_AUTH" or not self.restarts:  # a login is missing: the next call may find one
+            return False
+        wait, state = self._tries.failed()
+        logger.warning("server %s: %s It is started again in %s.", self.name, self._tries.words(), span(wait))
+        self._become(state)
+        await asyncio.wait({stop}, timeout=wait)
+        return True
+
+    async def _life(self, stop: asyncio.Future[None]) -> Unreachable | None:
+        """From its start to its end. None: it was stopped."""
+        await sdk.loaded()
+        from toolgate.mcp.client.connection import connected
+
+        self.starts += 1
+        async with AsyncExitStack() as stack:
+            line: Line | None = None
+            try:
+                line = self._line = await self._open_line(self.name, self.settings, stack, self.concealer)
+                self._tell(self.name, "step", "handshake")
+                async with asyncio.timeout(self.settings.start_seconds):
+                    meant = connected(self.name, self.settings, line, self._era, self.subscribing.notice, self.concealer)
+                    connection = await stack.enter_async_context(meant)
+                self._up(connection)
+                failure = await self._serve(connection, stop)
+                connection.reason.set_result("It was stopped." if failure is None else failure.message)
+                if failure is not None:
+                    self._tries.note(failure, line.said())
+            except Exception as error:  # noqa: BLE001 - whatever kept it from starting
+                silent = line if self._connection is None else None
+                failure = await explained(error, silent, self.settings)
+                self._tries.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
+            if failure is not None and line is not None:
+                line.hopeless = True
+            return failure
+
+    def _up(self, connection: "Connection") -> None:
+        self._connection, self._about = connection, connection.about
+        self._era = "modern" if connection.modern else "legacy"
+        self._tries.failure = None
+        self._used = monotonic()
+        self._become("up")
+        self._tell(self.name, "up", None)
+
+    # -- while it is up
+
+    async def _serve(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
+        watching = asyncio.create_task(self.subscribing.run(connection))
+        try:
+            while True:
+                wait = {connection.ended, stop}
+                await asyncio.wait(wait, timeout=self._until_next_look(connection), return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return None
+                if connection.ended.done():
+                    return Unreachable(message=await self._line_why() or "It closed the connection.")
+                if self._is_idle():
+                    return None
+                if connection.silent >= self.settings.heartbeat_seconds and (dead := await self._dead(connection, stop)):
+                    return dead
+        finally:
+            connection.end()  # nobody begins with it any more
+            self._tries.soon()
+            self._become("waiting")
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _line_why(self) -> str | None:
+        return await self._line.why() if self._line is not None else None
+
+    def _until_next_look(self, connection: "Connection") -> float:
+        """Seconds. While it is needed it is only looked at whether it is idle now and then."""
+        wait, idle = self.settings.heartbeat_seconds - connection.silent, self.settings.idle_seconds
+        if idle is not None:
+            wait = min(wait, idle if self._needed else idle - (monotonic() - self._used))
+        return max(0.01, wait)
+
+    @property
+    def _needed(self) -> bool:
+        return bool(self._under_way or self.subscribing.wanted or self.settings.url is not None)
+
+    def _is_idle(self) -> bool:
+        limit = self.settings.idle_seconds
+        return limit is not None and not self._needed and monotonic() - self._used >= limit
+
+    def _is_busy(self, connection: "Connection") -> bool:
+        """Whether it may be silent because it works on a call: one that began before it fell silent, and that is still
+        waited for. What came later is not what keeps it from answering."""
+        now = monotonic()
+        fell_silent = now - connection.silent + self.settings.heartbeat_seconds
+        return any(began <= fell_silent and now < began + wait for began, wait in self._under_way.values())
+
+    async def _dead(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
+        """Ask for a sign of life. A server at work may be silent for as long as a call may take.
+
+        It is waited for in two halves: if this process itself was held up, what came meanwhile is heard in the second."""
+        limit = self.settings.heartbeat_seconds
+        beat = asyncio.create_task(connection.beat())
+        wait: set[asyncio.Future[Any]] = {beat, connection.ended, stop}
+        try:
+            if not (await asyncio.wait(wait, timeout=limit / 2, return_when=asyncio.FIRST_COMPLETED))[0]:
+                await asyncio.wait(wait, timeout=limit / 2, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done() or connection.ended.done():
+                return None
+            if beat.done():
+                error = beat.exception()
+                if isinstance(error, SessionLost):
+                    connection.renew()
+                return (
+                    Unreachable(message=str(error))
+                    if isinstance(error, Unreachable | Lost) and not self._under_way
+                    else None
+                )
+            if connection.silent < limit or self._is_busy(connection):
+                return None
+            return Unreachable(message=f"It did not answer a heartbeat within {span(limit)}.")
+        finally:
+            beat.cancel()
+            await asyncio.wait({beat})

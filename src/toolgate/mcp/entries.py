@@ -1,0 +1,287 @@
+"""What an MCP server says of its tools, and what is said of them here, made into entries of the catalog.
+
+A server's word is data. Its descriptions are bounded and cleaned of what no reader sees; its hints can raise the tier of a
+tool and never lower it, unless its settings trust them; a definition that is no good is a Problem, and the others load.
+
+Reading a resource, getting a prompt and completing an argument are tools as well (`mcp_methods`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from toolgate.errors import DefinitionError, Fault
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.mcp.client.port import Target
+from toolgate.mcp.definitions import Found
+from toolgate.mcp.methods import CAPABILITIES, METHOD_TAG, METHODS, definition_of
+from toolgate.mcp.structured_output import Structured
+from toolgate.model import NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
+from toolgate.registry.catalog import Problem
+from toolgate.registry.compile import MAX_NAME, Rules, compile_entry, definition, prefixed
+from toolgate.settings import ServerSettings, ServerTool
+
+Key = tuple[str, str]
+"""A method, and the server's own name of the tool; empty where the method is the tool."""
+
+PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+"""What a definition's hash covers: all that a model reads of it and all that we decide by. Not `_meta` and `icons`, which
+servers fill as they like."""
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+LONGEST_DESCRIPTION = 8_192
+LONGEST_TITLE = 256
+LONGEST_NAME = 256
+MAX_DEFINITION_BYTES = 524_288
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+"""Control characters, marks that turn the direction of writing, what has no width, and letters that are blank."""
+
+
+class Extra(NamedTuple):
+    """What a preset knows of a tool beyond what settings can say."""
+
+    per_unit: UnitCost | None = None
+    category: Category | None = None
+    queries: tuple[str, ...] = ()
+    """Arguments that are SQL, of a database that is only to be read."""
+
+
+NOTHING_MORE = Extra()
+
+
+class Upstream(NamedTuple):
+    """A server, as far as its tools depend on it. `settings` has its preset applied."""
+
+    name: str
+    settings: ServerSettings
+    jail: str | None = None
+    """What held it when it was last listed."""
+    extras: Mapping[str, Extra] = {}
+    """By the server's own name of a tool."""
+
+    @property
+    def identity(self) -> str:
+        """Which program or address it is, whatever its version and its options."""
+        settings = self.settings
+        kind: tuple[object, ...] = ("command", settings.command)
+        if settings.cwd is not None:  # `python server.py` is another program in another folder
+            kind = (*kind, str(settings.cwd))
+        if settings.url is not None:
+            kind = ("url", settings.url)
+        elif settings.npm is not None:
+            kind = ("npm", settings.npm[:1] + settings.npm[1:].split("@")[0])
+        elif settings.pypi is not None:
+            kind = ("pypi", re.split(r"[\s\[<>=!~;@]", settings.pypi.strip(), maxsplit=1)[0].lower())
+        return sha256(orjson.dumps(kind)).hexdigest()
+
+    def fingerprint(self, of: str, key: Key) -> str:
+        """Of a tool, with what it is a tool of: what a person approved does not hold for another program, for another
+        address, or where more can be reached."""
+        said = self.settings
+        runs = (said.npm, said.pypi, said.url, said.command, said.cwd)
+        reaches = (said.network, said.domains, said.isolation, said.read, said.write)
+        return sha256(repr((of, self.name, key, runs, reaches)).encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def tier(self) -> Tier:
+        """Of tools of which nothing else is said: what is held in a jail without network can reach nobody outside."""
+        if self.settings.tier is not None:
+            return self.settings.tier
+        return "write" if self._is_enclosed else "external_api"
+
+    @property
+    def tier_of_methods(self) -> Tier:
+        """Of reading a resource, getting a prompt and completing an argument. That this has no effect is the server's word:
+        it counts if the server is trusted with that, or can pass on to nobody what it is asked."""
+        if self.settings.tier is None and (self.settings.trust_annotations or self._is_enclosed):
+            return "read_only"
+        return self.tier
+
+    @property
+    def _is_enclosed(self) -> bool:
+        """Whether it is held in a jail without network."""
+        settings = self.settings
+        network = settings.network or ("domains" if settings.domains else "none")
+        return self.jail is not None and settings.url is None and network == "none"
+
+    @property
+    def category(self) -> Category:
+        if self.settings.url is not None:
+            return "service"
+        return "filesystem" if self.settings.read or self.settings.write else "custom"
+
+
+# -- what a server says
+
+
+def found_in(
+    upstream: Upstream, capabilities: Mapping[str, Any], listed: Sequence[Any]
+) -> tuple[dict[Key, Found], list[Problem]]:
+    """What a server has: what can be asked of it besides its tools, which comes first and so has its name first, then the
+    definitions in its list, each with its hash; and what is no definition. A name that comes twice counts once."""
+    found: dict[Key, Found] = {}
+    problems: list[Problem] = []
+    for method, capability in CAPABILITIES.items():
+        if isinstance(capabilities.get(capability), Mapping):
+            text = orjson.dumps(definition_of(upstream.name, method), option=orjson.OPT_SORT_KEYS)
+            found[method, ""] = Found(text.decode(), sha256(text).hexdigest())
+    for given in listed:
+        try:
+            name, text = _canonical(given)
+            if ("tools/call", name) in found:
+                raise ValueError("the server has two tools of this name; the first counts")
+        except ValueError as error:
+            problems.append(Problem(f"server {upstream.name}, {_shown_name(given)}", str(error)))
+            continue
+        found["tools/call", name] = Found(text.decode(), sha256(text).hexdigest())
+    return found, problems
+
+
+def _canonical(given: Any) -> tuple[str, bytes]:
+    """The name in a definition, and all of it that is pinned, always written in the same way."""
+    if not isinstance(given, Mapping):
+        raise ValueError("it is no definition of a tool")
+    name = given.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"its name must be text of 1 to {LONGEST_NAME} characters")
+    pinned = {field: given[field] for field in PINNED if given.get(field) is not None}
+    if is_deeper(pinned, DEEPEST_DEFINITION):
+        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+    try:
+        text = orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError) as error:  # half surrogates, integers of more than 64 bits
+        raise ValueError(f"its definition is not JSON: {error}") from None
+    if len(text) > MAX_DEFINITION_BYTES:
+        raise ValueError(f"its definition has more than {MAX_DEFINITION_BYTES:,} bytes")
+    return name, text
+
+
+def _shown_name(given: Any) -> str:
+    name = given.get("name") if isinstance(given, Mapping) else None
+    return f"tool {cleaned(name)[:64]}" if isinstance(name, str) and name else "a tool without a name"
+
+
+def cleaned(text: str) -> str:
+    """A text without what a reader would not see."""
+    return UNSEEN.sub("", text)
+
+
+# -- what it becomes here
+
+
+def entry_of(upstream: Upstream, key: Key, text: str, rules: Rules) -> Entry:
+    """The entry of an accepted definition. Raises DefinitionError if it can't be one."""
+    method, name = key
+    given = orjson.loads(text)
+    said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerTool())
+    extra = upstream.extras.get(name, NOTHING_MORE) if method == "tools/call" else NOTHING_MORE
+    tool = definition(_fields(upstream, key, given, said, extra))
+    target = Target(upstream.name, name if method == "tools/call" else method, method)  # type: ignore[arg-type]
+    entry = compile_entry(tool, target, (), rules)
+    if entry.check_output is not None:
+        entry = msgspec.structs.replace(entry, check_output=Structured(entry.check_output))
+    guards, fingerprint = _guards(entry, upstream, extra), upstream.fingerprint(entry.fingerprint, key)
+    return msgspec.structs.replace(entry, guards=guards, fingerprint=fingerprint)
+
+
+def _guards(entry: Entry, upstream: Upstream, extra: Extra) -> Any:
+    """What is looked at of the arguments, with what is said of this server alone."""
+    guards = entry.guards
+    if extra.queries and guards is None:
+        raise DefinitionError(entry.name, [Fault("inputSchema", f"it has no {extra.queries[0]}, which would be checked")])
+    if guards is not None and upstream.settings.blocked:
+        guards = msgspec.structs.replace(guards, blocked=upstream.settings.blocked)
+    return guards if not extra.queries else msgspec.structs.replace(guards, queries=extra.queries)
+
+
+def _fields(upstream: Upstream, key: Key, given: Mapping[str, Any], said: ServerTool, extra: Extra) -> dict[str, Any]:
+    method, name = key
+    settings = upstream.settings
+    schema = given.get("inputSchema")
+    if not isinstance(schema, dict):
+        raise DefinitionError(name, [Fault("inputSchema", "it is missing, or no object")])
+    if not isinstance(given.get("outputSchema", {}), dict):
+        raise DefinitionError(name, [Fault("outputSchema", "it is no object")])
+    is_tool = method == "tools/call"
+    return {
+        "name": name_here(upstream, key),
+        "description": _description(upstream.name, name, given),
+        "category": extra.category or (upstream.category if is_tool else "service"),
+        "tier": _tier(upstream, said, given) if is_tool else said.tier or upstream.tier_of_methods,
+        "kind": "mcp",
+        "source": "mcp",
+        "requires_permission": said.requires_permission or settings.requires_permission,
+        "cost": _cost(said, extra),
+        "input_schema": schema,
+        "output_schema": given.get("outputSchema"),
+        "timeout": said.timeout or settings.timeout,
+        "cache": None if said.cache_seconds is None else CacheRule(ttl=said.cache_seconds),
+        "rate_limit": None if said.per_minute is None else RateLimit(per_minute=said.per_minute),
+        "target": f"mcp:{upstream.name}",
+        "tags": ("mcp",) if is_tool else ("mcp", METHOD_TAG),
+        "enabled": said.enabled is not False,
+        "annotations": _annotations(given),
+    }
+
+
+def name_here(upstream: Upstream, key: Key) -> str:
+    """What a tool is called in the catalog."""
+    method, name = key
+    settings = upstream.settings
+    said = settings.tools.get(name if method == "tools/call" else method)
+    if said is not None and said.name is not None:
+        return said.name
+    if method != "tools/call":
+        return prefixed(upstream.name, METHODS[method]["name"])  # type: ignore[index]
+    if settings.prefix is None:
+        return prefixed(upstream.name, name)
+    full = settings.prefix + name
+    if NAME.match(full):
+        return full
+    mark = sha256(f"{len(upstream.name)} {upstream.name}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
+    start = plain if NAME.match(plain[:1]) else f"mcp_{plain}"
+    return f"{start[: MAX_NAME - 9]}_{mark}"
+
+
+def _tier(upstream: Upstream, said: ServerTool, given: Mapping[str, Any]) -> Tier:
+    """What is said here of the tool, else of the server; a hint counts only where the server's settings trust it."""
+    settings = upstream.settings
+    if said.tier is not None:
+        return said.tier
+    if settings.tier is None and settings.trust_annotations and _annotations(given).get("readOnlyHint") is True:
+        return "read_only"
+    return upstream.tier
+
+
+def _annotations(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The hints that a server gives outright. One that it leaves out says nothing: MCP's own defaults would make every tool
+    destructive and open to the world."""
+    stated = given.get("annotations")
+    stated = stated if isinstance(stated, Mapping) else {}
+    hints: dict[str, Any] = {hint: stated[hint] for hint in HINTS if isinstance(stated.get(hint), bool)}
+    title = given.get("title") or stated.get("title")
+    if isinstance(title, str) and cleaned(title).strip():
+        hints["title"] = cleaned(title)[:LONGEST_TITLE].strip()
+    return hints
+
+
+def _description(server: str, name: str, given: Mapping[str, Any]) -> str:
+    words = given.get("description")
+    words = cleaned(words).strip() if isinstance(words, str) else ""
+    if len(words) > LONGEST_DESCRIPTION:
+        words = f"{words[: LONGEST_DESCRIPTION - 2]} …"
+    return words or f"{cleaned(name)[:64]} of the MCP server {server}."
+
+
+def _cost(said: ServerTool, extra: Extra) -> Cost:
+    if said.cost is None and extra.per_unit is None:
+        return Cost(model="free")
+    return Cost(fixed=said.cost or Decimal(0), per_unit=extra.per_unit)

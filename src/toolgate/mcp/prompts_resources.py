@@ -1,0 +1,173 @@
+"""Prompts, resources and resource templates of MCP servers. They are pinned as tools are: what is new or has changed is not
+listed and can't be asked for until somebody has accepted it, because a client's model reads it as it reads a tool.
+
+What a prompt or resource gives when it is asked for is data, like the result of a call, and not pinned.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, cast
+
+import orjson
+
+from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.mcp.definitions import ITEMS, Found, Pin
+from toolgate.mcp.entries import UNSEEN, Key, cleaned
+from toolgate.registry.catalog import Problem
+
+ItemKind = Literal["prompts", "resources", "templates"]
+MAX_ITEM_BYTES = 65_536
+
+
+class ItemShape(NamedTuple):
+    """What is known of a kind of item."""
+
+    word: str
+    """For people."""
+    name: str
+    """The field that it is asked for by."""
+    longest: int
+    """Characters of that."""
+    pinned: tuple[str, ...]
+    """All that a model reads of it. Not `_meta`, `icons` and `size`, which servers fill as they like."""
+
+
+SHAPES: dict[ItemKind, ItemShape] = {
+    "prompts": ItemShape("prompt", "name", 256, ("name", "title", "description", "arguments")),
+    "resources": ItemShape("resource", "uri", 8_192, ("uri", "name", "title", "description", "mimeType", "annotations")),
+    "templates": ItemShape(
+        "resource template", "uriTemplate", 8_192, ("uriTemplate", "name", "title", "description", "mimeType", "annotations")
+    ),
+}
+assert tuple(SHAPES) == ITEMS
+
+
+def pinned(kind: ItemKind, given: Any) -> tuple[str, Found]:
+    """What an item is asked for by, and all of it that is pinned, with its hash. Raises ValueError if it is no item."""
+    shape = SHAPES[kind]
+    name = given.get(shape.name) if isinstance(given, Mapping) else None
+    if not isinstance(name, str) or not 0 < len(name) <= shape.longest:
+        raise ValueError(f"its {shape.name} must be text of 1 to {shape.longest:,} characters")
+    if UNSEEN.search(name):
+        raise ValueError(f"its {shape.name} has characters that a reader does not see")
+    fields = {field: given[field] for field in shape.pinned if given.get(field) is not None}
+    if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
+        fields["annotations"] = {key: value for key, value in fields["annotations"].items() if key != "lastModified"}
+    if is_deeper(fields, DEEPEST_DEFINITION):
+        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+    try:
+        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"its definition is not JSON: {error}") from None
+    if len(text) > MAX_ITEM_BYTES:
+        raise ValueError(f"its definition has more than {MAX_ITEM_BYTES:,} bytes")
+    return name, Found(text.decode(), sha256(text).hexdigest())
+
+
+def items_in(server: str, listed: Mapping[ItemKind, Iterable[Any]]) -> tuple[dict[Key, Found], list[Problem]]:
+    """What a server lists besides tools, each with its hash, and what is no item. What comes twice counts once."""
+    found: dict[Key, Found] = {}
+    problems: list[Problem] = []
+    for kind, items in listed.items():
+        for given in items:
+            try:
+                name, definition = pinned(kind, given)
+                if found.setdefault((kind, name), definition) != definition:
+                    raise ValueError(f"the server has two of this {SHAPES[kind].name}; the first counts")
+            except ValueError as error:
+                told = given.get(SHAPES[kind].name) if isinstance(given, Mapping) else None
+                words = cleaned(told)[:64] if isinstance(told, str) else "without a name"
+                problems.append(Problem(f"server {server}, {SHAPES[kind].word} {words}", str(error)))
+    return found, problems
+
+
+class AcceptedItems:
+    """What was accepted of all servers, by server and kind: what it is asked for by, and the hash of its definition."""
+
+    def __init__(self, pins: Iterable[Pin] = ()) -> None:
+        self._hashes: dict[tuple[str, str], dict[str, str | None]] = {}
+        for pin in pins:
+            self._hashes.setdefault((pin.server, pin.method), {})[pin.tool] = pin.accepted_hash
+
+    def of(self, server: str, kind: str) -> Mapping[str, str | None]:
+        return self._hashes.get((server, kind), {})
+
+    def labels(self, server: str) -> list[str]:
+        """What was accepted of a server, in words."""
+        return [label((kind, name)) for kind in ITEMS for name in self.of(server, kind)]
+
+    def differ(self, other: "AcceptedItems") -> set[tuple[str, str]]:
+        """The servers and kinds of which the two hold another."""
+        return {key for key in self._hashes.keys() | other._hashes.keys() if self.of(*key) != other.of(*key)}
+
+    def is_accepted(self, server: str, kind: ItemKind, given: Any) -> bool:
+        """Whether an item is what was accepted, as it stands."""
+        try:
+            name, found = pinned(kind, given)
+        except ValueError:
+            return False
+        return self.of(server, kind).get(name) == found.hash
+
+    def may_ask(self, server: str, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether a server may be asked this: for an accepted prompt, an accepted resource or one of an accepted template's,
+        or about an argument of one of them."""
+        asked = _ASKED.get(method)
+        return asked is not None and asked(self, server, params)
+
+    def has_prompt(self, server: str, name: Any) -> bool:
+        return isinstance(name, str) and name in self.of(server, "prompts")
+
+    def has_resource(self, server: str, uri: Any) -> bool:
+        if not isinstance(uri, str):
+            return False
+        return uri in self.of(server, "resources") or any(fits(one, uri) for one in self.of(server, "templates"))
+
+    def _has_reference(self, server: str, ref: Any) -> bool:
+        if not isinstance(ref, Mapping):
+            return False
+        if ref.get("type") == "ref/prompt":
+            return self.has_prompt(server, ref.get("name"))
+        uri = ref.get("uri")
+        return isinstance(uri, str) and (uri in self.of(server, "templates") or self.has_resource(server, uri))
+
+
+_ASKED: dict[str, Callable[[AcceptedItems, str, Mapping[str, Any]], bool]] = {
+    "prompts/get": lambda items, server, params: items.has_prompt(server, params.get("name")),
+    "resources/read": lambda items, server, params: items.has_resource(server, params.get("uri")),
+    "completion/complete": lambda items, server, params: items._has_reference(server, params.get("ref")),
+}
+
+
+@lru_cache(maxsize=4_096)
+def _template(text: str) -> Any:
+    """A template that can be matched; None if it can't, or does not even name its scheme: then it is of no kind."""
+    from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+
+    scheme, colon, _ = text.partition(":")
+    if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not scheme.translate(NO_SIGNS).isalnum():
+        return None
+    try:
+        return UriTemplate.parse(text)
+    except InvalidUriTemplate:
+        return None
+
+
+NO_SIGNS = str.maketrans("", "", "+.-")
+
+
+def fits(template: str, uri: str) -> bool:
+    """Whether an address is of a template's kind."""
+    parsed = _template(template)
+    return parsed is not None and parsed.match(uri) is not None
+
+
+def label(key: Key) -> str:
+    """A definition of a server's, in words that no other of its definitions has: `say`, `prompts/say`, `resources/read`."""
+    method, name = key
+    return f"{method}/{name}" if method in ITEMS else name or method
+
+
+def word_for(method: str) -> str:
+    """What a definition of this method is, for people: a tool, a prompt …"""
+    return SHAPES[cast("ItemKind", method)].word if method in ITEMS else "tool"

@@ -1,0 +1,137 @@
+"""Keeps exactly those tools of MCP servers in the catalog that are accepted and can be offered.
+
+Of two that would have the same name, one has it (`mcp_names`). What can't be offered is said in `refused`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from time import monotonic
+from typing import NamedTuple
+
+from toolgate.errors import CallError, DefinitionError
+from toolgate.mcp.definitions import Pin
+from toolgate.mcp.entries import Key, Upstream, cleaned, entry_of
+from toolgate.mcp.names import Names, is_wanted
+from toolgate.model import Entry
+from toolgate.registry.catalog import Catalog, Problem
+from toolgate.registry.compile import Rules
+
+LONGEST_WORDS = 500
+PIECE = 0.005
+"""Seconds for which calls are held up."""
+
+
+class Made(NamedTuple):
+    """An entry that was made of a definition, or why none could be; `of` is all that it was made of."""
+
+    of: tuple[str | None, Upstream]
+    entry: Entry | Problem
+
+
+class Offering:
+    """What `McpTools` has in the catalog."""
+
+    def __init__(
+        self, catalog: Catalog, rules: Rules, register: Callable[[Entry], object], forget: Callable[[], object]
+    ) -> None:
+        self._catalog = catalog
+        self._rules = rules
+        self._register = register
+        self._forget = forget
+        self._made: dict[tuple[str, Key], Made] = {}
+        self._held: dict[str, Entry] = {}
+        self.callable: dict[tuple[str, str, str], str] = {}
+        """By server, method and the server's own name, the fingerprint of all that may be called."""
+        self.refused: list[Problem] = []
+
+    async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[Pin]) -> None:
+        """Make the entries that `use` will need: a piece at a time, because of many it takes seconds."""
+        servers = {upstream.name: upstream for upstream in upstreams}
+        async for pin in in_pieces(accepted):
+            upstream = servers.get(pin.server)
+            if upstream is not None and is_wanted(upstream, pin.key):
+                self._made[upstream.name, pin.key] = self._entry(upstream, pin)
+
+    def use(self, upstreams: Iterable[Upstream], accepted: Iterable[Pin], names: Names) -> None:
+        """Offer what is accepted of these servers, and nothing else of any. Nothing is awaited meanwhile: no call finds half
+        of it."""
+        pins: dict[str, list[Pin]] = {}
+        for pin in accepted:
+            pins.setdefault(pin.server, []).append(pin)
+        wanted: dict[str, tuple[Entry, Pin]] = {}
+        made: dict[tuple[str, Key], Made] = {}
+        self.refused = []
+        for upstream in upstreams:
+            for pin in pins.get(upstream.name, ()):
+                if is_wanted(upstream, pin.key):
+                    made[upstream.name, pin.key] = found = self._entry(upstream, pin)
+                    self._want(found.entry, pin, names.fault(upstream, pin.key), wanted)
+        self._made = made
+        self._put({name: entry for name, (entry, _) in wanted.items()})
+        self.callable = {(pin.server, pin.method, pin.tool): entry.fingerprint for entry, pin in wanted.values()}
+
+    def _entry(self, upstream: Upstream, pin: Pin) -> Made:
+        """The entry of a pin; the one that there is, if nothing that it was made of has changed."""
+        of = (pin.accepted_hash, upstream)
+        known = self._made.get((upstream.name, pin.key))
+        if known is not None and known.of == of:
+            return known
+        try:
+            return Made(of, entry_of(upstream, pin.key, pin.accepted or "{}", self._rules))
+        except DefinitionError as error:
+            return Made(of, _problem(pin, faults(error)))
+
+    def _want(self, entry: Entry | Problem, pin: Pin, fault: str | None, wanted: dict[str, tuple[Entry, Pin]]) -> None:
+        if isinstance(entry, Problem):
+            self.refused.append(entry)
+        elif fault is not None or entry.name in wanted:
+            self.refused.append(_problem(pin, fault or f"the name {entry.name} is that of another tool"))
+        else:
+            wanted[entry.name] = (entry, pin)
+
+    def _put(self, wanted: dict[str, Entry]) -> None:
+        """Have the catalog hold these and none of the others that it was given before."""
+        before = self._held
+        self._held = {}
+        for name, entry in before.items():
+            if wanted.get(name) is entry and self._is_there(name, entry):
+                self._held[name] = entry
+            elif self._is_there(name, entry):
+                self._catalog.remove(name)
+        for name, entry in wanted.items():
+            if name in self._held:
+                continue
+            try:
+                self._register(entry)
+                self._held[name] = entry
+            except DefinitionError as error:
+                where = f"server {entry.implementation.server}, tool {name}"
+                self.refused.append(Problem(where, faults(error)))
+        if self._held != before:
+            self._forget()
+
+    def _is_there(self, name: str, entry: Entry) -> bool:
+        """Whether the catalog still has our entry: a source that comes before may have taken the name over."""
+        try:
+            return self._catalog.resolve(name, "") is entry
+        except CallError:
+            return False
+
+
+async def in_pieces(pins: Iterable[Pin]) -> AsyncIterator[Pin]:
+    """One after the other, with pauses in which calls go on."""
+    paused = monotonic()
+    for pin in pins:
+        yield pin
+        if monotonic() - paused > PIECE:
+            await asyncio.sleep(0)
+            paused = monotonic()
+
+
+def _problem(pin: Pin, words: str) -> Problem:
+    return Problem(f"server {pin.server}, tool {cleaned(pin.tool or pin.method)[:64]}", words)
+
+
+def faults(error: DefinitionError) -> str:
+    """What is wrong with a definition, in a line."""
+    return "; ".join(str(fault) for fault in error.faults)[:LONGEST_WORDS]

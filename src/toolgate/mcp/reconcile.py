@@ -1,0 +1,276 @@
+"""Compares what MCP servers have with what was accepted of them: whenever one has come up, or says that its tools have
+changed; now and then; and before a call reaches one that was not compared since it came up.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from hashlib import sha256
+from time import monotonic
+from typing import Any, NamedTuple
+
+from toolgate.errors import CallError
+from toolgate.mcp import definitions as table
+from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.definitions import ITEMS, Compared, Found
+from toolgate.mcp.discover import Answered, ask, jail_of, told
+from toolgate.mcp.entries import Key, Upstream, cleaned, found_in, name_here
+from toolgate.mcp.prompts_resources import items_in, label
+from toolgate.model import LOCAL, Actor
+from toolgate.registry.catalog import Problem
+from toolgate.store.database import Store
+from toolgate.threads import to_thread
+
+RELIST_SECONDS = 300.0
+"""How often servers that are up are asked again what they have, should they not tell."""
+MOST_COMPARISONS = 3
+"""How often one call asks for a server's list, should the server go down over it."""
+AT_MOST_EVERY = 0.25
+"""Seconds between comparisons that a server brings about by saying that its tools have changed."""
+SHARE = 20
+"""How many times as long as a comparison took the next such one waits: a server with many tools does not keep us busy."""
+SLOWEST = 30.0
+"""Seconds that it waits at most."""
+MANY = 100
+"""Tools that are looked at in a thread, beside the calls."""
+MOST_NAMED = 100
+"""Tools that one record of the audit log names."""
+LONGEST_WORDS = 500
+LISTS = ("tools", "prompts", "resources")
+"""What a server may say has changed."""
+
+READING = 20e-6
+"""Seconds that reading one definition took, before it was looked at."""
+
+Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
+logger = logging.getLogger("toolgate")
+
+
+class Seen(NamedTuple):
+    """What a server was found to have; the digest is of all of it."""
+
+    about: str
+    jail: str | None
+    found: dict[Key, Found]
+    problems: list[Problem]
+    trust: dict[Key, str]
+    unknown: frozenset[str]
+    digest: str
+
+
+class Comparing:
+    """One for each App. `take` is called after each comparison, to take what the store says now, and gives the number that
+    changes whenever that does. `trusts` gives the name under which a tool that was never seen before may be used unasked."""
+
+    def __init__(
+        self,
+        engine: Servers,
+        store: Store,
+        *,
+        note: Note,
+        announce: Callable[[], Awaitable[None]],
+        take: Callable[[], Awaitable[int]],
+        trusts: Callable[[Upstream, Key], str | None],
+    ) -> None:
+        self.upstreams: Mapping[str, Upstream] = {}
+        self.no_definitions: dict[str, list[Problem]] = {}
+        """By server, what it lists and what can be no tool."""
+        self.failures: dict[str, str] = {}
+        """Servers that could not be asked, and why."""
+        self._engine = engine
+        self._store = store
+        self._note = note
+        self._announce = announce
+        self._take = take
+        self._trusts = trusts
+        self._compared: dict[str, int] = {}
+        """Servers that were, since they came up, and how often each had been started then."""
+        self._lives: Counter[str] = Counter()
+        """How often each went down, or was changed."""
+        self._under_way: dict[str, asyncio.Task[Compared]] = {}
+        self._again: set[str] = set()
+        self._waiting: set[str] = set()
+        """Servers that are about to be compared."""
+        self._due: dict[str, float] = {}
+        """When a server may next be compared because it says so."""
+        self._last: dict[str, tuple[str, int]] = {}
+        """What each was last found to have, and what the store said then."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopped = False
+
+    async def stop(self) -> None:
+        self._stopped = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- when
+
+    def start_of(self, server: str) -> int | None:
+        """Which start of a server was compared: the one that is up, or the last; None: it has gone down since."""
+        return self._compared.get(server)
+
+    async def before_a_call(self, server: str) -> int:
+        """Have a server compared, if it was not since it came up. Gives which start of it was."""
+        tries = 0
+        while server not in self._compared and tries < MOST_COMPARISONS:
+            tries += 1
+            await self.compare(server)
+        if server not in self._compared:
+            raise Unreachable(message=f"Server {server} goes down each time that it is asked what it has.")
+        return self._compared[server]
+
+    def doubt(self, server: str) -> None:
+        """What answers next under this name may be another program: a comparison that is under way does not count."""
+        self._lives[server] += 1
+        self._compared.pop(server, None)
+
+    def heard(self, server: str, what: str, _uri: str | None) -> None:
+        """The engine tells what has happened to a server."""
+        if what == "down":
+            self.doubt(server)
+        elif what in LISTS and server in self._under_way:
+            self._again.add(server)
+        elif what in LISTS or (what == "up" and server not in self._compared):
+            self.soon(server)
+
+    def soon(self, server: str) -> None:
+        """Compare in the background, when it is due."""
+        if server in self.upstreams and server not in self._waiting:
+            self._waiting.add(server)
+            self.spawn(self._try(server))
+
+    async def now_and_then(self) -> None:
+        """Compare servers that are up, for as long as there is time."""
+        while True:
+            await asyncio.sleep(RELIST_SECONDS)
+            for standing in self._engine.standings():
+                if standing.state == "up":
+                    self.soon(standing.name)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any] | None":
+        """Do something beside the calls; nothing more once all is to stop."""
+        if self._stopped:
+            work.close()
+            return None
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _try(self, server: str) -> None:
+        try:
+            await asyncio.sleep(self._due.get(server, 0.0) - monotonic())
+        finally:
+            self._waiting.discard(server)
+        try:
+            await self.compare(server)
+        except CallError as error:
+            logger.warning("server %s: %s", server, cleaned(error.message)[:LONGEST_WORDS])
+        except Exception as error:  # noqa: BLE001 - one server's trouble is not the others'
+            logger.warning("server %s could not be listed: %s", server, type(error).__name__)
+
+    # -- how
+
+    async def compare(self, server: str, *, anew: bool = False) -> Compared:
+        """Ask a server what it has, and compare. Whoever wants the same meanwhile gets the same answer, unless it is to be
+        what the server has from now on (`anew`): one that is under way may have been asked before."""
+        task = self._under_way.get(server)
+        if task is not None and anew:
+            await asyncio.wait([task])
+            task = self._under_way.get(server)  # begun since
+        if task is None:
+            task = self.spawn(self._compare(server, anew))
+            if task is None:
+                raise Unreachable(message=f"Server {server} is not asked any more: Toolgate is closing.")
+            self._under_way[server] = task
+            task.add_done_callback(lambda done: self._done(server, done))
+        return await asyncio.shield(task)
+
+    def _done(self, server: str, task: "asyncio.Task[Compared]") -> None:
+        del self._under_way[server]
+        if not task.cancelled():
+            task.exception()  # whoever waited was told; if nobody waited any more, nobody need be
+        if server in self._again:
+            self._again.discard(server)
+            self.soon(server)
+
+    async def _compare(self, server: str, anew: bool) -> Compared:
+        upstream = self.upstreams.get(server)
+        if upstream is None:
+            raise Unreachable(message=f"There is no server named {server!r}.")
+        self._compared.pop(server, None)
+        lives = self._lives[server]
+        try:
+            answered = await ask(self._engine, upstream)
+        except CallError as error:
+            self.failures[server] = cleaned(error.message)[:LONGEST_WORDS]
+            raise
+        start, began = self._engine.starts(server), monotonic()
+        self.failures.pop(server, None)
+        read, many = self._read(upstream, answered), len(answered.tools) + sum(map(len, answered.items.values()))
+        seen = await to_thread(read) if many > MANY else read()
+        self.no_definitions[server] = seen.problems
+        known = None if anew else self._last.get(server)
+        if known is not None and known == (seen.digest, await self._take()):
+            compared = Compared()
+        else:
+            compared = await self._put(upstream, seen)
+        if self._lives[server] == lives:
+            self._compared[server] = start
+        took = monotonic() - began + many * READING
+        self._due[server] = monotonic() + min(max(AT_MOST_EVERY, took * SHARE), SLOWEST)
+        return compared
+
+    def _read(self, upstream: Upstream, answered: Answered) -> Callable[[], Seen]:
+        """What finds out what a server has; it needs nothing of what changes meanwhile."""
+        words, jail, trusts = told(answered.about), jail_of(self._engine, upstream.name), self._trusts
+
+        def read() -> Seen:
+            tools, no_tools = found_in(upstream, answered.about.capabilities, answered.tools)
+            items, no_items = items_in(upstream.name, answered.items)
+            found, problems, unknown = {**tools, **items}, [*no_tools, *no_items], answered.unknown
+            trust = {key: name for key in found if (name := trusts(upstream, key)) is not None}
+            hashes = sorted((key, one.hash) for key, one in found.items())
+            whole = (upstream.identity, words, jail, hashes, sorted(trust.items()), sorted(unknown))
+            digest = sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
+            return Seen(words, jail, found, problems, trust, unknown, digest)
+
+        return read
+
+    async def _put(self, upstream: Upstream, seen: Seen) -> Compared:
+        """Put what a server has beside what was accepted of it."""
+        compared = await self._store.transact(
+            table.compare(
+                upstream.name,
+                identity=upstream.identity,
+                about=seen.about,
+                jail=seen.jail,
+                found=seen.found,
+                trust=seen.trust,
+                unknown=seen.unknown,
+            )
+        )
+        if compared.any:
+            await self._announce()
+            await self._record(upstream, compared)
+        self._last[upstream.name] = (seen.digest, await self._take())
+        return compared
+
+    async def _record(self, upstream: Upstream, compared: Compared) -> None:
+        """Put on record what was found: each tool that has changed on its own, the others together."""
+        for key in compared.changed[:MOST_NAMED]:
+            details = {"server": upstream.name, "tool": label(key), "why": "its definition has changed"}
+            name = "" if key[0] in ITEMS else name_here(upstream, key)
+            await self._note("mcp.tool_quarantined", LOCAL, name, details)
+        for action, keys in (
+            ("mcp.tools_quarantined", compared.new),
+            ("mcp.tools_in_use", compared.taken),
+            ("mcp.tools_gone", compared.gone),
+        ):
+            if keys:
+                names = [label(key) for key in keys[:MOST_NAMED]]
+                await self._note(action, LOCAL, "", {"server": upstream.name, "count": len(keys), "tools": names})

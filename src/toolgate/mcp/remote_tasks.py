@@ -1,0 +1,111 @@
+"""A server's tasks (extension io.modelcontextprotocol/tasks): a tool that answers "later" is asked until it has ended.
+
+That happens inside the call, so that its time limit, the check of its output and its end record hold for what the task ends
+with, and a call that is cancelled cancels the task. Whoever called is told that it need not wait (`Caller.goes_on`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
+
+from toolgate.errors import CallError, Failed, shortened
+from toolgate.mcp.client.port import Lost, Refused
+from toolgate.model import Caller
+
+SOONEST, LATEST = 0.05, 5.0
+"""Seconds between two looks at a task, whatever its server wishes."""
+CANCEL_SECONDS = 5.0
+LONGEST_ID = 1_024
+
+
+class Ask(Protocol):
+    """`Servers.request`."""
+
+    def __call__(
+        self, server: str, method: str, params: Mapping[str, Any], *, caller: Caller | None = None
+    ) -> Awaitable[Mapping[str, Any]]: ...
+
+
+async def follow(ask: Ask, server: str, task: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
+    """What a task ends with, as if the tool had answered at once."""
+    id = task.get("taskId")
+    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID:
+        raise Failed("MCP_ERROR", "The tool's server began a task that has no id.")
+    if caller is not None:
+        caller.goes_on()
+    named = {"taskId": id}
+    try:
+        while (ended := _ended(task)) is None:
+            questions = task.get("inputRequests")
+            if task.get("status") == "input_required" and isinstance(questions, Mapping) and questions:
+                answers = await _answers(questions, caller)
+                await ask(server, "tasks/update", {**named, "inputResponses": answers}, caller=caller)
+            else:
+                await asyncio.sleep(_pause(task))
+            task = await ask(server, "tasks/get", named, caller=caller)
+        return ended
+    except asyncio.CancelledError:
+        await _cancel(ask, server, named, caller)
+        raise
+    except CallError as error:
+        if not isinstance(error, Refused | Lost):  # those are the server's own; after any other it still works on it
+            await _cancel(ask, server, named, caller)
+        raise
+
+
+def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    status, result = task.get("status"), task.get("result")
+    if status == "completed":
+        if not isinstance(result, Mapping):
+            raise Failed("MCP_ERROR", "The tool's server says that the task is done, and not what came of it.")
+        return result
+    if status == "failed":
+        error = task.get("error")
+        told = error if isinstance(error, Mapping) else {}
+        number, words = told.get("code"), told.get("message")
+        raise Refused(
+            number if isinstance(number, int) else -32603,
+            shortened(words, 4_000) if isinstance(words, str) else "The task failed.",
+            told.get("data"),
+        )
+    if status == "cancelled":
+        raise Failed("MCP_ERROR", "The tool's server cancelled the task.")
+    if status not in ("working", "input_required"):
+        raise Failed("MCP_ERROR", "The tool's server does not say how the task stands.")
+    return None
+
+
+def _pause(task: Mapping[str, Any]) -> float:
+    wished = task.get("pollIntervalMs")
+    seconds = wished / 1000 if isinstance(wished, int | float) and not isinstance(wished, bool) else SOONEST
+    return min(max(seconds, SOONEST), LATEST)
+
+
+async def _answers(questions: Mapping[str, Any], caller: Caller | None) -> dict[str, Any]:
+    """All questions are put at once: whoever is asked may answer them in any order."""
+    if caller is None:
+        raise Failed("MCP_ERROR", "The tool's server wants to know more, and nobody can be asked through this door.")
+    names = list(questions)
+    given = await asyncio.gather(*(_put(caller, questions[name]) for name in names))
+    return dict(zip(names, given, strict=True))
+
+
+async def _put(caller: Caller, asked: Any) -> Mapping[str, Any]:
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("method"), str):
+        raise Failed("MCP_ERROR", "The tool's server asked for something that is no request.")
+    params = asked.get("params")
+    return await caller.ask(asked["method"], params if isinstance(params, Mapping) else {})
+
+
+async def _cancel(ask: Ask, server: str, named: Mapping[str, Any], caller: Caller | None) -> None:
+    """Tell the server that nobody wants it any more, whoever else is cancelled meanwhile."""
+
+    async def tell() -> None:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await ask(server, "tasks/cancel", named, caller=caller)
+
+    telling = asyncio.ensure_future(tell())
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.shield(telling)

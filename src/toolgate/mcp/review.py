@@ -1,0 +1,279 @@
+"""What a person is shown before a definition of an MCP server is accepted: what has changed in it, and what in it looks as
+if it were meant for a model to obey rather than for a reader.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from difflib import unified_diff
+from json import dumps
+from typing import Any, NamedTuple
+
+import orjson
+
+from toolgate.mcp.entries import PINNED, UNSEEN, Key
+from toolgate.mcp.prompts_resources import SHAPES, label, word_for
+
+FIELDS = tuple(dict.fromkeys((*PINNED, *(field for shape in SHAPES.values() for field in shape.pinned))))
+"""All that is pinned of anything, in the order in which it is shown."""
+FOLD = 200
+"""Characters of a line."""
+MOST_COMPARED = 4_000
+"""Lines that are matched with each other; beyond, all from the first difference on are shown."""
+INDENT = 80
+"""Blanks with which a line may begin uncounted."""
+BLANKS = re.compile(r"([^\S\n])\1{8,}")
+BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n){4,}")
+BLANK_NAMES = {" ": "blanks", "\t": "tabs"}
+MOST_WARNINGS = 20
+MOST_ARGUMENTS = 30
+PLAIN_NAME = re.compile(r"[\w.$-]{1,64}\Z")
+PLAIN_SCHEMA = frozenset(
+    {"$defs", "$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
+)
+"""Fields of a schema beside which there are no arguments but those in `properties`."""
+IN_BRIEF = ("name", "description", "uri", "uriTemplate")
+WITHOUT_PROSE = ("$ref", "$schema", "required", "type")
+"""Fields of a schema in which only words of its own can stand."""
+ORDERS = {
+    "tells its reader to ignore what it was told": (
+        r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|any)\b"
+    ),
+    "tells its reader to keep something from somebody": (
+        r"\b(?:do not|don't|never)\b.{0,40}\b(?:tell|mention|inform|reveal|show|notify)\b"
+    ),
+    "has a tag as prompts have them": (
+        r"<\s*/?\s*(?:important|system|instructions?|secret|hidden|admin|assistant|user)\b[^>]{0,80}>"
+    ),
+    "says when other tools must be called": (
+        r"\b(?:you must|always|before (?:using|calling))\b.{0,60}\b(?:call|use|invoke|run|execute)\b.{0,40}\btool"
+    ),
+    "speaks of the model's own instructions": r"\b(?:system prompt|developer message|jailbreak)\b",
+    "names files that hold secrets": r"(?:~/|/)\.(?:ssh|aws|env|gnupg|netrc|config)\b|\bid_rsa\b|\bmcp\.json\b",
+    "holds a long piece of encoded data": r"(?:[A-Za-z0-9+/]{4}){50,}={0,2}",
+}
+_ORDERS = {words: re.compile(pattern, re.IGNORECASE | re.DOTALL) for words, pattern in ORDERS.items()}
+
+
+class Waiting(NamedTuple):
+    """A definition that waits to be accepted."""
+
+    server: str
+    method: str
+    tool: str
+    """The server's own name of it; of a resource or template, its address."""
+    name: str
+    """What it would be called here."""
+    hash: str
+    """Of the definition that is shown: only that one can be accepted."""
+    found: dict[str, Any]
+    accepted: dict[str, Any] | None
+    """The one that was accepted before; None if none was."""
+    first_seen: datetime
+    changed_at: datetime
+    wrong: str | None = None
+    """Why it can't be offered even if it is accepted."""
+    tier: str | None = None
+    """That it would have here; None: it is no tool, or can't be offered."""
+
+    @property
+    def key(self) -> Key:
+        return self.method, self.tool
+
+    @property
+    def label(self) -> str:
+        """What it is called among the definitions of its server."""
+        return label(self.key)
+
+    @property
+    def kind(self) -> str:
+        """tool, prompt, resource or resource template."""
+        return word_for(self.method)
+
+    @property
+    def is_new(self) -> bool:
+        return self.accepted is None
+
+    def diff(self) -> list[str]:
+        """What has changed, line by line; of a new one, all of it."""
+        return diff_of(self.accepted, self.found)
+
+    def brief(self) -> list[str]:
+        """The least that tells what it is: the first line of its description, and the names of its arguments. What is left
+        out is counted, for a model reads all of it. A change is shown by its diff."""
+        if not self.is_new:
+            return self.diff()
+        return [*_first_line(self.found.get("description")), *_arguments(self.found), *_left_out(self.found)]
+
+    def warnings(self) -> list[str]:
+        return suspicious(self.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "server": self.server,
+            "kind": self.kind,
+            "tool": self.label,
+            "state": "new" if self.is_new else "changed",
+            "tier": self.tier,
+            "hash": self.hash,
+            "definition": self.found,
+            "accepted": self.accepted,
+            "diff": self.diff(),
+            "warnings": self.warnings(),
+            "problem": self.wrong,
+            "first_seen": self.first_seen.isoformat(),
+            "changed_at": self.changed_at.isoformat(),
+        }
+
+
+def _first_line(description: Any) -> list[str]:
+    if not isinstance(description, str) or not description.strip():
+        return ["(no description)"]
+    text = description.strip()
+    first = text.split("\n", 1)[0][:FOLD]
+    more = len(text) - len(first)
+    return [visible(first) + (f" … and {more:,} characters more" if more else "")]
+
+
+def _arguments(found: Mapping[str, Any]) -> list[str]:
+    """The names of a tool's or a prompt's arguments; those that may be left out are in brackets."""
+    schema, listed = found.get("inputSchema"), found.get("arguments")
+    if isinstance(schema, Mapping):
+        properties, required = schema.get("properties"), schema.get("required")
+        names = list(properties) if isinstance(properties, Mapping) else []
+        needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    else:
+        parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        names = [str(one.get("name")) for one in parts]
+        needed = {str(one.get("name")) for one in parts if one.get("required") is True}
+    words = [_argument(name) if name in needed else f"[{_argument(name)}]" for name in map(str, names[:MOST_ARGUMENTS])]
+    more = [f"and {len(names) - MOST_ARGUMENTS:,} more"] if len(names) > MOST_ARGUMENTS else []
+    elsewhere = sorted(schema.keys() - PLAIN_SCHEMA) if isinstance(schema, Mapping) else []
+    if elsewhere:
+        more.append(f"and what {' and '.join(_argument(str(key)) for key in elsewhere[:5])} says of them")
+    return [f"arguments: {', '.join([*words, *more])}"] if words or more else []
+
+
+def _argument(name: str) -> str:
+    """A name; one that could be taken for several, or is cut, is in quotes."""
+    return name if PLAIN_NAME.match(name) else f'"{visible(name[:64])}{"…" if len(name) > 64 else ""}"'
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """Counts the characters of text in each of the other fields: descriptions of arguments, say. Names are not counted that
+    only repeat those of arguments or of the tool, as some servers' titles do."""
+    tool = _letters(str(found.get("name")))
+    known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))
+    if isinstance(arguments := found.get("arguments"), list):  # of a prompt, whose names are shown
+        found = {**found, "arguments": [{**one, "name": None} if isinstance(one, Mapping) else one for one in arguments]}
+    counts = {field: sum(map(len, _prose(found.get(field), known, ""))) for field in FIELDS if field not in IN_BRIEF}
+    parts = [f"{number:,} in {field}" for field, number in counts.items() if number]
+    return [f"not shown: characters of text, {', '.join(parts)}"] if parts else []
+
+
+def _prose(value: Any, known: tuple[str, ...], key: str) -> Iterator[str]:
+    """The texts in a field, and names that are no arguments', but for what is known."""
+    if isinstance(value, str):
+        if key not in WITHOUT_PROSE and _letters(value) not in known:
+            yield value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if not PLAIN_NAME.match(str(name)):
+                yield str(name)
+            yield from _prose(part, (*known[:5], _letters(key)) if name == "title" else known, str(name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _prose(part, known, key)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
+    """A unified diff, field by field: a field that differs in anything has lines here. What no reader would see is written
+    out."""
+    lines: list[str] = []
+    for field in FIELDS:
+        old, new = (before or {}).get(field), after.get(field)
+        if _json(old) == _json(new):
+            continue
+        shown = _lines(new) if before is None else _changes(_lines(old), _lines(new)) or _spelled_out(old, new)
+        lines += [f"{field}:", *(f"  {line}" for line in shown)]
+    return lines
+
+
+def _changes(old: list[str], new: list[str]) -> list[str]:
+    if len(old) + len(new) <= MOST_COMPARED:
+        return list(unified_diff(old, new, lineterm="", n=2))[2:]
+    if old == new:
+        return []
+    same = next((place for place, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), 0)
+    return [*(f"-{line}" for line in old[same:]), *(f"+{line}" for line in new[same:])]
+
+
+def _spelled_out(old: Any, new: Any) -> list[str]:
+    """What has changed between values that look alike: with all but plain characters written out."""
+    return [f"{sign}{piece}" for sign, value in (("-", old), ("+", new)) for piece in _folded(dumps(value, sort_keys=True))]
+
+
+def _json(value: Any, indent: int = 0) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | indent).decode()
+
+
+def _lines(value: Any) -> list[str]:
+    """A value as lines: texts by their own lines, the rest as JSON. Nothing is left out; long lines go on in the next."""
+    if value is None:
+        return []
+    text = value if isinstance(value, str) else _json(value, orjson.OPT_INDENT_2)
+    text = BLANK_LINES.sub(lambda found: f"\n⟨{found[0].count(chr(10)) - 1:,} blank lines⟩\n", text)
+    return [piece for line in text.split("\n") for piece in _folded(visible(line))]
+
+
+def visible(text: str) -> str:
+    """A text with what no reader would see written out, as in `\\u200b`, and long runs of blanks counted."""
+    return BLANKS.sub(_counted, UNSEEN.sub(lambda found: _escaped(found[0]), text))
+
+
+def _counted(blanks: re.Match[str]) -> str:
+    if blanks.start() == 0 and len(blanks[0]) <= INDENT:
+        return blanks[0]
+    return f"⟨{len(blanks[0]):,} {BLANK_NAMES.get(blanks[1]) or _escaped(blanks[1])}⟩"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _folded(line: str) -> list[str]:
+    """A line in pieces that a terminal can show; all but the first begin with a sign for that."""
+    return [line[:FOLD], *(f"… {line[place : place + FOLD]}" for place in range(FOLD, len(line), FOLD))]
+
+
+def suspicious(definition: Mapping[str, Any]) -> list[str]:
+    """What in a definition a person should look at twice: where it is, and what."""
+    warnings: dict[str, None] = {}
+    for where, text in _texts(definition, ""):
+        if UNSEEN.search(text.replace("\r\n", "\n")):
+            warnings[f"{where}: has characters that a reader does not see"] = None
+        plain = UNSEEN.sub("", text)
+        for words, pattern in _ORDERS.items():
+            if pattern.search(plain):
+                warnings[f"{where}: {words}"] = None
+    more = len(warnings) - MOST_WARNINGS
+    return [*list(warnings)[:MOST_WARNINGS], *([f"and {more:,} more such things"] if more > 0 else [])]
+
+
+def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Every text in a definition, names of properties too, and its place."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            place = f"{where}.{visible(str(key))[:64]}" if where else visible(str(key))[:64]
+            yield place, str(key)
+            yield from _texts(part, place)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _texts(part, f"{where}[{index}]")

@@ -1,0 +1,191 @@
+"""The runner of tools that are on MCP servers: what a call is there, and what becomes of the answer.
+
+An answer is given out as plainly as it can be: text as text, structured content as what it is, and anything else (images,
+links, several parts) as the list of parts that MCP has. `parts` makes that list again, for the door that speaks MCP.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, cast
+
+import orjson
+
+from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
+from toolgate.mcp.client.port import InputRequired, Lost, Target
+from toolgate.mcp.remote_tasks import follow
+from toolgate.model import Caller, Entry
+from toolgate.pipeline.context import InvokeContext
+
+MOST_ROUNDS = 10
+"""How often one call may come back with questions."""
+LONGEST_WORDS = 4_000
+"""Characters of what a tool says of its failure."""
+PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+PLAIN = frozenset({"type", "text"})
+
+NOBODY = Failed(
+    "MCP_ERROR",
+    "The tool's server wants to ask the person who called something, and nobody can be asked through this door.",
+    suggestion="Call it from an MCP client that can be asked (elicitation).",
+)
+
+
+class Asks(Protocol):
+    """Asks servers for what was accepted of them: `registry.sources.mcp_taking.McpTools`, as far as calls need it."""
+
+    async def request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        caller: Caller | None = None,
+        seconds: float | None = None,
+        entry: Entry | None = None,
+    ) -> Mapping[str, Any]:
+        """`seconds`: how long the answer is waited for. `entry`: what is called, which has to be accepted as it is there."""
+
+    def conceal(self, server: str, values: Iterable[str]) -> None:
+        """The server is about to be handed secrets; if it says one, that is masked. Those of its settings are anyway."""
+
+    async def close(self) -> list[str]: ...
+
+
+class McpRunner:
+    """Runs tools of kind mcp."""
+
+    def __init__(self, servers: Asks) -> None:
+        self._servers = servers
+
+    async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
+        """Ask the server, within the time that the call has; when that is over the server is told to stop."""
+        try:
+            async with asyncio.timeout(ctx.time_limit) as time:
+                return result(await self._ask(ctx, entry, arguments))
+        except TimeoutError:
+            if not time.expired():
+                raise
+            raise timed_out(ctx.time_limit) from None
+        except Lost as error:
+            if entry.tier == "read_only":  # it had no effect, so it may be asked again
+                raise Failed("CONNECTION_ERROR", error.message) from error
+            raise
+
+    async def _ask(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Mapping[str, Any]:
+        target: Target = entry.implementation
+        caller = None if ctx.call.caller is None else cast("Caller", _Witnessed(ctx.call.caller, ctx))
+        params = _params(target, arguments)
+        if ctx.injected:
+            self._servers.conceal(target.server, ctx.injected)
+        if caller is not None and caller.input_responses is not None:
+            params |= _answers(caller.input_responses, caller.request_state)
+        for _ in range(MOST_ROUNDS):
+            try:
+                answer = await self._servers.request(
+                    target.server, target.method, params, caller=caller, seconds=ctx.time_limit, entry=entry
+                )
+                if answer.get("resultType") == "task":
+                    return await follow(self._servers.request, target.server, answer, caller)
+                return answer
+            except InputRequired as more:
+                if caller is None:
+                    raise NOBODY from None
+                if caller.can_come_again:
+                    caller.remind(more.state, more.requests)
+                    ctx.log(f"its server asks the caller: {', '.join(map(_method, more.requests.values()))}")
+                    words = "The tool wants to know more before it goes on."
+                    raise Pending(message=words, kind="input", id=ctx.id, details={"inputRequests": more.requests}) from None
+                answers = await asyncio.gather(*(_put(caller.ask, asked) for asked in more.requests.values()))
+                params |= _answers(dict(zip(more.requests, answers, strict=True)), more.state)
+        raise Failed("MCP_ERROR", f"The tool's server asked for more {MOST_ROUNDS} times, and was not content.")
+
+    async def close(self) -> list[str]:
+        return await self._servers.close()
+
+
+class _Witnessed:
+    """A caller whose answers leave a trace in the call's record: that its server asked for something, and was told."""
+
+    def __init__(self, caller: Caller, ctx: InvokeContext) -> None:
+        self._caller = caller
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caller, name)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            answer = await self._caller.ask(method, params)
+        except CallError:
+            self._ctx.log(f"its server asked the caller: {method:.60}; there was no answer")
+            raise
+        self._ctx.log(f"its server asked the caller: {method:.60}; it was answered")
+        return answer
+
+
+def _method(asked: Any) -> str:
+    return str(asked.get("method"))[:60] if isinstance(asked, Mapping) else "?"
+
+
+def _params(target: Target, arguments: dict[str, Any]) -> dict[str, Any]:
+    if target.method == "resources/read":
+        return {"uri": arguments["uri"]}
+    if target.method == "prompts/get":
+        return {"name": arguments["name"], "arguments": arguments.get("arguments") or {}}
+    if target.method == "completion/complete":
+        return dict(arguments)
+    return {"name": target.name, "arguments": arguments}
+
+
+def _answers(responses: Mapping[str, Any], state: str | None) -> dict[str, Any]:
+    return {"inputResponses": dict(responses), **({"requestState": state} if state is not None else {})}
+
+
+async def _put(ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]], asked: Any) -> Mapping[str, Any]:
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("method"), str):
+        raise Failed("MCP_ERROR", "The tool's server asked for something that is no request.")
+    params = asked.get("params")
+    return await ask(asked["method"], params if isinstance(params, Mapping) else {})
+
+
+def result(answer: Mapping[str, Any]) -> Any:
+    """The output of a call, out of what the server answered. Raises what a failure is."""
+    content = answer.get("content")
+    if not isinstance(content, list):  # of resources/read and prompts/get: given as it is
+        return {name: value for name, value in answer.items() if name not in ("_meta", "resultType", "ttlMs", "cacheScope")}
+    if answer.get("isError") is True:
+        raise _failure(content)
+    structured = answer.get("structuredContent")
+    alone = content[0].get("text") if len(content) == 1 and is_plain(content[0]) else None
+    if "structuredContent" not in answer:
+        return alone if alone is not None else {"content": content}
+    if not content or (alone is not None and says(alone, structured)):
+        return structured
+    return {"content": content, "structuredContent": structured}
+
+
+def _failure(content: list[Any]) -> CallError:
+    words = "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return Failed("MCP_ERROR", shortened(words, LONGEST_WORDS) or "The tool failed, and did not say why.")
+
+
+def is_plain(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == PLAIN and part["type"] == "text" and isinstance(part["text"], str)
+
+
+def says(text: str, value: Any) -> bool:
+    """Whether text is just the value, written as JSON."""
+    try:
+        return bool(orjson.loads(text) == value)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def parts(output: Any) -> list[dict[str, Any]] | None:
+    """The parts that an output consists of, if it is a list of parts as MCP has them; None if it is any other value."""
+    if not isinstance(output, dict) or not output.keys() <= {"content", "structuredContent"}:
+        return None
+    content = output.get("content")
+    if not isinstance(content, list) or not all(isinstance(one, dict) and one.get("type") in PARTS for one in content):
+        return None
+    return content

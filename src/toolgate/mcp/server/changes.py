@@ -1,0 +1,247 @@
+"""Telling clients that what they see has changed: lists of tools, prompts and resources, and resources that they watch.
+
+A client of the handshake era is told on its session's own stream; one of 2026-07-28 on a stream that it asks for
+(subscriptions/listen). Each is told of what its own actor sees, and of nothing else. While nobody listens, nothing is done.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import mcp_types as types
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+    event_to_notification,
+)
+
+from toolgate.app.app import App
+from toolgate.errors import CallError
+from toolgate.mcp.server.caller import Request
+from toolgate.mcp.server.identity import Who
+from toolgate.mcp.server.results import INTERNAL_ERROR, METHOD_TAG, ProtocolError
+from toolgate.mcp.server.upstreams import Behind, Server
+from toolgate.model import Actor, Tool
+
+LOOK_SECONDS = 0.25
+"""How often it is looked whether something changed; that costs a comparison of numbers."""
+MOST_LISTENING = 10_000
+MOST_OF_ONE = 300
+"""Clients that listen: in all, and of one actor."""
+LONGEST_URI = 2_048
+MOST_WATCHED = 1_000
+"""Resources that one client may watch."""
+WATCHER = "toolgate_watcher"
+"""In the state of a connection of the handshake era."""
+Tell = Callable[[ServerEvent], None]
+
+
+@dataclass(eq=False)
+class Watcher:
+    """A client that wants to know."""
+
+    actor: Actor
+    tell: Tell
+    seen: tuple[Tool, ...] = ()
+    uris: dict[str, str] = field(default_factory=dict)
+    """The resources that it watches, each with its server."""
+
+
+class Changes:
+    """What clients are told."""
+
+    def __init__(self, app: App, who: Who, behind: Behind) -> None:
+        self._app = app
+        self._who = who
+        self._behind = behind
+        self._watchers: set[Watcher] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._streams: set[ListenHandler] = set()
+        self._is_open = True
+        app.servers_engine.listen(self._hear)
+
+    async def close(self) -> None:
+        self._is_open = False
+        for stream in tuple(self._streams):
+            stream.close()
+        for task in (*self._work, *([self._looking] if self._looking else [])):
+            task.cancel()
+        self._watchers.clear()
+
+    # -- who listens
+
+    async def begin(self, ctx: Request, _params: types.NotificationParams) -> None:
+        """A client of the handshake era has come: it is told of changes for as long as its session lasts."""
+        connection, loop = ctx.session._connection, asyncio.get_running_loop()
+
+        def tell(event: ServerEvent) -> None:
+            notification = event_to_notification(event, {})
+            params = notification.model_dump(by_alias=True, mode="json", exclude_none=True).get("params")
+            self._keep(loop.create_task(connection.notify(notification.method, params or None)))
+
+        watcher = Watcher(self._who(ctx).actor, tell)
+        connection.state[WATCHER] = watcher
+        connection.exit_stack.callback(self.remove, watcher)
+        await self._add(watcher)
+
+    async def listen(self, ctx: Request, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
+        """A client of 2026-07-28 asks for a stream of changes, and holds it open."""
+        actor = self._who(ctx).actor
+        own = sum(watcher.actor == actor for watcher in self._watchers)
+        if len(self._streams) >= MOST_LISTENING or own >= MOST_OF_ONE or not self._is_open:
+            raise ProtocolError(INTERNAL_ERROR, "Too many clients listen already")
+        wanted = params.notifications.resource_subscriptions or []
+        if len(wanted) > MOST_WATCHED:
+            raise ProtocolError(INTERNAL_ERROR, f"At most {MOST_WATCHED} resources can be watched at a time")
+        watcher = Watcher(actor, lambda _event: None)
+        stream = ListenHandler(_Bus(watcher))
+        self._streams.add(stream)
+        try:
+            await self._add(watcher)
+            for uri in wanted:
+                await self.watch(watcher, str(uri))
+            return await stream(ctx, params)
+        finally:
+            self._streams.discard(stream)
+            self.remove(watcher)
+
+    async def _add(self, watcher: Watcher) -> None:
+        watcher.seen = await self._app.tools(watcher.actor)
+        self._watchers.add(watcher)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    def remove(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        for uri, server in watcher.uris.items():
+            self._let_go(server, uri)
+        watcher.uris.clear()
+
+    # -- resources
+
+    async def subscribe(self, ctx: Request, params: types.SubscribeRequestParams) -> dict[str, object]:
+        watcher = ctx.session._connection.state.get(WATCHER)
+        if isinstance(watcher, Watcher) and len(watcher.uris) < MOST_WATCHED:
+            await self.watch(watcher, str(params.uri))
+        return {}
+
+    async def unsubscribe(self, ctx: Request, params: types.UnsubscribeRequestParams) -> dict[str, object]:
+        watcher = ctx.session._connection.state.get(WATCHER)
+        if isinstance(watcher, Watcher) and (server := watcher.uris.pop(str(params.uri), None)) is not None:
+            self._let_go(server, str(params.uri))
+        return {}
+
+    async def watch(self, watcher: Watcher, uri: str) -> None:
+        """Have a client told of changes of a resource. One that it can't see it watches in vain."""
+        server = await self._behind.resource(watcher.actor, uri)
+        if server is None or uri in watcher.uris or not await self._may_read(watcher.actor, server, uri):
+            return
+        watcher.uris[uri] = server.name
+        tool = server.methods["resources/read"]
+        await self._app._note("mcp.resource_watched", watcher.actor, tool, {"server": server.name, "uri": uri[:LONGEST_URI]})
+        with contextlib.suppress(CallError):  # a server that can't be asked now, or has no such thing, tells nothing
+            await self._app.servers_engine.subscribe(server.name, uri)
+
+    async def _may_read(self, actor: Actor, server: Server, uri: str) -> bool:
+        """Whether an actor who sees the resource may read it: what the policy says of the tool that would."""
+        guard, tool = self._app.guard, server.methods["resources/read"]
+        tier = self._app.catalog.resolve(tool, actor.tenant).tier
+        arguments = {"uri": uri} if guard.reads_arguments else None
+        return (await guard.decide(actor, "tool.request", tool, tier=tier, door="mcp", arguments=arguments)).allow
+
+    def _let_go(self, server: str, uri: str) -> None:
+        """Nobody here watches it any more: the server need not tell us."""
+        if self._is_open and not any(watcher.uris.get(uri) == server for watcher in self._watchers):
+            self._keep(asyncio.get_running_loop().create_task(self._unsubscribe(server, uri)))
+
+    async def _unsubscribe(self, server: str, uri: str) -> None:
+        with contextlib.suppress(CallError):
+            await self._app.servers_engine.unsubscribe(server, uri)
+
+    # -- what changes
+
+    async def _look(self) -> None:
+        """See whether tools changed for anybody: because they did, or the flags, or the policy."""
+        app, known, items = self._app, self._mark(), self._app.mcp_tools.items
+        while self._watchers:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._mark() == known and app.mcp_tools.items is items and not app.notices.changed():
+                continue
+            for watcher in tuple(self._watchers):
+                await self._compare(watcher)
+            for server, kind in app.mcp_tools.items.differ(items):
+                await self._spread(server, [PromptsListChanged() if kind == "prompts" else ResourcesListChanged()])
+            known, items = self._mark(), app.mcp_tools.items
+
+    def _mark(self) -> tuple[int, str]:
+        return self._app.catalog.version, self._app.guard.policy_hash
+
+    async def _compare(self, watcher: Watcher) -> None:
+        before, now = watcher.seen, await self._app.tools(watcher.actor)
+        if now is before:
+            return
+        watcher.seen = now
+        if _listed(before) != _listed(now):
+            watcher.tell(ToolsListChanged())
+        if _methods(before) != _methods(now):
+            watcher.tell(PromptsListChanged())
+            watcher.tell(ResourcesListChanged())
+
+    def _hear(self, server: str, what: str, uri: str | None) -> None:
+        """Something changed at a server behind us."""
+        events: list[ServerEvent] = []
+        if what == "prompts" or (what == "up" and server in self._behind.missed):
+            events.append(PromptsListChanged())
+        if what == "resources" or (what == "up" and server in self._behind.missed):
+            events.append(ResourcesListChanged())
+        if what == "up":
+            self._behind.missed.discard(server)
+        if what == "resource" and uri is not None:
+            for watcher in tuple(self._watchers):
+                if watcher.uris.get(uri) == server:
+                    watcher.tell(ResourceUpdated(uri))
+        if events and self._watchers and self._is_open:
+            self._keep(asyncio.get_running_loop().create_task(self._spread(server, events)))
+
+    async def _spread(self, server: str, events: list[ServerEvent]) -> None:
+        for watcher in tuple(self._watchers):
+            if server in await self._behind.servers(watcher.actor):
+                for event in events:
+                    watcher.tell(event)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+
+class _Bus:
+    """The SDK's stream takes what it is to say from a bus: this one has one listener, and what its watcher is told."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    async def publish(self, event: ServerEvent) -> None:
+        self._watcher.tell(event)
+
+    def subscribe(self, listener: Tell) -> Callable[[], None]:
+        self._watcher.tell = listener
+        return lambda: None
+
+
+def _listed(tools: tuple[Tool, ...]) -> list[Tool]:
+    return [tool for tool in tools if METHOD_TAG not in tool.tags]
+
+
+def _methods(tools: tuple[Tool, ...]) -> list[str]:
+    return [tool.name for tool in tools if METHOD_TAG in tool.tags]

@@ -1,0 +1,96 @@
+"""MCP over streamable HTTP: the ASGI application behind /mcp.
+
+Requests of protocol 2026-07-28 stand alone: any process can answer any of them. Older clients have a session in the process
+that they began it in, which belongs to the credential that began it. Who may come in at all, and from which pages (Host and
+Origin), is decided before (`auth`) and found in the scope; a request without it is refused.
+"""
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from toolgate.app.app import App
+from toolgate.mcp.client import sdk
+from toolgate.mcp.server.identity import ASKING, CREDENTIAL, in_scope, named
+from toolgate.serve.keys import Credential
+
+if TYPE_CHECKING:
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from starlette.types import Receive, Scope, Send
+
+    from toolgate.mcp.server.gateway import Gateway
+    from toolgate.mcp.server.sessions import Sessions
+
+
+MODERN = (b"2026-07-28",)
+"""Versions without sessions."""
+MOST_SESSIONS, MOST_OF_ONE = 5_000, 200
+"""Sessions of the handshake era: in all, and of one credential."""
+IDLE_SECONDS = 900.0
+
+
+class McpEndpoint:
+    """`async with McpEndpoint(app) as endpoint`, then it is an ASGI application."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._life = AsyncExitStack()
+        self._manager: Sessions | None = None
+        self._gateway: Gateway | None = None
+
+    async def __aenter__(self) -> Self:
+        await sdk.loaded()  # here, so that no two threads load it at a time
+        from toolgate.mcp.server.gateway import Gateway
+        from toolgate.mcp.server.sessions import Sessions
+
+        gateway = self._gateway = Gateway(self._app, in_scope)
+        self._manager = Sessions(
+            await self._life.enter_async_context(gateway),
+            max_request_body_size=self._app.settings.serve.body_bytes,
+            max_sessions=MOST_SESSIONS,
+            session_idle_timeout=IDLE_SECONDS,
+        )
+        self._manager.most_of_one = MOST_OF_ONE
+        await self._life.enter_async_context(self._manager.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._life.aclose()
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        credential = scope.get(CREDENTIAL)
+        if self._manager is None or not isinstance(credential, Credential):
+            await _refuse(send)
+            return
+        if self._begins_one_too_many(scope, credential):
+            await _refuse(send, 429, b"Too many open sessions")
+            return
+        scope["user"] = _user(credential)
+        # blanks around a value are not part of it (RFC 9110), and the SDK compares values with what is in the body
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        ASKING.set(credential.actor)
+        await self._manager.handle_request(scope, receive, send)
+
+    def _begins_one_too_many(self, scope: "Scope", credential: Credential) -> bool:
+        """Whether a request would begin a session, and its credential has enough of them. That is known here unless many
+        come at once; those the SDK refuses (`sessions`)."""
+        headers = dict(scope["headers"])
+        if b"mcp-session-id" in headers or headers.get(b"mcp-protocol-version", b"") in MODERN or self._manager is None:
+            return False
+        return self._manager.of(credential.id) >= MOST_OF_ONE
+
+
+def _user(credential: Credential) -> "AuthenticatedUser":
+    """Who a session of the handshake era belongs to, as the SDK wants to know it: another credential does not find it."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(AccessToken(token="", client_id=credential.id, scopes=[], subject=named(credential.actor)))
+
+
+async def _refuse(send: "Send", status: int = 401, words: bytes = b"Unauthorized") -> None:
+    headers = [(b"content-type", b"text/plain"), *([(b"www-authenticate", b"Bearer")] if status == 401 else [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": words})

@@ -1,0 +1,300 @@
+"""The hot requests of protocol 2026-07-28, tools/call and tools/list, answered without the SDK's layers.
+
+The SDK takes some 0.8 ms of a core for a call over HTTP; most of that goes to pydantic models, task groups and streams that
+a plain request with a plain answer does not need. This takes a request only if it is sure of it: the headers as the protocol
+wants them, a body that has nothing but a tool's name, its arguments and a `_meta` that the SDK's own models accept. Whatever
+else comes is left to the SDK, errors too; but a call that was made is answered here, whatever came of it: to leave it to
+another would be to make it twice. What an outcome looks like to a client is said by `results`, for both ways.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import orjson
+
+from toolgate.app.app import App
+from toolgate.errors import Failed
+from toolgate.mcp.server.fast_lists import Lists
+from toolgate.mcp.server.fast_retry import ComingAgain
+from toolgate.mcp.server.results import ProtocolError, call_result, list_page
+from toolgate.model import Actor, Entry
+from toolgate.serve.keys import Credential
+from toolgate.serve.problems import Scope, Send, answer
+from toolgate.version import VERSION as OURS
+
+T = TypeVar("T")
+VERSION = "2026-07-28"
+VERSION_KEY, CAPABILITIES_KEY, INFO_KEY, SERVER_KEY = (
+    f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientCapabilities", "clientInfo", "serverInfo")
+)
+HEADER_MARK = b'"x-mcp-header"'
+"""In a schema: an argument that must be in a header as well."""
+ASKABLE = frozenset({"elicitation", "sampling", "roots"})
+"""What a client may be asked for while a call is under way."""
+MOST_KEPT = 1_000
+LONGEST_META = 4_096
+LONGEST_ACCEPT = 256
+LARGEST_ID = 2**53
+SERVER = {"name": "toolgate", "title": "Toolgate", "version": OURS}
+CALL = "toolgate.call"
+"""In a request's scope: the task to cancel should the client go away (`serve.protocol`)."""
+REPLY = "toolgate.reply"
+"""And, where the server has it, what writes a whole answer at once: given status and body, it says whether it did."""
+
+
+class CallParams(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What a plain tools/call has. Anything else (a task, answers, a state) is not plain."""
+
+    name: str
+    meta: msgspec.Raw = msgspec.field(name="_meta")
+    arguments: dict[str, Any] | None = None
+
+
+class ListParams(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    meta: msgspec.Raw = msgspec.field(name="_meta")
+    cursor: str | None = None
+
+
+class CallRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="method", tag="tools/call"):
+    jsonrpc: str
+    id: int | str
+    params: CallParams
+
+
+class ListRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="method", tag="tools/list"):
+    jsonrpc: str
+    id: int | str
+    params: ListParams
+
+
+class Plain:
+    """A `model.Caller` that wants to hear nothing while its call runs: it sent no progress token and no log level. One for
+    each call: what the tool wants to have back is this call's alone."""
+
+    input_responses: Mapping[str, Any] | None = None
+    request_state: str | None = None
+    log_level: str | None = None
+    can_come_again = True
+
+    def __init__(self, capabilities: Mapping[str, Any]) -> None:
+        self.capabilities = capabilities
+        self.reminder: str | None = None
+        self.wanted: Mapping[str, Any] = {}
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        pass
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        pass
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - it can't be asked
+        raise Failed("MCP_ERROR", f"The client that made the call can't be asked that ({method:.40}).")
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        self.reminder, self.wanted = state, requests
+
+    def goes_on(self) -> None:
+        """It waits all the same: it did not say that it knows of tasks."""
+
+
+class Quick:
+    """Answers what it can; gives whether it did."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.ready = False
+        """Whether the SDK is loaded: it is asked what it takes."""
+        self._calls = msgspec.json.Decoder(CallRequest)
+        self._lists = msgspec.json.Decoder(ListRequest)
+        self._callers: dict[bytes, Mapping[str, Any] | None] = {}
+        """By `_meta` as it came, which a client sends alike with each request: what it can be asked for, or None for the
+        SDK's way."""
+        self._accepts: set[bytes] = set()
+        self._headed: dict[str, bool] = {}
+        """By the fingerprint of a tool, whether some of its arguments must be in headers."""
+        self._listed = Lists()
+        self._coming_again = ComingAgain(app)
+
+    async def serve(
+        self, scope: Scope, headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: Send
+    ) -> bool:
+        if headers.get(b"mcp-protocol-version") != b"2026-07-28" or not self._is_accepted(headers.get(b"accept", b"")):
+            return False
+        reply = _Replying(send, None if b"origin" in headers else scope.get(REPLY))  # to a page's script more must be said
+        method = headers.get(b"mcp-method")
+        if method == b"tools/call":
+            call = _read(self._calls, body)
+            return call is not None and await self._call(scope, headers, call, credential, reply)
+        if method == b"tools/list":
+            listing = _read(self._lists, body)
+            return listing is not None and await self._list(listing, credential, reply)
+        return False
+
+    # -- tools/call
+
+    async def _call(
+        self, scope: Scope, headers: Mapping[bytes, bytes], request: CallRequest, credential: Credential, reply: "_Replying"
+    ) -> bool:
+        params = request.params
+        capabilities = self._capabilities(bytes(params.meta))
+        if capabilities is None or not _is_plain_id(request) or headers.get(b"mcp-name") != params.name.encode():
+            return False
+        entry = await self._seen(params.name, credential.actor)
+        if entry is None or not self._is_plain_tool(entry, capabilities) or self._may_ask(credential, capabilities):
+            return False
+        caller, arguments = Plain(capabilities), {} if params.arguments is None else params.arguments
+        scope[CALL] = asyncio.current_task()
+        outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
+        del scope[CALL]
+        # From here on it has been made, and is answered in any case.
+        if outcome.pending is not None and outcome.pending.kind == "input" and not caller.wanted:
+            asked = {"name": params.name, "arguments": arguments}
+            result = await self._coming_again(caller.reminder, asked, VERSION, credential)
+        else:
+            try:
+                result = {**call_result(outcome, entry), "resultType": "complete"}
+            except ProtocolError as error:
+                await reply.refuse(request.id, error)
+                return True
+        result["_meta"] = {**result.get("_meta", {}), SERVER_KEY: SERVER}
+        await reply(orjson.dumps({"jsonrpc": "2.0", "id": request.id, "result": result}))
+        return True
+
+    async def _seen(self, name: str, actor: Actor) -> Entry | None:
+        """A tool that an actor has. One that is hidden goes the SDK's way as one that is not there does, after the same
+        lookups: the quicker way would tell."""
+        app = self._app
+        view = app.guard.known(actor, "tool.view", name) or await app.guard.decide(actor, "tool.view", name)
+        entry = app.catalog.find(name, actor.tenant)
+        if entry is None or not view.allow:
+            return None
+        return entry if app.catalog.why_off(entry, actor.tenant) is None else None
+
+    def _may_ask(self, credential: Credential, capabilities: Mapping[str, Any]) -> bool:
+        """Whether a person would be asked, should the call need an approval after all: by the SDK's way alone."""
+        return credential.may_approve and "elicitation" in capabilities and self._app.settings.mcp.approval_seconds > 0
+
+    def _is_plain_tool(self, entry: Entry, capabilities: Mapping[str, Any]) -> bool:
+        """Whether nobody can have to be asked, and no argument has to be in a header."""
+        if entry.asks is not None or (entry.kind == "mcp" and capabilities):
+            return False
+        headed = self._headed.get(entry.fingerprint)
+        if headed is None:
+            headed = HEADER_MARK in orjson.dumps(entry.tool.input_schema)
+            if len(self._headed) >= MOST_KEPT:
+                self._headed.clear()
+            self._headed[entry.fingerprint] = headed
+        return not headed
+
+    # -- tools/list
+
+    async def _list(self, request: ListRequest, credential: Credential, reply: "_Replying") -> bool:
+        params = request.params
+        if self._capabilities(bytes(params.meta)) is None or not _is_plain_id(request):
+            return False
+        actor, cursor = credential.actor, params.cursor
+        permitted = await self._app.tools(actor)
+        body = self._listed.find(actor, permitted, cursor)
+        if body is None:
+            try:
+                page = await list_page(self._app, actor, cursor)
+            except ProtocolError as error:
+                await reply.refuse(request.id, error)
+                return True
+            passing = "_meta" in page  # what is missing just now
+            page["_meta"] = {**page.get("_meta", {}), SERVER_KEY: SERVER}
+            page["resultType"] = "complete"
+            body = orjson.dumps(page)
+            if not passing:
+                self._listed.keep(actor, permitted, cursor, body, page.get("nextCursor"))
+        await reply(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request.id), body))
+        return True
+
+    # -- what is common
+
+    def _is_accepted(self, accept: bytes) -> bool:
+        """Whether a client surely takes JSON and event streams, as it must; what is written unusually the SDK reads."""
+        if accept in self._accepts:
+            return True
+        kinds = {kind.strip() for kind in accept.split(b",")}
+        if not {b"application/json", b"text/event-stream"} <= kinds:
+            return False
+        if len(accept) <= LONGEST_ACCEPT and len(self._accepts) < MOST_KEPT:
+            self._accepts.add(accept)
+        return True
+
+    def _capabilities(self, meta: bytes) -> Mapping[str, Any] | None:
+        """What whoever sent this `_meta` can be asked for, if it has nothing that needs the SDK and the SDK would take it.
+        That is asked once."""
+        if meta in self._callers:
+            return self._callers[meta]
+        if len(meta) > LONGEST_META or not self.ready:
+            return None
+        if len(self._callers) >= MOST_KEPT:
+            self._callers.clear()
+        capabilities = self._callers[meta] = _understood(meta)
+        return capabilities
+
+
+def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
+    """A body that is plain, and right; of any other the SDK says what is wrong with it."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _understood(raw: bytes) -> Mapping[str, Any] | None:
+    from mcp_types import methods
+    from pydantic import ValidationError
+
+    try:
+        meta = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(meta, dict) or not {VERSION_KEY, CAPABILITIES_KEY} <= meta.keys() <= {
+        VERSION_KEY,
+        CAPABILITIES_KEY,
+        INFO_KEY,
+    }:
+        return None
+    capabilities = meta[CAPABILITIES_KEY]
+    if meta[VERSION_KEY] != VERSION or not isinstance(capabilities, dict) or "extensions" in capabilities:
+        return None
+    try:
+        methods.validate_client_request("tools/call", VERSION, {"name": "any", "_meta": meta})
+        methods.validate_client_request("tools/list", VERSION, {"_meta": meta})
+    except ValidationError:
+        return None
+    return {name: capabilities[name] for name in sorted(ASKABLE & capabilities.keys())}
+
+
+def _is_plain_id(request: CallRequest | ListRequest) -> bool:
+    """Whether the envelope is as it should be; numbers that not every program can read go the SDK's way."""
+    id = request.id
+    return request.jsonrpc == "2.0" and (type(id) is str or -LARGEST_ID < id < LARGEST_ID)  # type: ignore[operator]
+
+
+class _Replying:
+    """How the answer is sent: at once where the server can do that."""
+
+    __slots__ = ("_at_once", "_send")
+
+    def __init__(self, send: Send, at_once: Callable[[int, bytes], bool] | None) -> None:
+        self._send, self._at_once = send, at_once
+
+    async def __call__(self, body: bytes, status: int = 200) -> None:
+        if self._at_once is None or not self._at_once(status, body):
+            await answer(self._send, body, status)
+
+    async def refuse(self, id: int | str, error: ProtocolError) -> None:
+        """Send a protocol error, with the status that the SDK would send it with."""
+        from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+
+        told = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            told["data"] = error.data
+        body = orjson.dumps({"jsonrpc": "2.0", "id": id, "error": told})
+        await self(body, ERROR_CODE_HTTP_STATUS.get(error.code, 200))

@@ -1,0 +1,160 @@
+"""The MCP server itself: what each method of the protocol does here. One object serves all clients, of both protocol eras.
+
+It holds no rules: who made a request is said by the door (`who`), what they may see and do by the App. Tools are called
+through `calling`; prompts and resources are those of the servers behind us (`passing`); `changes` tells clients when what
+they see has changed. A tool that fails is a result; a request that can't be served is a protocol error.
+"""
+
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Mapping
+from operator import attrgetter
+from types import TracebackType
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+
+from toolgate.app.app import App
+from toolgate.mcp.server.caller import LOG_LEVEL, TASKS, Request, is_modern
+from toolgate.mcp.server.changes import Changes
+from toolgate.mcp.server.identity import ASKING, Who
+from toolgate.mcp.server.prompts_resources import Passing
+from toolgate.mcp.server.results import ProtocolError, Wire, call_result, is_refused, list_page, refusal
+from toolgate.mcp.server.signed_state import boundary
+from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
+from toolgate.mcp.server.tool_calls import Calling, InputRequired
+from toolgate.mcp.server.upstreams import Behind
+from toolgate.version import VERSION
+
+NAME = "toolgate"
+INSTRUCTIONS = (
+    "Every call is checked against a policy and recorded. Some need a person's approval first: a result with status pending "
+    "says so, and the same call again goes on once it is given."
+)
+T = TypeVar("T")
+Handler = Callable[[Request, Any], Awaitable[Wire]]
+Method = tuple[str, type[types.RequestParams], Handler]
+"""A method of the protocol: its name, its parameters, and what answers it."""
+
+
+class SdkServer(Server[Any]):
+    """The SDK's server, which tells clients of the handshake era too that lists may change (over HTTP it would not)."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        changes = notification_options or NotificationOptions(True, True, True)
+        return super().create_initialization_options(changes, experimental_capabilities, extensions)
+
+
+class Gateway:
+    """Toolgate's tools, and what the servers behind it have, for MCP clients."""
+
+    def __init__(self, app: App, who: Who, *, session: str | None = None) -> None:
+        self._app = app
+        self._who = who
+        self._calling = Calling(app, session)
+        self._tasks = Tasks(who)
+        behind = Behind(app)
+        self._passing = Passing(app, who, behind, self._calling, self._tasks)
+        self._changes = Changes(app, who, behind)
+        self.server = SdkServer(NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
+        if not app.settings.tracing:
+            self.server.middleware.clear()  # the SDK's spans: of use only to who traces, and they cost
+
+    async def __aenter__(self) -> SdkServer:
+        """The server, with all that it answers to."""
+        server = self.server
+        server.middleware.append(await boundary(self._app, self._who))
+        server.get_tool_input_schema = self.input_schema
+        for method, params, answer in self._methods():
+            server.add_request_handler(method, params, answering(answer))
+        server.add_request_handler(
+            "subscriptions/listen", types.SubscriptionsListenRequestParams, refusing(self._changes.listen)
+        )
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._changes.begin)
+        server.extensions[TASKS] = {}
+        return server
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._changes.close()
+        await self._tasks.close()
+
+    def _methods(self) -> list[Method]:
+        return [
+            ("tools/list", types.PaginatedRequestParams, self._list_tools),
+            ("tools/call", types.CallToolRequestParams, self._call_tool),
+            ("logging/setLevel", types.SetLevelRequestParams, self._set_level),
+            ("prompts/list", types.PaginatedRequestParams, self._passing.list_prompts),
+            ("prompts/get", types.GetPromptRequestParams, self._passing.get_prompt),
+            ("resources/list", types.PaginatedRequestParams, self._passing.list_resources),
+            ("resources/templates/list", types.PaginatedRequestParams, self._passing.list_templates),
+            ("resources/read", types.ReadResourceRequestParams, self._passing.read_resource),
+            ("resources/subscribe", types.SubscribeRequestParams, self._changes.subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, self._changes.unsubscribe),
+            ("completion/complete", types.CompleteRequestParams, self._passing.complete),
+            ("tasks/get", TaskParams, self._tasks.get),
+            ("tasks/update", TaskParams, self._tasks.update),
+            ("tasks/cancel", TaskParams, self._tasks.cancel),
+        ]
+
+    # -- tools
+
+    async def _list_tools(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+        return await list_page(self._app, self._who(ctx).actor, params.cursor)
+
+    async def _call_tool(self, ctx: Request, params: types.CallToolRequestParams) -> Wire:
+        who = self._who(ctx)
+
+        async def call(task: Task | None) -> Wire:
+            ended = await self._calling.call(ctx, who, params.name, params.arguments or {}, task)
+            if isinstance(ended, InputRequired):
+                return ended.to_dict()
+            if task is not None and task.begun.is_set() and is_refused(ended):
+                raise refusal(ended)  # a task that failed; one whose tool failed is complete
+            return call_result(ended, self._calling.entry(params.name, who))
+
+        return await self._tasks.run(ctx, call, may_be_task=True)
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that the actor may see, for the SDK to compare a request's headers with its arguments."""
+        actor = ASKING.get()
+        if actor is None:
+            return None
+        tools = self._app.catalog.permitted(actor)
+        place = bisect_left(tools, name, key=attrgetter("name"))
+        return tools[place].input_schema if place < len(tools) and tools[place].name == name else None
+
+    async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> Wire:
+        ctx.session._connection.state[LOG_LEVEL] = params.level
+        return {}
+
+
+def answering(answer: Handler) -> Handler:
+    """A handler whose answer is complete unless it says otherwise, and whose refusals are protocol errors."""
+    given = refusing(answer)
+
+    async def handle(ctx: Request, params: Any) -> Wire:
+        answered = await given(ctx, params)
+        return {"resultType": "complete", **answered} if is_modern(ctx) else answered
+
+    return handle
+
+
+def refusing(answer: Callable[[Request, Any], Awaitable[T]]) -> Callable[[Request, Any], Awaitable[T]]:
+    """A handler whose refusals are protocol errors."""
+
+    async def handle(ctx: Request, params: Any) -> T:
+        try:
+            return await answer(ctx, params)
+        except ProtocolError as error:
+            raise MCPError(error.code, error.message, error.data) from None
+
+    return handle

@@ -1,0 +1,174 @@
+"""Prompts, resources and completion: those of the servers behind us, and the outputs that were too long to give out whole.
+
+Getting a prompt and reading a resource are calls like any other: through the tools that stand for them, so that policy,
+limits and the audit log see them. Prompts are named as tools are, with the server's prefix; resources keep their addresses.
+"""
+
+from collections.abc import Mapping
+
+import mcp_types as types
+
+from toolgate.app.app import App
+from toolgate.mcp.server.caller import Request, meta_of
+from toolgate.mcp.server.identity import Who
+from toolgate.mcp.server.results import (
+    ARTIFACTS,
+    INVALID_PARAMS,
+    MISSING,
+    ProtocolError,
+    Wire,
+    after,
+    cursor_after,
+    refusal,
+)
+from toolgate.mcp.server.tasks import Task, Tasks
+from toolgate.mcp.server.tool_calls import Calling, InputRequired
+from toolgate.mcp.server.upstreams import SERVER, Behind, Found, Part
+from toolgate.model import Actor, Outcome
+from toolgate.serve.keys import Credential
+from toolgate.store.artifacts import fetch
+
+WHOLE_OUTPUT: Wire = {
+    "uriTemplate": f"{ARTIFACTS}{{id}}",
+    "name": "whole_output",
+    "title": "Whole output",
+    "description": "The whole output of a call, of which only a part was given out.",
+    "mimeType": "application/json",
+}
+
+
+class Passing:
+    """Answers what the servers behind us can answer."""
+
+    def __init__(self, app: App, who: Who, behind: Behind, calling: Calling, tasks: Tasks) -> None:
+        self._app = app
+        self._who = who
+        self._behind = behind
+        self._calling = calling
+        self._tasks = tasks
+
+    # -- prompts
+
+    async def list_prompts(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+        found = await self._behind.listed(self._who(ctx).actor, "prompts")
+        named = [self._with_prefix(part) for part in found.parts]
+        return self._page("prompts", named, found, params.cursor)
+
+    def _with_prefix(self, part: Part) -> Wire:
+        return {**_from(part), "name": self._behind.prefix(part.server.name) + part.item["name"]}
+
+    async def get_prompt(self, ctx: Request, params: types.GetPromptRequestParams) -> Wire:
+        who = self._who(ctx)
+        owner = await self._behind.prompt(who.actor, params.name, meta_of(ctx).get(SERVER))
+        if owner is None:
+            raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
+        server, name = owner
+        arguments = {"name": name, "arguments": dict(params.arguments or {})}
+        return await self._through(ctx, who, server.methods["prompts/get"], arguments)
+
+    # -- resources
+
+    async def list_resources(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+        found = await self._behind.listed(self._who(ctx).actor, "resources")
+        return self._page("resources", list(map(_from, found.parts)), found, params.cursor)
+
+    async def list_templates(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+        found = await self._behind.listed(self._who(ctx).actor, "templates")
+        return self._page("resourceTemplates", [WHOLE_OUTPUT, *map(_from, found.parts)], found, params.cursor)
+
+    async def read_resource(self, ctx: Request, params: types.ReadResourceRequestParams) -> Wire:
+        who, uri = self._who(ctx), str(params.uri)
+        if uri.startswith(ARTIFACTS):
+            return {"contents": [await self._artifact(who.actor, uri)], **self._fresh()}
+        server = await self._behind.resource(who.actor, uri, meta_of(ctx).get(SERVER))
+        if server is None:
+            raise no_resource(uri)
+        read = await self._through(ctx, who, server.methods["resources/read"], {"uri": uri}, uri)
+        return read if "resultType" in read else {**read, **self._fresh(short=True)}
+
+    async def _artifact(self, actor: Actor, uri: str) -> Wire:
+        """A whole output, for the user whose call it is of."""
+        content = await self._app.store.read(fetch(uri.removeprefix(ARTIFACTS), actor.tenant, actor.user))
+        if content is None:
+            raise no_resource(uri)
+        return {"uri": uri, "mimeType": "application/json", "text": content.decode()}
+
+    async def _through(self, ctx: Request, who: Credential, tool: str, arguments: Wire, uri: str | None = None) -> Wire:
+        """Ask a server, by way of the tool that stands for what is asked."""
+
+        async def call(task: Task | None) -> Wire:
+            ended = await self._calling.call(ctx, who, tool, arguments, task)
+            return ended.to_dict() if isinstance(ended, InputRequired) else _given(ended, uri)
+
+        return await self._tasks.run(ctx, call)
+
+    # -- completion
+
+    async def complete(self, ctx: Request, params: types.CompleteRequestParams) -> Wire:
+        who, ref = self._who(ctx), params.ref
+        actor = who.actor
+        passed = {name: value for name, value in (ctx.params or {}).items() if name in ("argument", "context", "ref")}
+        if isinstance(ref, types.PromptReference):
+            owner = await self._behind.prompt(actor, ref.name, meta_of(ctx).get(SERVER))
+            if owner is None:
+                raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
+            server = owner[0]
+            passed["ref"] = {**passed["ref"], "name": owner[1]}
+        else:
+            found = await self._behind.template(actor, ref.uri, meta_of(ctx).get(SERVER))
+            if found is None:
+                raise no_resource(ref.uri)
+            server = found
+        tool = server.methods.get("completion/complete")
+        entry = None if tool is None else self._calling.entry(tool, who)
+        if tool is None or entry is None or entry.asks is not None:
+            return {"completion": {"values": []}}  # nobody is asked at each key that is pressed
+        return await self._through(ctx, who, tool, passed)
+
+    # -- lists
+
+    def _page(self, name: str, items: list[Wire], found: Found, cursor: str | None) -> Wire:
+        """A part of a list that is the same until a server changes it."""
+        start, most = 0 if cursor is None else _place(cursor), self._app.settings.mcp.page
+        told: Wire = {name: items[start : start + most], **self._fresh(short=bool(found.missing))}
+        if start + most < len(items):
+            told["nextCursor"] = cursor_after(str(start + most))
+        if found.missing:
+            told["_meta"] = {MISSING: found.missing}
+        return told
+
+    def _fresh(self, *, short: bool = False) -> Wire:
+        """How long a client may keep an answer, which is for this actor alone; not at all if it may be another soon."""
+        return {"ttlMs": 0 if short else int(self._app.settings.mcp.list_seconds * 1000), "cacheScope": "private"}
+
+
+def no_resource(uri: str) -> ProtocolError:
+    """Hidden and missing look the same."""
+    return ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri[:2048]})
+
+
+def _from(part: Part) -> Wire:
+    """Something that a server lists, with the server's name."""
+    meta = part.item.get("_meta")
+    return {**part.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER: part.server.name}}
+
+
+def _place(cursor: str) -> int:
+    place = after(cursor)
+    if not place.isascii() or not place.isdigit() or len(place) > 9:
+        raise ProtocolError(INVALID_PARAMS, "Invalid cursor")
+    return int(place)
+
+
+def _given(outcome: Outcome, uri: str | None = None) -> Wire:
+    """What a server answered, out of the call that asked it; a failure is a protocol error."""
+    if outcome.status == "success" and isinstance(outcome.output, dict):
+        given = dict(outcome.output)
+        if outcome.artifact is not None and uri is not None and outcome.artifact.id:
+            whole = {"uri": f"{ARTIFACTS}{outcome.artifact.id}", "mimeType": "text/plain"}
+            words = f"Not all is shown ({'; '.join(outcome.artifact.cut)}). Read this address for the whole, as JSON."
+            given["contents"] = [*given.get("contents", ()), {**whole, "text": words}]
+        return given
+    if outcome.error is not None and outcome.error.code == "TOOL_NOT_FOUND" and uri is not None:
+        raise no_resource(uri)
+    raise refusal(outcome)

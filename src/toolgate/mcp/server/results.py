@@ -1,0 +1,322 @@
+"""What MCP clients are told: a tool as they list it, and the outcome of a call as the result that they get.
+
+Plain JSON values as they go over the wire, and nothing of the SDK: the quick path and the SDK's path both speak through
+these functions, so that there is one way in which an outcome becomes a result. What a client may do about a result is said
+in words for a model, and under `_meta` for a program (`toolgate/…`).
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import orjson
+from jsonschema_rs import validator_for
+
+from toolgate.app.app import App
+from toolgate.gates.outputs import CUT
+from toolgate.mcp.runner import parts
+from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
+from toolgate.registry.catalog import printable
+from toolgate.registry.export import annotations
+
+Wire = dict[str, Any]
+"""A result, or a part of one, as it goes over the wire."""
+ARTIFACTS = "toolgate://artifacts/"
+"""Where whole outputs are, of which only a part was given out."""
+CALL, ERROR, TOOL = "toolgate/call", "toolgate/error", "toolgate/tool"
+APPROVAL = "toolgate/approval"
+"""Keys in `_meta`: the id of the call, what went wrong, what a tool is; and the approval that a call has, or waits for."""
+MISSING = "toolgate/missing"
+"""And of a list: servers whose part is missing in it, or can't be called now, and why."""
+UNREACHED = "it can't be reached now"
+METHOD_TAG = "mcp:method"
+"""On tools that stand for another method of the protocol (resources/read, prompts/get): they are in no list of tools."""
+INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
+PASSED_ON = frozenset({-32021, -32042})
+"""Protocol errors of a tool's server that clients act upon: a capability that is missing, an address to be visited."""
+NEEDED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
+"""What parts of an answer must have, all of it text."""
+TEXT = {"type": ["string", "null"]}
+ICON = {
+    "type": "object",
+    "properties": {
+        "src": {"type": "string"},
+        "mimeType": TEXT,
+        "sizes": {"type": ["array", "null"], "items": {"type": "string"}},
+        "theme": {"enum": ["light", "dark", None]},
+    },
+    "required": ["src"],
+}
+ANNOTATED: Validator = validator_for(
+    {
+        "type": "object",
+        "properties": {
+            "audience": {"type": ["array", "null"], "items": {"enum": ["user", "assistant"]}},
+            "priority": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+            "lastModified": TEXT,
+        },
+    }
+)
+LINKED: Validator = validator_for(
+    {
+        "properties": {
+            **dict.fromkeys(("title", "description", "mimeType"), TEXT),
+            "size": {"type": ["integer", "null"]},
+            "icons": {"type": ["array", "null"], "items": ICON},
+        }
+    }
+)
+"""And what they may have besides."""
+LONGEST_CURSOR = 128
+WORDLESS = frozenset({"MCP_ERROR", "INVOCATION_ERROR"})
+"""Codes that say nothing beside the tool's own words."""
+
+
+class ProtocolError(Exception):
+    """A request that can't be answered with a result."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+
+# -- the list of tools
+
+
+async def list_page(app: App, actor: Actor, cursor: str | None) -> Wire:
+    """One page of the tools that an actor may see, by name. The next one begins after the last name of this one, so that
+    what is added or removed meanwhile shifts nothing."""
+    permitted, most = await app.tools(actor), app.settings.mcp.page
+    start = 0 if cursor is None else bisect_right(permitted, after(cursor), key=attrgetter("name"))
+    page, rest = _page(permitted, start, most)
+    listed: Wire = {
+        "tools": [definition(app.catalog.resolve(tool.name, actor.tenant)) for tool in page],
+        "ttlMs": int(app.settings.mcp.list_seconds * 1000),
+        "cacheScope": "private",
+    }
+    if rest:
+        listed["nextCursor"] = cursor_after(page[-1].name)
+    if missing := _missing(app, permitted):
+        listed["_meta"] = {MISSING: missing}
+    return listed
+
+
+def _missing(app: App, permitted: Sequence[Tool]) -> dict[str, str]:
+    """Servers of which the actor has tools, and that can't be reached now. Why is the operator's to know: a server's last
+    words may be about another tenant's call."""
+    down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.mcp_tools.missing()}
+    seen = {tool.target for tool in permitted if tool.target in down} if down else ()
+    return {target.removeprefix("mcp:"): UNREACHED for target in sorted(down) if target in seen}
+
+
+def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool], bool]:
+    """The next tools from a place on, and whether there are more after them."""
+    page: list[Tool] = []
+    for index in range(start, len(permitted)):
+        if METHOD_TAG in permitted[index].tags:
+            continue
+        if len(page) == most:
+            return page, True
+        page.append(permitted[index])
+    return page, False
+
+
+def cursor_after(name: str) -> str:
+    return urlsafe_b64encode(name.encode()).decode()
+
+
+def after(cursor: str) -> str:
+    """The name that a cursor stands for."""
+    try:
+        name = urlsafe_b64decode(cursor.encode("ascii")).decode() if len(cursor) <= LONGEST_CURSOR else ""
+    except ValueError:
+        name = ""
+    if not name or cursor_after(name) != cursor:  # the decoder lets much pass
+        raise ProtocolError(INVALID_PARAMS, "Invalid cursor")
+    return name
+
+
+def definition(entry: Entry) -> Wire:
+    """A tool as tools/list has it. The hints are computed from our tier, whatever the tool's author says."""
+    tool = entry.tool
+    told: Wire = {
+        "name": entry.name,
+        "description": tool.description,
+        "inputSchema": {"type": "object", "properties": {}, **tool.input_schema},
+        "annotations": {**annotations(entry), "idempotentHint": entry.tier == "read_only"},
+        "_meta": {TOOL: _facts(entry)},
+    }
+    title = tool.annotations.get("title")
+    if isinstance(title, str) and title:
+        told["title"] = title
+    if promises(entry):
+        told["outputSchema"] = tool.output_schema
+    return told
+
+
+def promises(entry: Entry) -> bool:
+    """Whether a client is told what the output looks like: only of objects, which all protocol versions take."""
+    schema = entry.tool.output_schema
+    return schema is not None and schema.get("type") == "object"
+
+
+def _facts(entry: Entry) -> Wire:
+    facts: Wire = {"tier": entry.tier, "category": entry.tool.category, "version": entry.tool.version}
+    if entry.priced:
+        facts["cost_usd"] = max(entry.fixed_nano, entry.capability_nano) / NANO
+    if entry.asks is not None:
+        facts["asks"] = entry.asks
+    return facts
+
+
+# -- the result of a call
+
+
+def call_result(outcome: Outcome, entry: Entry | None) -> Wire:
+    """How a call ended, as a CallToolResult. A tool that the actor does not have is a protocol error."""
+    if outcome.status == "success":
+        return _success(outcome, entry)
+    if outcome.pending is not None:
+        return pending_result(outcome)
+    return _failure(outcome)
+
+
+def _success(outcome: Outcome, entry: Entry | None) -> Wire:
+    output = outcome.output
+    content = parts(output)
+    if content is not None and all(map(_is_sound, content)):
+        structured = output.get("structuredContent")
+    else:
+        structured = output
+        content = [_text(output if isinstance(output, str) else orjson.dumps(output).decode())]
+    told: Wire = {"content": content, "_meta": {CALL: outcome.id}}
+    if isinstance(structured, dict):
+        told["structuredContent"] = structured
+    if outcome.artifact is not None:
+        told["content"] = [*map(_whole_part, content), _link(outcome)]
+        _keep_promise(told, entry)
+    return told
+
+
+def _is_sound(part: Wire) -> bool:
+    """Whether a part of a server's answer is what the protocol says: one that is not would spoil the whole result."""
+    kind, notes, meta = part["type"], part.get("annotations"), part.get("_meta")
+    held = part.get("resource") if kind == "resource" else part
+    if not isinstance(held, dict) or not isinstance(meta, dict | None) or not isinstance(held.get("_meta"), dict | None):
+        return False
+    if kind == "resource":
+        named = isinstance(held.get("uri"), str) and isinstance(held.get("mimeType"), str | None)
+        sound = named and (isinstance(held.get("text"), str) or isinstance(held.get("blob"), str))
+    elif kind == "resource_link":
+        sound = all(isinstance(part.get(name), str) for name in ("uri", "name")) and LINKED.is_valid(part)
+    else:
+        sound = all(isinstance(part.get(name), str) for name in NEEDED[kind])
+    return sound and (notes is None or ANNOTATED.is_valid(notes))
+
+
+def _keep_promise(told: Wire, entry: Entry | None) -> None:
+    """What was cut may no longer be what the tool promised: then clients must not read it as that."""
+    structured = told.get("structuredContent")
+    if entry is None or not promises(entry):
+        return
+    if structured is not None and (entry.check_output is None or entry.check_output.is_valid(structured)):
+        return
+    told.pop("structuredContent", None)
+    told["isError"] = True
+    told["content"].insert(0, _text("The output is too long to be given whole; what is missing can be read at the link."))
+
+
+def _whole_part(part: Wire) -> Wire:
+    """A part as it is, unless it is data that was cut: half a picture is none."""
+    held = part.get("resource")
+    data = part.get("data") if held is None else held.get("blob") if isinstance(held, dict) else None
+    if isinstance(data, str) and data.endswith(CUT):
+        return _text(f"[{part['type']}: too long to be shown; it can be read at the link]")
+    return part
+
+
+def _link(outcome: Outcome) -> Wire:
+    artifact = outcome.artifact
+    assert artifact is not None
+    cut = "; ".join(artifact.cut)
+    if not artifact.id:
+        return _text(f"This is not the whole output ({artifact.bytes:,} bytes). Cut: {cut}")
+    return {
+        "type": "resource_link",
+        "uri": f"{ARTIFACTS}{artifact.id}",
+        "name": artifact.id,
+        "title": f"The whole output of {outcome.tool}",
+        "description": f"Cut above: {cut}",
+        "mimeType": "application/json",
+        "size": artifact.bytes,
+    }
+
+
+def _failure(outcome: Outcome) -> Wire:
+    error = outcome.error
+    assert error is not None
+    if error.code == "TOOL_NOT_FOUND" and not outcome.metrics.attempts:
+        raise unknown_tool(outcome.tool)
+    if (error.details or {}).get("number") in PASSED_ON:
+        raise refusal(outcome)
+    words = error.message if error.code in WORDLESS else f"{error.code}: {error.message}"
+    told: Wire = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    if error.suggestion:
+        words = f"{words}\n{error.suggestion}"
+        told["suggestion"] = error.suggestion
+    if error.details:
+        told["details"] = error.details
+    return {"content": [_text(words)], "isError": True, "_meta": {CALL: outcome.id, ERROR: told}}
+
+
+def is_refused(outcome: Outcome) -> bool:
+    """Whether the server behind us answered with a protocol error."""
+    error = outcome.error
+    return error is not None and error.code == "MCP_ERROR" and isinstance((error.details or {}).get("number"), int)
+
+
+def refusal(outcome: Outcome) -> ProtocolError:
+    """How a call ended, as a protocol error: that of the server behind us, if it gave one."""
+    error = outcome.error
+    if error is None:
+        return ProtocolError(INTERNAL_ERROR, "The server's answer is not what the protocol says")
+    details = error.details or {}
+    if is_refused(outcome):
+        return ProtocolError(details["number"], error.message, details.get("data"))
+    told = {CALL: outcome.id, "code": error.code, "retryable": error.retryable, "suggestion": error.suggestion}
+    return ProtocolError(INTERNAL_ERROR, error.message, {name: value for name, value in told.items() if value is not None})
+
+
+def unknown_tool(name: Any) -> ProtocolError:
+    """Hidden and missing look the same."""
+    return ProtocolError(INVALID_PARAMS, f"Unknown tool: {printable(name)}")
+
+
+def pending_result(outcome: Outcome) -> Wire:
+    """What a client is told of a call that waits, and that it can't be asked about: what for, and how to go on.
+
+    It is marked as an error, so that no model takes it for done and no client looks for the output that was promised."""
+    pending, error = outcome.pending, outcome.error
+    assert pending is not None
+    waiting: Wire = {"status": "pending", "kind": pending.kind, pending.kind: pending.id, "call": outcome.id}
+    words = [f"{error.code}: {error.message}" if error is not None else "The call waits."]
+    if pending.kind == "input":
+        words = [
+            "The tool wants to know more before it goes on, and this client can't be asked.",
+            "What it did before it asked, only its server knows.",
+        ]
+    if pending.kind == "approval":
+        waiting["resume"] = "Once it is approved, call the tool again with the same arguments."
+        inner = error is not None and error.details is not None and "outer_call" in error.details
+        run = "That inner call has not been run." if inner else "It has not been run."
+        words.append(f"{run} Approval {pending.id}: {waiting['resume']}")
+    if error is not None and error.suggestion:
+        words.append(error.suggestion)
+    told: Mapping[str, Any] = {CALL: outcome.id, APPROVAL: pending.id} if pending.kind == "approval" else {CALL: outcome.id}
+    return {"content": [_text("\n".join(words))], "structuredContent": waiting, "isError": True, "_meta": told}
+
+
+def _text(text: str) -> Wire:
+    return {"type": "text", "text": text}

@@ -1,0 +1,21 @@
+"""The seal on what clients carry from one request to the next: theirs alone, for the very request it was given for."""
+
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+from toolgate.app.app import App
+from toolgate.mcp.server.identity import Who, named
+from toolgate.store.state_keys import key_for
+
+PURPOSE = "mcp.request_state"
+AUDIENCE = "toolgate"
+
+
+async def boundary(app: App, who: Who) -> RequestStateBoundary:
+    """What seals and unseals a state. We bind it to the actor; the SDK binds it to the method, the tool and the arguments.
+    The key is in the store, so that any process can go on with what another one began."""
+    security = RequestStateSecurity(
+        keys=[await app.store.transact(key_for(PURPOSE))],
+        ttl=app.settings.approvals.expire_seconds,
+        bind_principal=lambda ctx: named(who(ctx).actor),
+    )
+    return RequestStateBoundary(security, default_audience=AUDIENCE)

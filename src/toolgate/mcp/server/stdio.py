@@ -1,0 +1,223 @@
+"""MCP over stdin and stdout: one client, which started this process.
+
+The two streams are taken for the protocol alone: whatever a tool or a program that it starts prints goes to stderr, and
+reads nothing. What comes in is bounded and may be anything; what is no message is answered with a protocol error, where the
+SDK would keep silent. When the client closes its end, calls that run are still answered, and then it is over.
+"""
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import NamedTuple
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from toolgate.app.app import App
+from toolgate.mcp.server.envelope import INVALID_REQUEST, Fault, find_fault
+from toolgate.mcp.server.gateway import Gateway
+from toolgate.model import Actor, new_id
+from toolgate.serve.keys import Credential
+
+CHUNK = 65_536
+ENDLESS = "subscriptions/listen"
+"""The request that is not answered until its client is gone."""
+
+
+class Ends(NamedTuple):
+    """The two descriptors that the protocol has for itself."""
+
+    incoming: int
+    outgoing: int
+
+
+@contextmanager
+def claimed() -> Iterator[Ends]:
+    """Take stdin and stdout: who reads or writes those meanwhile gets nothing, and is heard on stderr."""
+    ends = Ends(os.dup(0), os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):  # what is printed would else be kept back, and come out as the protocol's
+            yield ends
+    finally:
+        sys.stdout.flush()
+        os.dup2(ends.incoming, 0)
+        os.dup2(ends.outgoing, 1)
+
+
+async def serve(app: App, actor: Actor, ends: Ends) -> None:
+    """Serve one client until it closes its end. The person at it is the one at this machine, and may approve."""
+    credential = Credential("stdio", "the client that started this process", actor, may_approve=True)
+    gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")
+    async with gateway as server:
+        to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+        pipe = Pipe(ends, app.settings.serve.body_bytes, app.settings.shutdown_seconds)
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(pipe.read(to_server))
+            writing = tasks.create_task(pipe.write(from_server))
+            await server.run(incoming, outgoing, server.create_initialization_options())
+            reading.cancel()
+            await writing
+
+
+class Pipe:
+    """Messages, one on each line."""
+
+    def __init__(self, ends: Ends, longest: int, patience: float) -> None:
+        self._ends = ends
+        self._longest = longest
+        self._patience = patience
+        self._unanswered: set[types.RequestId] = set()
+        self._answered = asyncio.Event()
+        self._writer = Writer(ends.outgoing)
+
+    async def read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        async with to_server:
+            with suppress(OSError):  # of what is answered here: nobody reads any more
+                async for line in lines(self._ends.incoming, self._longest):
+                    message = await self._understood(line)
+                    if message is not None:
+                        self._count(message)
+                        await to_server.send(SessionMessage(message))
+            await self._let_answers_out()
+
+    def _count(self, message: types.JSONRPCMessage) -> None:
+        """Note which requests wait for an answer. One that its client has given up gets none."""
+        if isinstance(message, types.JSONRPCRequest) and message.method != ENDLESS:
+            self._unanswered.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            given_up = (message.params or {}).get("requestId")
+            if isinstance(given_up, str | int):
+                self._unanswered.discard(given_up)
+
+    async def _let_answers_out(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                while self._unanswered:
+                    self._answered.clear()
+                    await self._answered.wait()
+        except TimeoutError:
+            return
+
+    async def write(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        try:
+            async with from_server:
+                async for sent in from_server:
+                    message = sent.message
+                    await self._writer.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                    if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
+                        self._unanswered.discard(message.id)
+                        self._answered.set()
+        except OSError:
+            return  # nobody reads any more; the other end of stdin is closed as well, or soon will be
+
+    async def _understood(self, line: bytes | None) -> types.JSONRPCMessage | None:
+        """The message on a line. One that is none is answered here."""
+        if line is None:
+            await self._refuse(Fault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
+            return None
+        if not line.strip():
+            return None
+        fault = find_fault(line)
+        if fault is not None:
+            await self._refuse(fault)
+            return None
+        try:
+            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError:
+            await self._refuse(Fault(INVALID_REQUEST, "Invalid Request"))
+            return None
+
+    async def _refuse(self, fault: Fault) -> None:
+        await self._writer.write(fault.body())
+
+
+async def lines(descriptor: int, longest: int) -> AsyncIterator[bytes | None]:
+    """The lines of a stream, None for one that is too long. Read in a thread, because stdin can be anything."""
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
+    _in_background(descriptor, chunks)
+    held, skipping = bytearray(), False
+    while chunk := await chunks.get():
+        first, *rest = chunk.split(b"\n")
+        for index, piece in enumerate([first, *rest]):
+            if index:  # a line has ended
+                yield None if skipping else bytes(held)
+                held.clear()
+                skipping = False
+            if not skipping:
+                held += piece
+                skipping = len(held) > longest
+            if skipping:
+                held.clear()
+    if held or skipping:
+        yield None if skipping else bytes(held)
+
+
+def _in_background(descriptor: int, chunks: "asyncio.Queue[bytes]") -> None:
+    """Read in a thread that keeps nobody from ending. An empty chunk is the end."""
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        chunk = b"."
+        while chunk:
+            try:
+                chunk = os.read(descriptor, CHUNK)
+            except OSError:
+                chunk = b""
+            try:
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+            except (RuntimeError, asyncio.CancelledError):  # the loop has ended: nobody wants it any more
+                return
+
+    threading.Thread(target=read, name="toolgate-stdin", daemon=True).start()
+
+
+class Writer:
+    """Writes lines in a thread: a client that does not read holds up nobody but itself, not even the end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: queue.SimpleQueue[tuple[bytes, Callable[[OSError | None], None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="toolgate-stdout", daemon=True).start()
+
+    async def write(self, line: bytes) -> None:
+        """Write a line; it is out when this returns. Raises OSError when nobody can read it any more."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[OSError | None] = loop.create_future()
+
+        def settle(error: OSError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        def tell(error: OSError | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(settle, error)
+
+        self._waiting.put((line + b"\n", tell))
+        error = await done
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            line, tell = self._waiting.get()
+            rest = memoryview(line)
+            try:
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+            except OSError as error:
+                tell(error)
+            else:
+                tell(None)

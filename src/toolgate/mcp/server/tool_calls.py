@@ -1,0 +1,277 @@
+"""A call that a client makes: through the same pipeline as every other door, with all that may come between.
+
+What a call may need on its way is asked of the client: its person's approval, or what the tool wants to know. Where the
+client can be asked while it waits, it is; where it comes again with the answers (2026-07-28), it is given a state to bring
+along. The state is sealed by the SDK's boundary and bound to the actor, the tool and the arguments (`sealing`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from toolgate.app.app import App
+from toolgate.errors import CallError
+from toolgate.mcp.server.approvals import QUESTION, question, take, understood
+from toolgate.mcp.server.caller import Client, Request, meta_of
+from toolgate.mcp.server.results import APPROVAL, INVALID_PARAMS, ProtocolError
+from toolgate.model import Entry, Outcome
+from toolgate.serve.keys import Credential
+
+if TYPE_CHECKING:
+    from toolgate.mcp.server.tasks import Task
+
+KEY, SESSION, TIMEOUT = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
+"""Besides `results.APPROVAL`, what a client may say of its call in `_meta`."""
+POLL_SECONDS = 1.0
+ANSWERING = 0.9
+"""The part of a call's time in which its questions must be answered."""
+MOST_ROUNDS = 100
+"""How often one call may want something before it goes on."""
+
+
+class InputRequired(NamedTuple):
+    """What the client must find out before the call can go on, and what it must bring back."""
+
+    requests: dict[str, Any]
+    state: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"resultType": "input_required"}
+        if self.requests:
+            told["inputRequests"] = self.requests
+        return told if self.state is None else {**told, "requestState": self.state}
+
+
+class Round(NamedTuple):
+    """What a client brought back from the last time: the approval it was asked for, and what is the tool's own."""
+
+    approval: str | None = None
+    answers: Mapping[str, Any] | None = None
+    """Answers to the tool's questions that came before our own question."""
+    state: str | None = None
+    held: str | None = None
+    """The call that waits in this process for answers: its server wants them while it runs (the handshake era)."""
+
+    def to_text(self) -> str:
+        return orjson.dumps(self._asdict()).decode()
+
+    @classmethod
+    def of(cls, text: Any) -> "Round":
+        """Out of a state that the boundary has unsealed, so it is as we made it."""
+        return cls() if not isinstance(text, str) else cls(**orjson.loads(text))
+
+
+class Wishes(NamedTuple):
+    """What is said of a call besides its arguments."""
+
+    approval: str | None
+    key: str | None
+    session: str | None
+    timeout: float | None
+
+
+class Calling:
+    """Makes the calls of clients."""
+
+    def __init__(self, app: App, session: str | None = None) -> None:
+        """The session is that of a door with one client (stdio)."""
+        self._app = app
+        self._session = session
+        self._ending: set[asyncio.Task[Outcome]] = set()
+
+    async def call(
+        self, ctx: Request, who: Credential, tool: str, arguments: Any, task: "Task | None" = None
+    ) -> Outcome | InputRequired:
+        """Call a tool for a client; gives how it ended, or what is needed to go on. With a task, it may go on after its
+        request was answered."""
+        wishes = self._wishes(ctx)
+        brought, responses = Round.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
+        client = Client(ctx, _for_tool(brought, responses), brought.state, task)
+        if task is not None:
+            task.client = client
+        asked: set[str] = set()
+        try:
+            approval = brought.approval or wishes.approval
+            if brought.approval is not None and QUESTION in responses:
+                asked.add(brought.approval)
+                await self._hear(who, brought.approval, responses[QUESTION])
+            return await self._through(client, who, tool, arguments, wishes._replace(approval=approval), asked)
+        finally:
+            client.is_gone = True
+
+    async def _through(
+        self, client: Client, who: Credential, tool: str, arguments: Any, wishes: Wishes, asked: set[str]
+    ) -> Outcome | InputRequired:
+        """Call, and have what is needed found out, as often as it takes; the person is asked once about one approval."""
+        for _ in range(MOST_ROUNDS):
+            outcome = await self._invoke(client, who, tool, arguments, wishes)
+            pending = outcome.pending
+            if pending is None:
+                break
+            if pending.kind == "input":
+                if not client.knows(client.wanted.values()):
+                    break
+                if client.can_come_again:
+                    return _wanted(client)
+                await self._fetch(client)
+                continue
+            if pending.kind != "approval" or pending.id in asked:
+                break
+            client.goes_on(outcome.error.message if outcome.error is not None else None)
+            form = await self._question(client, who, pending.id)
+            if form is not None:
+                if client.can_come_again:
+                    return self._asking(client, form, pending.id)
+                await self._ask(client, who, form, pending.id)
+            elif client.can_wait:
+                await self._answered(who, pending.id)
+            else:
+                break
+            asked.add(pending.id)
+            wishes = wishes._replace(approval=pending.id)
+        return outcome
+
+    async def _fetch(self, client: Client) -> None:
+        """Ask the client what the tool wants to know, when it has become a task meanwhile."""
+        questions = client.wanted
+        try:
+            given = await asyncio.gather(*(_put(client, asked) for asked in questions.values()))
+        except CallError:
+            given = []  # the tool is told that there is no answer, and says what it makes of that
+        client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
+
+    async def _invoke(self, client: Client, who: Credential, tool: str, arguments: Any, wishes: Wishes) -> Outcome:
+        """In a task of its own: the SDK's way to cancel comes again at every step, and a call is cancelled once and then
+        recorded in peace."""
+        task = asyncio.ensure_future(
+            self._app.invoke(
+                tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
+                approval=wishes.approval, timeout=wishes.timeout, door="mcp", caller=client,
+            )
+        )  # fmt: skip
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+        client.deadline = self._deadline(who, tool, wishes)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            client.deadline = None
+
+    def _deadline(self, who: Credential, tool: str, wishes: Wishes) -> float | None:
+        """When what a tool wants to know must be answered, by the loop's clock."""
+        entry = self.entry(tool, who)
+        limits = [limit for limit in (wishes.timeout, None if entry is None else entry.timeout) if limit is not None]
+        return asyncio.get_running_loop().time() + ANSWERING * min(limits) if limits else None
+
+    def _ended(self, task: asyncio.Task[Outcome]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    # -- approvals
+
+    async def _question(self, client: Client, who: Credential, id: str) -> dict[str, Any] | None:
+        """The form for the client's person; None if that person can't be asked, may not answer, or can't be shown all that
+        would run."""
+        if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
+            return None
+        asked = (await self._app.consent.show(id, who.actor.tenant)).request
+        counts = self._app.consent.may_answer(asked, who.actor.user, "mcp")
+        return question(asked) if counts and asked.fits and not asked.on_record else None
+
+    def _asking(self, client: Client, form: dict[str, Any], id: str) -> InputRequired:
+        """Have the client ask its person, and come again."""
+        state = Round(id, client.input_responses, client.request_state)
+        return InputRequired({QUESTION: {"method": "elicitation/create", "params": form}}, state.to_text())
+
+    async def _ask(self, client: Client, who: Credential, form: dict[str, Any], id: str) -> None:
+        """Ask the client's person now, for a while, or until somebody answers elsewhere."""
+        asking = asyncio.ensure_future(client.ask("elicitation/create", form))
+        elsewhere = asyncio.ensure_future(self._answered(who, id))
+        try:
+            await asyncio.wait(
+                (asking, elsewhere),
+                timeout=None if client.can_wait else self._app.settings.mcp.approval_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if asking.done():
+                with contextlib.suppress(CallError):
+                    await self._hear(who, id, asking.result())
+        finally:
+            elsewhere.cancel()
+            asking.cancel()
+            asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _answered(self, who: Credential, id: str) -> None:
+        while (await self._app.consent.status(id, who.actor.tenant)).state == "waiting":
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _hear(self, who: Credential, id: str, response: Any) -> None:
+        answer = understood(response)
+        if answer is not None and who.may_approve:
+            await take(self._app, id, answer, who.actor)
+
+    def entry(self, tool: str, who: Credential) -> Entry | None:
+        """The tool of a name, if the tenant has one."""
+        try:
+            return self._app.catalog.resolve(tool, who.actor.tenant)
+        except CallError:
+            return None
+
+    # -- what a client says of its call
+
+    def _wishes(self, ctx: Request) -> Wishes:
+        meta = meta_of(ctx)
+        timeout = meta.get(TIMEOUT)
+        if timeout is not None and (
+            not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= 86_400
+        ):
+            raise ProtocolError(INVALID_PARAMS, f"_meta.{TIMEOUT} must be a number of seconds above 0, up to 86400")
+        return Wishes(_words(meta, APPROVAL), _words(meta, KEY), _words(meta, SESSION) or self._session_of(ctx), timeout)
+
+    def _session_of(self, ctx: Request) -> str | None:
+        """The session that the protocol itself has. Its id is as good as a key to it, so it is not put on record."""
+        if self._session is not None:
+            return self._session
+        headers = getattr(ctx.request, "headers", None)
+        id = None if headers is None else headers.get("mcp-session-id")
+        return None if id is None else f"mcp-{sha256(id.encode()).hexdigest()[:24]}"
+
+
+def _words(meta: Mapping[str, Any], name: str) -> str | None:
+    given = meta.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, str) or not 0 < len(given) <= 256 or not given.isprintable():
+        raise ProtocolError(INVALID_PARAMS, f"_meta.{name} must be 1 to 256 printable characters")
+    return given
+
+
+def _responses(ctx: Request) -> Mapping[str, Any]:
+    given = ctx.params.get("inputResponses") if ctx.params else None
+    return given if isinstance(given, Mapping) else {}
+
+
+def _for_tool(brought: Round, responses: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the client brought for the tool; None if that was not asked for anything yet."""
+    answers = {**(brought.answers or {}), **{name: given for name, given in responses.items() if name != QUESTION}}
+    return answers if answers or brought.state is not None or brought.answers is not None else None
+
+
+async def _put(client: Client, asked: Any) -> Mapping[str, Any]:
+    """Put a tool's question to the client. Whether it is one, nobody has looked at yet."""
+    method, params = (asked.get("method"), asked.get("params")) if isinstance(asked, Mapping) else (None, None)
+    return await client.ask(str(method), params if isinstance(params, Mapping) else {})
+
+
+def _wanted(client: Client) -> InputRequired:
+    """What a tool wants to know, for the client to bring."""
+    state = None if client.reminder is None else Round(state=client.reminder).to_text()
+    return InputRequired(dict(client.wanted), state)

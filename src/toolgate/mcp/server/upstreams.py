@@ -1,0 +1,191 @@
+"""The servers behind us, as one actor sees them: which ones, what they list, and whose a prompt or a resource is.
+
+An actor sees a server if the policy lets them see one of its tools; prompts and resources are seen by who may see the tool
+that gets or reads them (`mcp:method`). A server that is down or slow holds up nobody: its part is missing, and the answer
+says so.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import mcp_types as types
+from pydantic import BaseModel, ValidationError
+
+from toolgate.app.app import App
+from toolgate.mcp.client.port import Target
+from toolgate.mcp.entries import LONGEST_DESCRIPTION, LONGEST_TITLE, cleaned
+from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
+from toolgate.mcp.server.results import ARTIFACTS, INVALID_PARAMS, METHOD_TAG, UNREACHED, ProtocolError
+from toolgate.model import Actor, Tool
+
+SERVER = "toolgate/server"
+"""A key in `_meta`: the server that something is from, or that is meant."""
+LIST_SECONDS = 10.0
+"""How long a list waits for its slowest server."""
+MOST_KNOWN = 1_000
+"""Actors whose servers are remembered."""
+SHAPES: dict[ItemKind, type[BaseModel]] = {
+    "prompts": types.Prompt,
+    "resources": types.Resource,
+    "templates": types.ResourceTemplate,
+}
+WORDS = {"title": LONGEST_TITLE, "description": LONGEST_DESCRIPTION}
+"""What is only there to be read, and how long it may be."""
+METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
+"""The method that is of use for what is in a list."""
+
+
+class Server(NamedTuple):
+    """A server that an actor sees, and the tools that stand for its methods, by method."""
+
+    name: str
+    methods: dict[str, str]
+
+
+class Part(NamedTuple):
+    """Something that a server lists."""
+
+    server: Server
+    item: dict[str, Any]
+
+
+class Found(NamedTuple):
+    """What all servers list together, and those of which nothing is known: why."""
+
+    parts: list[Part]
+    missing: dict[str, str]
+
+
+class Behind:
+    """What is behind us, for each actor."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._engine = app.servers_engine
+        self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, Server]]] = {}
+        self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
+        self.missed: set[str] = set()
+        """Servers that somebody was told are missing."""
+
+    async def servers(self, actor: Actor) -> dict[str, Server]:
+        """The servers that an actor sees, by name."""
+        permitted = await self._app.tools(actor)
+        key = (actor.tenant, actor.persona, actor.scopes)
+        known = self._seen.get(key)
+        if known is not None and known[0] is permitted:
+            return known[1]
+        seen = self._find(permitted, actor)
+        if len(self._seen) >= MOST_KNOWN:
+            self._seen.clear()
+        self._seen[key] = permitted, seen
+        return seen
+
+    def _find(self, permitted: tuple[Tool, ...], actor: Actor) -> dict[str, Server]:
+        there, seen = set(self._engine.names()), dict[str, Server]()
+        for tool in permitted:
+            if tool.kind != "mcp":
+                continue
+            target = self._app.catalog.resolve(tool.name, actor.tenant).implementation
+            if isinstance(target, Target) and target.server in there:
+                server = seen.setdefault(target.server, Server(target.server, {}))
+                if METHOD_TAG in tool.tags:
+                    server.methods[target.method] = tool.name
+        return dict(sorted(seen.items()))
+
+    def prefix(self, server: str) -> str:
+        """What stands before the names of a server's prompts."""
+        prefix = self._engine.settings(server).prefix
+        return f"mcp_{server}_" if prefix is None else prefix
+
+    # -- lists
+
+    async def listed(self, actor: Actor, what: ItemKind) -> Found:
+        """What the servers that an actor sees list, all at once, each in its own order."""
+        servers = [server for server in (await self.servers(actor)).values() if METHODS[what] in server.methods]
+        asking = {server.name: asyncio.ensure_future(self._engine.listed(server.name, what)) for server in servers}
+        if asking:
+            await asyncio.wait(asking.values(), timeout=LIST_SECONDS)
+        found = Found([], {})
+        for server in servers:
+            task = asking[server.name]
+            trouble = _trouble(task)
+            if trouble is None:
+                found.parts.extend(Part(server, item) for item in self._accepted(server.name, what, task.result()))
+            else:
+                found.missing[server.name] = trouble
+                self.missed.add(server.name)
+        return found
+
+    def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What of a list was accepted, as it stands now. While neither changes, it is looked at once."""
+        accepted, known = self._app.mcp_tools.items, self._passed.get((server, what))
+        if known is None or known[0] is not items or known[1] is not accepted:
+            passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
+            known = self._passed[server, what] = (items, accepted, [_readable(item) for item in passed])
+        return known[2]
+
+    # -- whose it is
+
+    async def prompt(self, actor: Actor, name: str, wanted: Any = None) -> tuple[Server, str] | None:
+        """The server that has a prompt of this name, and what it is called there."""
+        parts = (await self.listed(actor, "prompts")).parts
+        found = [part for part in parts if self.prefix(part.server.name) + part.item["name"] == name]
+        server = only((part.server for part in found), wanted)
+        return None if server is None else (server, name.removeprefix(self.prefix(server.name)))
+
+    async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
+        """The server that has a resource: lists it, or has a template that fits."""
+        listed, templates = (await self.listed(actor, "resources")).parts, (await self.listed(actor, "templates")).parts
+        return only((part.server for part in listed if part.item["uri"] == uri), wanted) or only(
+            (part.server for part in templates if fits(part.item["uriTemplate"], uri)), wanted
+        )
+
+    async def template(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
+        """The server that has a template, or a resource, of exactly this address."""
+        templates = (await self.listed(actor, "templates")).parts
+        found = only((part.server for part in templates if part.item["uriTemplate"] == uri), wanted)
+        return found or await self.resource(actor, uri, wanted)
+
+
+def only(servers: Iterable[Server], wanted: Any) -> Server | None:
+    """The one server that has something. Of several it must be said which is meant: what a server lists is its own word, and
+    the next one may list another's address."""
+    found = {server.name: server for server in servers if wanted is None or server.name == wanted}
+    if len(found) > 1:
+        words = f"Several servers have this: say in _meta.{SERVER} which one is meant"
+        raise ProtocolError(INVALID_PARAMS, words, {"servers": sorted(found)})
+    return next(iter(found.values()), None)
+
+
+def _trouble(task: "asyncio.Future[Any]") -> str | None:
+    """Why a server's list is not there."""
+    if not task.done():
+        task.cancel()
+        return f"it has not answered within {LIST_SECONDS:g} s"
+    if task.cancelled():
+        return "it was stopped"
+    return None if task.exception() is None else UNREACHED
+
+
+def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, Any]]:
+    """The items that are what the protocol says, as they came: one that is not would spoil the whole list."""
+    shape = SHAPES[what]
+    for item in items:
+        try:
+            shape.model_validate(item, by_name=False)
+        except ValidationError:
+            continue
+        if not str(item.get("uri") or item.get("uriTemplate") or "").startswith(ARTIFACTS):
+            yield item
+
+
+def _readable(item: dict[str, Any]) -> dict[str, Any]:
+    """An item with words that people can see and models can take, as a tool's are. Names and addresses stay: they are asked
+    for by them."""
+    told: dict[str, Any] = {
+        name: cleaned(item[name])[:most] for name, most in WORDS.items() if isinstance(item.get(name), str)
+    }
+    if isinstance(item.get("arguments"), list):
+        told["arguments"] = [_readable(one) if isinstance(one, dict) else one for one in item["arguments"]]
+    return {**item, **told}

@@ -1,0 +1,487 @@
+"""What one call carries through the pipeline: identity, input and output with their histories, providers, and the means
+to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from toolgate.errors import CallError, Failed, described, said, shortened
+from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
+from toolgate.pipeline.call_tree import Node, Step, Tree
+from toolgate.screening.shapes import masker
+from toolgate.sessions import SessionKey, Sessions
+
+T = TypeVar("T")
+Scope = Literal["request", "session"]
+MAX_SESSIONS = 10_000
+LogLevel = Literal["debug", "info", "warn", "error"]
+MOST_LOGS = 100
+"""Lines that a tool may write into its call's record."""
+LONGEST_LOG = 2_000
+DEEPEST = 16
+"""Tools may call tools, this far."""
+
+
+class Control(BaseException):
+    """A way out of the straight line that a hook or a tool chose. Not an Exception, so that `except Exception` in their
+    own code does not catch it by accident."""
+
+
+class Respond(Control):
+    """Go on to the output stages with this value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("respond")
+        self.value = value
+
+
+class Abort(Control):
+    """End the call."""
+
+    def __init__(self, reason: str, code: str, http_status: int | None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.http_status = reason, code, http_status
+
+
+class RetryAfter(Control):
+    """End the call and tell the caller when to come again."""
+
+    def __init__(self, milliseconds: float, reason: str | None) -> None:
+        super().__init__(reason or "retry later")
+        self.seconds, self.reason = milliseconds / 1000, reason
+
+
+class Halt(Control):
+    """A call from inside this one can't go on: neither can this one, whatever its tool makes of it."""
+
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Providers:
+    """What tools and hooks find by token, beyond one call: for all calls, and for the calls of one session."""
+
+    def __init__(self, sessions: Sessions | None = None) -> None:
+        self.everywhere: dict[Any, Any] = {}
+        self.every_session: dict[Any, Any] = {}
+        self._whose = sessions or Sessions()
+        self._sessions: OrderedDict[SessionKey, dict[Any, Any]] = OrderedDict()
+
+    def session(self, actor: Actor, name: str) -> dict[Any, Any]:
+        """The providers of a session, which callers name as they like, so each user has their own. Of the sessions unused
+        for longest, those past MAX_SESSIONS are forgotten."""
+        key = self._whose.key(actor, name)
+        found = self._sessions.get(key)
+        if found is None:
+            found = self._sessions[key] = dict(self.every_session)
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(key)
+        return found
+
+
+class Scratch(msgspec.Struct):
+    """What few calls have: made when first needed."""
+
+    input_history: list[Any] = msgspec.field(default_factory=list)
+    output_history: list[Any] = msgspec.field(default_factory=list)
+    data: dict[Any, Any] = msgspec.field(default_factory=dict)
+    request: dict[Any, Any] = msgspec.field(default_factory=dict)
+    hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
+    logs: list[dict[str, str]] = msgspec.field(default_factory=list)
+    observed: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """What candidate policies said of the call."""
+    traceback: str | None = None
+    """Of the crash that ended the call: masked, for the end record."""
+
+
+class Report(msgspec.Struct):
+    """What a tool says its call took."""
+
+    tokens_used: int | None = None
+    cost_usd: float | None = None
+    resources_used: tuple[str, ...] | None = None
+    attempts: int = 0
+    """Attempts in which tokens or a cost were reported."""
+    last_attempt: int = 0
+
+    def count(self, attempt: int) -> None:
+        if attempt != self.last_attempt:
+            self.last_attempt = attempt
+            self.attempts += 1
+
+
+class InvokeContext:
+    """One call on its way.
+
+    Steps read and write `arguments` and `result`; hooks use `input` and `output`, which remember what was there before.
+    """
+
+    __slots__ = (
+        "_invoke", "_providers", "_scratch", "agreed_with", "arguments", "artifact", "asked", "at", "attempts", "cached",
+        "call", "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
+        "from_purse", "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "node",
+        "outcome", "owes", "recorded", "redacted", "refused", "report", "reserved", "result", "resumed", "sealed", "start",
+        "started_at", "step", "unpaid", "unsure", "went_away",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
+        self.call = call
+        self.at = at
+        """When the call came in: nanoseconds since 1970. `started_at` and `finished_at` are for durations only."""
+        self.started_at = started_at
+        self.finished_at = 0.0
+        self.entry: Entry | None = None
+        self.arguments: Any = call.arguments
+        self.canonical = b""
+        """The validated arguments in the one form that is hashed: sorted keys, no white space."""
+        self.recorded = b""
+        """The arguments as records may hold them: secrets masked."""
+        self.sealed = False
+        """Once true, `input` can only be read: what was validated and approved is what runs."""
+        self.injected: tuple[str, ...] = ()
+        """Values of secrets that were put into the arguments, of this call or of the one that made it: masked wherever they
+        show up again."""
+        self.inherits_secrets = False
+        self.credential: str | None = None
+        """The value of what the tool's `requires_auth` names."""
+        self.decision: tuple[str, ...] = ()
+        """Why the gates let the call through."""
+        self.consent: str | None = None
+        """What a person said, if one had to be asked."""
+        self.estimate: Any = None
+        """What the call may cost, if it can cost anything."""
+        self.cost = 0
+        """What it did cost, in nano-dollars."""
+        self.from_purse: int | None = None
+        """What it took out of its program's purse."""
+        self.owes = False
+        """Whether the call took something that must be settled when it ends: one of the next three."""
+        self.asked = False
+        self.has_key = False
+        self.reserved = False
+        self.has_quota = False
+        self.has_place = False
+        self.hooked = False
+        """Whether any hook takes part in this call."""
+        self.cached = False
+        self.hit_declined = False
+        self.start: Any = None
+        """The start record, once there is one."""
+        self.attempts = 0
+        self.refused = 0
+        """Attempts that did not get as far as the tool: an open circuit, no thread."""
+        self.unpaid = 0
+        """Attempts of which the tool said that they did nothing that costs anything."""
+        self.unsure = False
+        """Whether an attempt failed in a way that leaves open whether it had its effect."""
+        self.result: Any = None
+        self.redacted = False
+        """Whether anything of the output was masked."""
+        self.artifact: Artifact | None = None
+        self.report: Report | None = None
+        self.error: CallError | None = None
+        self.went_away = False
+        """Whether the caller was cancelled; it is let go when the call is settled."""
+        self.outcome: Outcome | None = None
+        self.node: Node | None = call.place
+        """Where the call stands among those of its outer call; an outer call has one once it calls another."""
+        self.step: Step | None = None
+        """What is known of it there, once its arguments are known."""
+        self.resumed = False
+        """Whether it goes on, having been stopped before because of a call inside it."""
+        self.agreed_with: str | None = None
+        """The approval that it was agreed to with."""
+        self._invoke = invoke
+        self._providers = providers
+        self._scratch: Scratch | None = None
+
+    # -- identity
+
+    @property
+    def id(self) -> str:
+        """The id of the call, as in the outcome and in the audit log."""
+        return self.call.id
+
+    @property
+    def actor(self) -> Actor:
+        """Who calls."""
+        return self.call.actor
+
+    @property
+    def user(self) -> str:
+        """The user of the actor."""
+        return self.call.actor.user
+
+    @property
+    def session(self) -> str | None:
+        """The session that the caller named."""
+        return self.call.session
+
+    @property
+    def tool(self) -> Tool | None:
+        """The definition; None only while the name has not been found."""
+        return self.entry.tool if self.entry else None
+
+    @property
+    def time_limit(self) -> float:
+        """Seconds that the tool has: its own, or less if the caller said so."""
+        own = self.entry.timeout if self.entry is not None else 0.0
+        return own if self.call.timeout is None else min(own, self.call.timeout)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the tool was reached, whatever came of it."""
+        return self.attempts > self.refused
+
+    @property
+    def charged(self) -> int:
+        """Attempts that may have had their effect, and are paid for."""
+        return self.attempts - self.refused - self.unpaid
+
+    # -- input and output, with what they were before
+
+    @property
+    def scratch(self) -> Scratch:
+        if self._scratch is None:
+            self._scratch = Scratch()
+        return self._scratch
+
+    @property
+    def input(self) -> Any:
+        """The arguments. A hook may set them until they are validated; later that raises `RuntimeError`."""
+        return self.arguments
+
+    @input.setter
+    def input(self, value: Any) -> None:
+        if self.sealed:
+            raise RuntimeError("the arguments can't change any more: they are validated, and may have been approved")
+        self.scratch.input_history.append(self.arguments)
+        self.arguments = value
+
+    @property
+    def output(self) -> Any:
+        """The result. A hook may set it after the tool ran."""
+        return self.result
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        if self.result is not None and self.result is not value:
+            self.scratch.output_history.append(self.result)
+        self.result = value
+
+    @property
+    def input_history(self) -> tuple[Any, ...]:
+        """What `input` was before hooks set it, oldest first."""
+        return tuple(self._scratch.input_history) if self._scratch else ()
+
+    @property
+    def output_history(self) -> tuple[Any, ...]:
+        """What `output` was before hooks set it, oldest first."""
+        return tuple(self._scratch.output_history) if self._scratch else ()
+
+    @property
+    def data(self) -> dict[Any, Any]:
+        """Space that hooks share during one call."""
+        return self.scratch.data
+
+    # -- providers: request, then session, then global
+
+    @property
+    def global_providers(self) -> Mapping[Any, Any]:
+        """What `App.provide` offers to all calls."""
+        return MappingProxyType(self._providers.everywhere)
+
+    def bind(self, token: Any, instance: Any, scope: Scope = "request") -> None:
+        """Offers an instance under a token to the rest of this call, or of this session."""
+        if scope == "request":
+            self.scratch.request[token] = instance
+        elif scope == "session":
+            if self.call.session is None:
+                raise ValueError("bind(scope='session') needs a call with a session")
+            self._providers.session(self.call.actor, self.call.session)[token] = instance
+        else:
+            raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
+
+    def bind_all(self, providers: Any, scope: Scope = "request") -> None:
+        """Binds a mapping, pairs of (token, instance), or the public attributes of an object."""
+        pairs: Iterable[tuple[Any, Any]]
+        if isinstance(providers, Mapping):
+            pairs = providers.items()
+        elif isinstance(providers, Iterable) and not isinstance(providers, str | bytes):
+            pairs = providers
+        else:
+            pairs = ((name, value) for name, value in vars(providers).items() if not name.startswith("_"))
+        for token, instance in pairs:
+            self.bind(token, instance, scope)
+
+    def try_get(self, token: Any, default: Any = None) -> Any:
+        """Gives what is bound to a token for this call, its session, or all calls; `default` if nothing is."""
+        if self._scratch is not None and token in self._scratch.request:
+            return self._scratch.request[token]
+        if self.call.session is not None:
+            session = self._providers.session(self.call.actor, self.call.session)
+            if token in session:
+                return session[token]
+        return self._providers.everywhere.get(token, default)
+
+    def get(self, token: Any) -> Any:
+        """Gives what is bound to a token; raises `LookupError` if nothing is."""
+        missing = object()
+        found = self.try_get(token, missing)
+        if found is missing:
+            raise LookupError(f"no provider is bound for {token!r}")
+        return found
+
+    # -- ways out
+
+    def respond(self, value: Any) -> NoReturn:
+        """Ends the tool's part of the call with this value: it is not run (or not waited for), the output stages follow."""
+        raise Respond(value)
+
+    def abort(self, reason: str, code: str = "PERMISSION_DENIED", http_status: int | None = None) -> NoReturn:
+        """Ends the call with this error code."""
+        raise Abort(reason, code, http_status)
+
+    def retry_after(self, milliseconds: float, reason: str | None = None) -> NoReturn:
+        """Ends the call as RATE_LIMITED and says when to come again."""
+        raise RetryAfter(milliseconds, reason)
+
+    def decline_cache_hit(self) -> None:
+        """In `did_cache_hit`: has the tool run although the cache has an answer."""
+        self.hit_declined = True
+
+    # -- calling other tools
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+        """Calls another tool as the same actor, through the same pipeline; the log links the two calls."""
+        return await self.call_inside(name, {**(arguments or {}), **more}, from_code=False)
+
+    async def call_inside(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        allow: tuple[str, ...] | None = None,
+        purse: Purse | None = None,
+        whole: bool = False,
+        from_code: bool = True,
+    ) -> Outcome:
+        """`call_tool` for code that runs in the sandbox. `allow`: the commands that its definition lets it run, to which
+        whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut."""
+        call = self.call
+        if call.depth >= DEEPEST:
+            raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
+        node = self._place()
+        place = None if node is None else Node(node.tree, node)
+        inner = Call(
+            id=new_id(),
+            tool=name,
+            arguments=dict(arguments),
+            actor=call.actor,
+            session=call.session,
+            parent=call.id,
+            depth=call.depth + 1,
+            door=call.door,
+            allow=allow,
+            covered=self.asked and bool(allow),
+            from_code=from_code,
+            purse=purse or call.purse,
+            whole=whole,
+            caller=call.caller,
+            place=place,
+        )
+        if node is None or place is None:
+            return await self._invoke(inner)
+        if node.tree.halted is None:
+            outcome = await node.call(self._invoke, inner, place)
+            if node.tree.halted is None:
+                return outcome
+        await node.halts()
+        if from_code:
+            await asyncio.get_running_loop().create_future()  # `running` ends it, with the code that asked
+        raise Halt(node.tree.stop())
+
+    def _place(self) -> Node | None:
+        """From where the tool's calls are made. None before and after it runs: what hooks call then is told as it is."""
+        if self.finished_at or not self.attempts:
+            return None
+        if self.node is None:
+            self.node = Node(Tree(self.call.id, self.call.tool))
+        return self.node
+
+    async def running(self, work: Awaitable[T]) -> T:
+        """What code in the sandbox gives that makes calls by `call_inside`, which stops it where one of them can't go on."""
+        node = self._place()
+        ran = await work if node is None else await node.running(work)
+        if ran is None and node is not None:
+            raise Halt(node.tree.stop())
+        return ran  # type: ignore[return-value]
+
+    # -- what a tool may report
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tells the caller how far the call has got, if they can be told while it runs. Secrets are masked."""
+        if self.call.caller is not None:
+            if message is not None and self.injected:
+                message = masker(self.injected).text(message, on_loop=True)
+            await self.call.caller.progress(progress, total, message)
+
+    def used(self, *resources: str, tokens: int | None = None, cost_usd: float | None = None) -> None:
+        """Reports what the call took: resources that it accessed, tokens, dollars. Shown in the outcome's metrics."""
+        if cost_usd is not None and not (isinstance(cost_usd, int | float) and 0 <= cost_usd < 1e9):
+            raise ValueError(f"cost_usd must be a number of dollars, not {cost_usd!r:.40}")
+        if tokens is not None and not (isinstance(tokens, int) and 0 <= tokens < 10**15):
+            raise ValueError(f"tokens must be a whole number, not {tokens!r:.40}")
+        if not all(isinstance(resource, str) for resource in resources):
+            raise TypeError("resources are named by text")
+        report = self.report = self.report or Report()
+        if resources:
+            report.resources_used = (*(report.resources_used or ()), *resources)
+        if tokens is not None or cost_usd is not None:
+            report.count(self.attempts)
+        if tokens is not None:
+            report.tokens_used = (report.tokens_used or 0) + tokens
+        if cost_usd is not None:
+            report.cost_usd = (report.cost_usd or 0.0) + cost_usd
+
+    @property
+    def hook_errors(self) -> tuple[dict[str, str], ...]:
+        """What hooks raised after the call was decided: stage, hook, error."""
+        return tuple(self._scratch.hook_errors) if self._scratch else ()
+
+    @property
+    def logs(self) -> tuple[dict[str, str], ...]:
+        """The lines that `log` wrote."""
+        return tuple(self._scratch.logs) if self._scratch else ()
+
+    @property
+    def observed(self) -> list[dict[str, Any]]:
+        """What the policies that are only observed said of the call."""
+        return self._scratch.observed if self._scratch else []
+
+    def log(self, message: str, level: LogLevel = "info") -> None:
+        """Writes a line into the call's record, masked as everything in it. After 100 lines they are only counted."""
+        logs = self.scratch.logs
+        if len(logs) < MOST_LOGS:
+            logs.append({"level": level, "message": shortened(said(message), LONGEST_LOG)})
+        elif logs[-1]["level"] == "more":
+            logs[-1]["message"] = str(int(logs[-1]["message"]) + 1)
+        else:
+            logs.append({"level": "more", "message": "1"})
+
+    @property
+    def has_remarks(self) -> bool:
+        """Whether there is something for the end record besides how the call ended."""
+        return self._scratch is not None
+
+    def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
+        """Note what a hook did wrong after the call was decided; the end record and the program's log show it, masked."""
+        self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": described(error)})

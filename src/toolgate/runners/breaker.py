@@ -1,0 +1,253 @@
+"""Circuit breakers, one for each target: after repeated failures it is left alone for a while, then tried by one call.
+
+The state is this process's, or all processes' in Redis. Where Redis can't be asked, a process goes by what it has seen
+itself: a breaker spares a failing target, it is no limit that must hold. The target of a tool that a tenant made for itself
+is that tenant's own: it can't shut others out.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import orjson
+
+from toolgate.coordination.redis import PREFIX, BusError, Redis, key
+from toolgate.errors import NotReached
+from toolgate.model import Entry
+
+TROUBLE = frozenset({"TIMEOUT", "CONNECTION_ERROR", "MCP_ERROR", "N8N_ERROR", "INVOCATION_ERROR"})
+"""Codes that speak of the target's health, not of the caller's arguments."""
+TROUBLE_OF_SERVERS = frozenset({"TIMEOUT", "CONNECTION_ERROR", "OUTCOME_UNKNOWN"})
+"""The same of an MCP server, whose tools share one target: a server that answers is well, whatever it answers."""
+TRIAL_GRACE = 5.0
+"""Seconds beyond its time limit after which a trial of which nothing was heard is over: its process died."""
+FORGOTTEN_SECONDS = 7 * 86_400
+"""What is known of a target that nobody has called for so long goes from Redis."""
+
+logger = logging.getLogger("toolgate")
+
+Target = tuple[str, str]
+"""A tenant, or "" for what is everybody's; and the name."""
+Verdict = Literal["well", "trouble", "nothing"]
+"""What a call's end says of the target's health."""
+
+# Each target is a hash: failures in a row, the microsecond at which the circuit opened, and the call that tries, until when.
+# ENTER: KEYS the target, ARGV the call's id, microseconds of rest, microseconds for a trial. Gives the failures so far, and
+# how long to wait (0: go on; -1: go on, you are the trial).
+ENTER = """
+local state = redis.call('HMGET', KEYS[1], 'failures', 'opened', 'trial', 'until')
+local failures, opened = tonumber(state[1] or 0), tonumber(state[2])
+if not opened then return {failures, 0} end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local wait = math.min(opened + ARGV[2] - now, tonumber(ARGV[2]))
+if wait > 0 then return {failures, wait} end
+if state[3] and state[3] ~= ARGV[1] and tonumber(state[4]) > now then return {failures, 1} end
+if tonumber(ARGV[3]) > 0 then redis.call('HSET', KEYS[1], 'trial', ARGV[1], 'until', now + ARGV[3]) end
+return {failures, -1}
+"""
+
+# LEAVE: KEYS the target, ARGV the call's id, the verdict, how many failures open the circuit, seconds until it is forgotten.
+LEAVE = """
+if ARGV[2] == 'well' then return redis.call('DEL', KEYS[1]) end
+if redis.call('HGET', KEYS[1], 'trial') == ARGV[1] then redis.call('HDEL', KEYS[1], 'trial', 'until') end
+if ARGV[2] == 'trouble' then
+    if redis.call('HINCRBY', KEYS[1], 'failures', 1) >= tonumber(ARGV[3]) then
+        local time = redis.call('TIME')
+        redis.call('HSET', KEYS[1], 'opened', time[1] * 1000000 + time[2])
+    end
+    redis.call('EXPIRE', KEYS[1], ARGV[4])
+end
+return 0
+"""
+
+
+class Circuit(msgspec.Struct):
+    """The state of one target."""
+
+    failures: int = 0
+    opened_at: float | None = None
+    trying: bool = False
+    """Half open: one call is on its way to see whether the target is back."""
+
+
+class Pass(NamedTuple):
+    """A call was let through; what has to be remembered until it ends."""
+
+    trial: bool
+    """Whether this call is the one that tries."""
+    failures: int
+    shared: bool
+    """Whether it was Redis that let it through."""
+
+
+UNTRIED = Pass(trial=False, failures=0, shared=False)
+
+
+def target_of(entry: Entry, name: str) -> Target:
+    return entry.tool.tenant or "", name
+
+
+class Breakers:
+    """All circuits."""
+
+    def __init__(self, failures: int, reset_seconds: float, time: Callable[[], float], redis: Redis | None = None) -> None:
+        self._failures = failures
+        self._reset = reset_seconds
+        self._time = time
+        self._circuits: dict[Target, Circuit] = {}
+        self._shared = None if redis is None else SharedCircuits(redis, failures, reset_seconds)
+        self._unreachable = False
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def enter(self, target: Target, id: str, seconds: float) -> Pass | Awaitable[Pass]:
+        """Go on if the target may be called, else raise CIRCUIT_OPEN; with Redis, when awaited. There a trial of which
+        nothing is heard for so many seconds is over."""
+        return self._enter(target) if self._shared is None else self._enter_shared(self._shared, target, id, seconds)
+
+    def leave(self, target: Target, passed: Pass, id: str, verdict: Verdict) -> Awaitable[None] | None:
+        """Learn from how the call ended; with Redis, all processes know once it is awaited. Never fails."""
+        if self._shared is None or not passed.shared:
+            self._learn(target, verdict, trial=passed.trial)
+            return None
+        if verdict == "nothing" and not passed.trial:
+            return None
+        if verdict == "well" and not passed.failures:
+            return None  # nothing was held against the target when the call began
+        leaving = asyncio.create_task(self._leave_shared(self._shared, target, id, verdict))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return asyncio.shield(leaving)  # whoever waits may be cancelled; what was learned is passed on
+
+    def abandon(self, target: Target, id: str, entering: "asyncio.Future[Pass]") -> None:
+        """A caller went away while it was asking whether it may: if it was to be the trial, the next may try."""
+        if not entering.cancelled() and entering.exception() is None:
+            self.leave(target, entering.result(), id, "nothing")
+
+    async def close(self) -> None:
+        """Let what was learned last reach the others."""
+        await asyncio.gather(*self._leaving)
+
+    # -- in this process
+
+    def _enter(self, target: Target) -> Pass:
+        circuit = self._circuits.get(target)
+        if circuit is None or circuit.opened_at is None:
+            return UNTRIED
+        wait = circuit.opened_at + self._reset - self._time()
+        if wait > 0 or circuit.trying:
+            raise _open(target, circuit.failures, wait)
+        circuit.trying = True
+        return Pass(trial=True, failures=circuit.failures, shared=False)
+
+    def _learn(self, target: Target, verdict: Verdict, *, trial: bool) -> None:
+        if verdict == "well":
+            self._circuits.pop(target, None)
+            return
+        circuit = self._circuits.get(target)
+        if circuit is not None and trial:
+            circuit.trying = False
+        if verdict == "trouble":
+            if circuit is None:
+                circuit = self._circuits[target] = Circuit()
+            circuit.failures += 1
+            if circuit.failures >= self._failures:
+                circuit.opened_at = self._time()
+
+    # -- in all processes
+
+    async def _enter_shared(self, shared: "SharedCircuits", target: Target, id: str, seconds: float) -> Pass:
+        try:
+            failures, wait = await shared.enter(target, id, seconds + TRIAL_GRACE)
+        except BusError as error:
+            self._on_our_own(error)
+            return self._enter(target)
+        self._unreachable = False
+        if wait > 0:
+            raise _open(target, failures, wait)
+        return Pass(trial=wait < 0, failures=failures, shared=True)
+
+    async def _leave_shared(self, shared: "SharedCircuits", target: Target, id: str, verdict: Verdict) -> None:
+        try:
+            await shared.leave(target, id, verdict)
+        except BusError as error:
+            self._on_our_own(error)
+            self._learn(target, verdict, trial=False)
+
+    def _on_our_own(self, error: BusError) -> None:
+        if not self._unreachable:
+            self._unreachable = True
+            logger.warning("circuit breakers go by what this process sees until Redis is back: %s", error)
+
+    # -- what people ask
+
+    async def look(self, entry: Entry) -> str | None:
+        """Why a call of a tool would be refused, if it would be; changes nothing."""
+        if entry.target is None:
+            return None
+        target = target_of(entry, entry.target)
+        failures, wait = self._look(target)
+        if self._shared is not None:
+            with contextlib.suppress(BusError):
+                failures, wait = await self._shared.enter(target, "", 0)
+        return _open(target, failures, wait).message if wait > 0 else None
+
+    def _look(self, target: Target) -> tuple[int, float]:
+        circuit = self._circuits.get(target)
+        if circuit is None or circuit.opened_at is None:
+            return 0, 0.0
+        wait = circuit.opened_at + self._reset - self._time()
+        return circuit.failures, max(wait, 1.0) if circuit.trying else wait
+
+    def open_targets(self) -> list[str]:
+        """The targets that this process leaves alone, or did and has not heard of since."""
+        return _named({target for target, circuit in self._circuits.items() if circuit.opened_at is not None})
+
+    async def open_everywhere(self) -> list[str]:
+        """The same for all processes that share a Redis. Raises BusError."""
+        return self.open_targets() if self._shared is None else _named(await self._shared.open())
+
+
+class SharedCircuits:
+    """Circuits in Redis."""
+
+    def __init__(self, redis: Redis, failures: int, reset_seconds: float) -> None:
+        self._redis = redis
+        self._failures = failures
+        self._reset = reset_seconds
+
+    async def enter(self, target: Target, id: str, seconds: float) -> tuple[int, float]:
+        """Failures in a row, and seconds to wait; less than none: go on as the trial. Without time for one, only look."""
+        times = [int(self._reset * 1_000_000), int(seconds * 1_000_000)]
+        failures, wait = await self._redis.run(ENTER, [key("breaker", *target)], [id, *times])
+        return failures, wait / 1_000_000
+
+    async def leave(self, target: Target, id: str, verdict: Verdict) -> None:
+        forgotten = FORGOTTEN_SECONDS + int(self._reset)
+        await self._redis.run(LEAVE, [key("breaker", *target)], [id, verdict, self._failures, forgotten])
+
+    async def open(self) -> set[Target]:
+        names: list[bytes] = await self._redis.ask(_open_circuits)
+        read = (orjson.loads(name.decode().removeprefix(f"{PREFIX}breaker:")) for name in names)
+        return {(tenant, target) for tenant, target in read}
+
+
+async def _open_circuits(client: Any) -> list[bytes]:
+    names = [name async for name in client.scan_iter(match=f"{PREFIX}breaker:*", count=1000)]
+    return [name for name in names if await client.hexists(name, "opened")]
+
+
+def _named(targets: Iterable[Target]) -> list[str]:
+    return sorted(f"{name} (of tenant {tenant})" if tenant else name for tenant, name in targets)
+
+
+def _open(target: Target, failures: int, wait: float) -> NotReached:
+    name = target[1]
+    return NotReached(
+        "CIRCUIT_OPEN",
+        f"{name} failed {failures} times in a row and is left alone for now.",
+        details={"retry_after": round(max(wait, 1.0), 3), "target": name},
+    )

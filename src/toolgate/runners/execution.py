@@ -1,0 +1,171 @@
+"""Execution: attempts, each through the target's breaker to the runner of the tool's kind, within the time it has."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any, Protocol
+
+from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
+from toolgate.model import Entry, Retry
+from toolgate.pipeline.context import Control, InvokeContext
+from toolgate.pipeline.hooks import Stages
+from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
+from toolgate.runners.local import understand
+
+
+class Runner(Protocol):
+    """Runs the tools of one kind."""
+
+    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
+        """What to await for the output, within `ctx.time_limit`. Raises, or lets the awaited raise, what the tool raises."""
+
+    async def close(self) -> list[str]:
+        """Let go; gives what went wrong in doing so."""
+
+
+class Execution:
+    """The step."""
+
+    def __init__(self, runners: Mapping[str, Runner], breakers: Breakers) -> None:
+        self.runners = dict(runners)
+        self.breakers = breakers
+
+    async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
+        """Run the tool, as often as its retry rule allows, all attempts within the time that the caller gives."""
+        runner = self.runners.get(entry.kind)
+        if runner is None:
+            raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
+        deadline = None
+        if entry.retry is not None and ctx.call.timeout is not None:
+            deadline = asyncio.get_running_loop().time() + ctx.call.timeout
+        while True:
+            if on.will_execute:
+                await on.will_execute(ctx)
+            ctx.attempts += 1
+            try:
+                if entry.target is None and entry.retry is None:
+                    ctx.result = await runner.run(ctx, entry, arguments)
+                else:
+                    ctx.result = await self._attempt(runner, ctx, entry, arguments, deadline)
+            except (Control, asyncio.CancelledError):
+                raise
+            except BaseException as raised:
+                error = understand(raised, getattr(entry.implementation, "instance", None))
+                _judge(ctx, error)
+                await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
+                continue
+            if on.did_execute:
+                await on.did_execute(ctx)
+            return ctx.result
+
+    async def _attempt(
+        self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], deadline: float | None
+    ) -> Any:
+        """One attempt. It gets its own copy of the arguments, for what it changes the next must not see."""
+        given = arguments if entry.retry is None else deepcopy(arguments)
+        if deadline is None or ctx.attempts == 1:  # the first has the whole time, which its runner watches
+            return await self._through_breaker(runner, ctx, entry, given)
+        try:
+            async with asyncio.timeout_at(deadline) as time:
+                return await self._through_breaker(runner, ctx, entry, given)
+        except TimeoutError:
+            if not time.expired():
+                raise
+            raise timed_out(ctx.call.timeout or 0.0, attempts=ctx.attempts) from None
+
+    async def _through_breaker(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
+        if entry.target is None:
+            return await runner.run(ctx, entry, arguments)
+        target = target_of(entry, entry.target)
+        entered = self.breakers.enter(target, ctx.call.id, ctx.time_limit)
+        passed = entered if isinstance(entered, Pass) else await self._entered(target, ctx.call.id, entered)
+        verdict: Verdict = "nothing"
+        try:
+            output = await runner.run(ctx, entry, arguments)
+            verdict = "well"
+            return output
+        except (Control, asyncio.CancelledError):
+            raise
+        except BaseException as raised:
+            error = understand(raised, getattr(entry.implementation, "instance", None))
+            impatient = error.code == "TIMEOUT" and ctx.time_limit < entry.timeout
+            trouble = TROUBLE_OF_SERVERS if entry.kind == "mcp" else TROUBLE
+            if error.code in trouble and not impatient:  # a caller's own short limit says nothing of the target
+                verdict = "trouble"
+            if error is raised:
+                raise
+            raise error from raised
+        finally:
+            left = self.breakers.leave(target, passed, ctx.call.id, verdict)
+            if left is not None:
+                await left
+
+    async def _entered(self, target: Target, id: str, entering: Awaitable[Pass]) -> Pass:
+        """What the breaker says, asked in a task: a caller that goes away must not leave a trial behind."""
+        asking = asyncio.ensure_future(entering)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(partial(self.breakers.abandon, target, id))
+            raise
+
+    async def _retry_or_raise(
+        self,
+        ctx: InvokeContext,
+        entry: Entry,
+        error: CallError,
+        cause: BaseException,
+        on: Stages,
+        deadline: float | None,
+    ) -> None:
+        """Wait for the next attempt, or raise the error if there is none."""
+        retry = entry.retry
+        if retry is None or error.code not in retry.codes or _goes_on(entry, cause):
+            raise error from _origin(error, cause)
+        ctx.error = error
+        wait = delay(retry, ctx.attempts)
+        in_time = deadline is None or asyncio.get_running_loop().time() + wait < deadline
+        if ctx.attempts >= retry.max_attempts or not in_time:
+            if on.on_give_up and retry.max_attempts > 1:
+                await on.on_give_up(ctx)
+            raise error from _origin(error, cause)
+        await asyncio.sleep(wait)
+        if on.on_retry:
+            await on.on_retry(ctx)
+        ctx.error = None
+
+    async def close(self) -> list[str]:
+        """The runners last made first: what they start may be in the hands of those made before."""
+        await self.breakers.close()
+        return [trouble for runner in reversed(self.runners.values()) for trouble in await runner.close()]
+
+
+def _judge(ctx: InvokeContext, error: CallError) -> None:
+    """What a failed attempt says of whether the tool was reached, and had its effect."""
+    if isinstance(error, NotReached):
+        ctx.refused += 1
+        return
+    if error.code in UNSURE:
+        ctx.unsure = True
+    if error.charged is False:
+        ctx.unpaid += 1
+
+
+def _origin(error: CallError, raised: BaseException) -> BaseException | None:
+    """What the tool raised, where it is not the error itself: that keeps what it came from."""
+    return error.__cause__ if raised is error else raised
+
+
+def _goes_on(entry: Entry, raised: BaseException) -> bool:
+    """Whether the attempt is still running: a thread that overran can't be stopped, and a second beside it could have the
+    effect twice. A tool that gave up waiting by itself raised something else first."""
+    in_thread = getattr(entry.implementation, "mode", None) == "thread"
+    return in_thread and isinstance(raised, TimedOut) and raised.__cause__ is None
+
+
+def delay(retry: Retry, attempt: int, chance: float | None = None) -> float:
+    """Seconds to wait after an attempt: exponential, with jitter between half and all of it, never over the maximum."""
+    longest = min(retry.backoff_ms * retry.multiplier ** (attempt - 1), retry.max_delay_ms) / 1000
+    return longest * (0.5 + 0.5 * (random.random() if chance is None else chance))

@@ -1,0 +1,133 @@
+"""Takes what changes in a folder of custom tools into the catalog, while calls go on.
+
+At the start nothing is compiled in the sandbox: whoever only calls a tool would wait for it. `check` does it, for whoever
+lists tools, and soon after the start in a process that stays: a tool whose code does not compile is taken out again. A file
+that changes later is compiled first, and if it can't be, its tool stays as it was.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from toolgate.errors import CallError, DefinitionError
+from toolgate.model import Entry
+from toolgate.registry.catalog import PROBLEMS, Catalog, Problem
+from toolgate.sandbox.custom.file import ToolFile
+from toolgate.sandbox.custom.source import CustomFolder, Loaded, Removed
+
+POLL_SECONDS = 1.0
+"""How often the folder is looked at."""
+
+Check = Callable[[ToolFile], Awaitable[Problem | None]]
+logger = logging.getLogger(PROBLEMS)
+
+
+class CustomTools:
+    """One for each App. `register` puts an entry into the catalog and on record; `forget` drops what was decided before."""
+
+    def __init__(
+        self,
+        folder: CustomFolder,
+        catalog: Catalog,
+        register: Callable[[Entry], object],
+        forget: Callable[[], object],
+        check: Check,
+    ) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._register = register
+        self._forget = forget
+        self._check = check
+        self._watching: asyncio.Task[None] | None = None
+        self._unchecked: list[Loaded] = []
+        """Tools that were taken as they are, without their code having been compiled."""
+        self._checking = asyncio.Lock()
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the files now."""
+        return self._folder.problems
+
+    def start(self) -> None:
+        """Take all that is there, and from now on what changes."""
+        for change in self._folder.changes():
+            if isinstance(change, Loaded):
+                self._take(change)
+                self._unchecked.append(change)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def check(self) -> None:
+        """Take out what was there at the start and does not compile. Without a sandbox, nothing is known to be wrong."""
+        async with self._checking:  # whoever comes second has to find it done
+            while self._unchecked:
+                change = self._unchecked.pop(0)
+                try:
+                    wrong = await self._wrong(change)
+                except asyncio.CancelledError:
+                    self._unchecked.insert(0, change)  # for the next who asks
+                    raise
+                if wrong is not None and self._held(change.entry.name) is change.entry:
+                    self._catalog.remove(change.entry.name)
+                    self._forget()
+                    self._refuse(change, wrong)
+
+    async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def look(self) -> None:
+        """Take what has changed."""
+        for change in self._folder.changes():
+            if isinstance(change, Removed):
+                if self._held(change.name) is not None:
+                    self._catalog.remove(change.name)
+                    self._forget()
+            elif isinstance(change, Loaded):
+                wrong = await self._wrong(change)
+                if wrong is None:
+                    self._take(change)
+                else:
+                    self._refuse(change, wrong)
+            else:
+                logger.warning("%s: %s", *change)
+
+    async def _wrong(self, change: Loaded) -> Problem | None:
+        try:
+            return await self._check(change.tool)
+        except CallError:  # without a sandbox it does not run either, and says why
+            return None
+
+    def _take(self, change: Loaded) -> None:
+        """Put a tool in the place of what its file held before. Nothing is awaited in between: no call finds neither."""
+        before = None if change.replaces is None else self._held(change.replaces)
+        if before is not None:
+            self._catalog.remove(before.name)
+        try:
+            self._register(change.entry)
+        except DefinitionError as error:
+            if before is not None:
+                self._register(before)
+            words = "; ".join(str(fault) for fault in error.faults)
+            self._refuse(change, Problem(str(change.tool.file), words))
+
+    def _held(self, name: str) -> Entry | None:
+        """The custom tool of a name; None if a source that comes before has taken the name over meanwhile."""
+        try:
+            entry = self._catalog.resolve(name, "")
+        except CallError:
+            return None
+        return entry if entry.tool.source == "custom" else None
+
+    def _refuse(self, change: Loaded, problem: Problem) -> None:
+        self._folder.refuse(change, problem)
+        logger.warning("%s: %s", *problem)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.check()
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
+                logger.warning("custom tools could not be looked at: %s", error)

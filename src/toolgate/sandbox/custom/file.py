@@ -1,0 +1,169 @@
+"""One custom tool: a YAML file with the fields of document E, made into a catalog entry.
+
+Whatever is wrong with it is said with its line and column. Python is compiled here, without running it; what only the
+sandbox can compile is checked there, and `ToolFile.problem` says where in the file its complaint belongs.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from toolgate.errors import DefinitionError, Fault, ToolgateError
+from toolgate.model import Capability, Entry, Program, Risk, Tier, Tool
+from toolgate.registry.catalog import Problem
+from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.sandbox.custom.fields import Steps, Wrong, found_at, tool_fields, wrong_in_file
+from toolgate.sandbox.custom.syntax import CodeFault, check_python
+from toolgate.yamltext import MOST_BYTES, Document, Place, YamlError, read_yaml
+
+TIER_OF_RISK: dict[Risk | None, Tier] = {
+    "low": "read_only", "medium": "write", None: "write", "high": "execute", "critical": "execute",
+}  # fmt: skip
+ASKS = (Capability(action="run", description="Run the tool's code.", requires_confirmation=True),)
+"""What `autoAccept: false` means: a person is asked before each call."""
+MOST_FAULTS = 10
+NO_EXECUTE = "it has no function execute(args, context)"
+
+
+class Refused(DefinitionError):
+    """A file is no custom tool."""
+
+    def __init__(self, problem: Problem, faults: Iterable[Fault] = ()) -> None:
+        self.name = ""
+        self.faults = tuple(faults)
+        self.problem = problem
+        ToolgateError.__init__(self, f"{problem.where}: {problem.why}.")
+
+
+class CodePlace(NamedTuple):
+    """Where the code of a tool begins in its file."""
+
+    file: Path
+    place: Place
+    indent: int | None
+    """How far it is indented, if it stands in lines of its own; None if it is a text in quotes, say."""
+
+    def problem(self, message: str, line: int | None = None, column: int | None = None) -> Problem:
+        """Something that is wrong with the code, at a line and column of it, both from 1."""
+        if line is None:
+            return Problem(_where(self.file, self.place), f"code: {message}")
+        if self.indent is None:
+            beside = "" if column is None else f", column {column}"
+            return Problem(_where(self.file, self.place), f"line {line} of the code{beside}: {message}")
+        place = Place(self.place.line + max(line, 1) - 1, self.indent + max(column or 1, 1))
+        return Problem(_where(self.file, place), f"code: {message}")
+
+
+class ToolFile(NamedTuple):
+    """A custom tool and the file that it was read from."""
+
+    file: Path
+    entry: Entry
+    program: Program
+    code: CodePlace
+    digest: str
+    """Of the file's content."""
+
+
+def read_tool_file(file: Path) -> bytes:
+    """The content of a file, if that is a regular one and not too long. A pipe or a device is not waited for."""
+    try:
+        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(handle, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise Refused(Problem(str(file), "it is no regular file"))
+            content = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Refused(Problem(str(file), f"it can't be read: {error.strerror or error}")) from None
+    except ValueError:  # a NUL in its name
+        raise Refused(Problem(repr(str(file)), "it can't be read: that is no name of a file")) from None
+    if len(content) > MOST_BYTES:
+        raise Refused(Problem(str(file), f"it has more than {MOST_BYTES:,} bytes"))
+    return content
+
+
+def parse_tool_file(content: bytes, file: Path, rules: Rules = Rules()) -> ToolFile:  # noqa: B008 - it is frozen
+    """The tool that a file's content describes; raises Refused."""
+    try:
+        document = read_yaml(content)
+    except YamlError as error:
+        raise Refused(Problem(_where(file, error.place), error.message)) from None
+    fields, wrong = tool_fields(document.value)
+    if wrong:
+        raise _refused(file, document, wrong)
+    try:
+        tool, program = _governed(definition(fields))
+        code = _code_place(file, document, content, program)
+        _check_code(program, code)
+        entry = compile_entry(tool, program, (), rules)
+    except Refused:
+        raise
+    except DefinitionError as error:
+        raise _refused(file, document, [wrong_in_file(fault, document.value) for fault in error.faults]) from None
+    return ToolFile(file, entry, program, code, digest_of(content))
+
+
+def digest_of(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def _governed(tool: Tool) -> tuple[Tool, Program]:
+    """The tool with what its permissions mean: the tier of its risk, and whether it asks each time."""
+    program = tool.program
+    if program is None:
+        raise DefinitionError(tool.name, [Fault("program", "it has no code")])
+    asks = ASKS if program.auto_accept is False else ()
+    return tool.model_copy(update={"tier": TIER_OF_RISK[program.risk_level], "capabilities": asks}), program
+
+
+# -- the code
+
+
+def _code_place(file: Path, document: Document, content: bytes, program: Program) -> CodePlace:
+    begins = document.blocks.get(("code",))
+    if begins is None:
+        return CodePlace(file, document.place(("code",)) or Place(1, 1), None)
+    written = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")[begins - 1 :]
+    for shown, line in zip(written, program.code.split("\n"), strict=False):
+        if line.strip() and shown.endswith(line):
+            return CodePlace(file, Place(begins, 1), len(shown) - len(line))
+    return CodePlace(file, Place(begins, 1), 0)
+
+
+def _check_code(program: Program, code: CodePlace) -> None:
+    """Refuse code that can't be a tool, as far as that can be told without running it."""
+    if program.runtime == "python":
+        try:
+            defines = check_python(program.code, "execute")
+        except CodeFault as fault:
+            raise Refused(code.problem(fault.message, fault.line, fault.column)) from None
+    else:
+        defines = "execute" in program.code
+    if not defines:
+        raise Refused(code.problem(NO_EXECUTE))
+
+
+# -- words
+
+
+def _refused(file: Path, document: Document, wrong: list[Wrong]) -> Refused:
+    places = [document.place(found_at(document.value, fault.steps)[0]) for fault in wrong]
+    words = [
+        f"{_dotted(fault.steps)}{f' (line {place.line})' if number and place else ''}: {fault.message}"
+        for number, (fault, place) in enumerate(zip(wrong[:MOST_FAULTS], places, strict=False))
+    ]
+    if len(wrong) > MOST_FAULTS:
+        words.append(f"and {len(wrong) - MOST_FAULTS} more")
+    faults = [Fault(_dotted(fault.steps), fault.message) for fault in wrong]
+    return Refused(Problem(_where(file, places[0]), "; ".join(words)), faults)
+
+
+def _dotted(steps: Steps) -> str:
+    return ".".join(str(step)[:64] for step in steps) or "(top)"
+
+
+def _where(file: Path, place: Place | None) -> str:
+    return str(file) if place is None else f"{file}:{place.line}:{place.column}"

@@ -1,0 +1,290 @@
+"""Watches what jailed processes use together, where the kernel counts only for each alone, and ends those that use too much.
+
+One timer for all boxes of an event loop. A look at a box is a listing of its own /proc and a line for each process in it;
+only if the rough sum is too high is it counted exactly. Boxes near a limit are looked at more often, those that only wait
+for work hardly ever.
+"""
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from functools import cache
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from toolgate.sandbox.jails.disk_usage import Growth
+from toolgate.sandbox.jails.kernel_memory import Hoard
+from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.port import Stopped
+
+if TYPE_CHECKING:
+    from toolgate.sandbox.jails.box import Process
+
+USUAL, CLOSE, IDLE = 0.03, 0.005, 1.0
+"""Seconds from one look to the next: at most boxes, at one that has used a third of something, at one that waits."""
+SERVER, SERVER_CLOSE = 0.1, 0.02
+"""The same for servers, which stay for days."""
+
+logger = logging.getLogger("toolgate.sandbox")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Used(NamedTuple):
+    """What the processes of a box use, roughly."""
+
+    processes: int
+    memory: int
+    written: int
+    """Bytes that they sent to disk, deleted or not."""
+
+
+class Sight:
+    """How one box is looked at."""
+
+    def __init__(self, box: "Process") -> None:
+        self.box = box
+        self.next = 0.0
+        self.proc = -1
+        """The jail's own /proc, in which exactly its processes are."""
+        self.places: list[int] = []
+        """Folders in the jail that are file systems of their own."""
+        shared = [] if box.launch.told else list(box.launch.places)
+        if box.spec.workspace is not None and box.spec.workspace not in box.spec.layers:
+            shared.append(str(box.spec.workspace))
+        self.growth = Growth(shared, box.spec.limits) if shared else None
+        self.hoard = Hoard(box.spec.limits)
+
+    def close(self) -> None:
+        """Let go of the jail's folders."""
+        for number in (self.proc, *self.places):
+            if number >= 0:
+                os.close(number)
+        self.proc, self.places = -1, []
+
+    def look(self, now: float) -> None:
+        """Look once; end the box if it uses too much."""
+        limits = self.box.spec.limits
+        if self.proc < 0:
+            self._enter()
+        used = self._used()
+        if used.memory > limits.memory:
+            used = used._replace(memory=self._exactly())
+        files = max((place.f_files - place.f_ffree for place in map(os.fstatvfs, self.places)), default=0)
+        why = self._too_much(used, files)
+        if why is not None:
+            self.box.kill(why)
+            return
+        if self.growth is not None:
+            self.growth.look_into(now, self._members, self._on_growth)
+        if self.box.busy:
+            self.hoard.look_into(now, self._members, self._on_hoard)
+        near = 3 * used.memory > limits.memory or 3 * files > limits.files or 3 * used.written > limits.disk
+        usual, close = (SERVER, SERVER_CLOSE) if self.box.spec.profile == "server" else (USUAL, CLOSE)
+        self.next = now + (IDLE if not self.box.busy else close if near else usual)
+
+    def _too_much(self, used: Used, files: int) -> Stopped | None:
+        limits = self.box.spec.limits
+        if used.memory > limits.memory:
+            return "memory"
+        if files > limits.files or used.written > limits.disk:
+            return "disk"
+        return "processes" if used.processes > limits.processes else None
+
+    def _on_growth(self) -> None:
+        self.box.kill("disk")
+
+    def _on_hoard(self) -> None:
+        self.box.kill("memory")
+
+    # Where to look
+
+    def _enter(self) -> None:
+        """Find the jail's own /proc, once the launcher has built its world: until then, its root is the host's."""
+        root = f"/proc/{self.box.init}/root"
+        if self.box.init is None or _same(root, "/"):
+            return
+        opened: list[int] = []
+        try:
+            for place in ("/proc", *self.box.launch.places):
+                opened.append(os.open(root + place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))  # noqa: PERF401
+            self.proc, *self.places = opened
+        except OSError:
+            for number in opened:
+                os.close(number)
+
+    def _members(self) -> list[str]:
+        """The folders of its processes in /proc; not that of the first one inside, which is ours."""
+        if self.proc >= 0:
+            above = f"/proc/self/fd/{self.proc}"
+            names = os.listdir(self.proc)  # noqa: PTH208
+            return [f"{above}/{name}" for name in names if name.isdigit() and name != "1"]
+        return [f"/proc/{number}" for number in descendants(self.box.pid) if number != self.box.init]
+
+    # What they use
+
+    def _used(self) -> Used:
+        """All memory that is in use by anyone, counted for each who shares it."""
+        members = self._members()
+        memory = sum(_resident(member) for member in members) + self._sockets()
+        written = 0
+        if self.growth is not None and self.box.spec.profile != "server":  # whose life has no end to count towards
+            written = sum(_written(member) for member in (*members, f"/proc/{self.box.init or self.box.pid}"))
+        return Used(len(members), memory, written)
+
+    def _sockets(self) -> int:
+        """Where they have a network of their own, only theirs are counted there."""
+        if self.proc < 0 or self.box.spec.network == "host":
+            return 0
+        _, _, rest = _read(f"/proc/{self.box.init}/net/sockstat").partition(b"sockets: used ")
+        return int(rest.split()[0]) * _socket_buffer() if rest else 0
+
+    def _exactly(self) -> int:
+        """What is shared, divided by those who share it; files that are merely mapped are not counted."""
+        return sum(_proportional(member) for member in self._members()) + self._sockets()
+
+
+@cache
+def _socket_buffer() -> int:
+    """What the kernel may hold for each socket of a pair; it is in nobody's memory."""
+    return int(_read("/proc/sys/net/core/wmem_default") or 208 * 1024)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.stat(one), os.stat(other))  # noqa: PTH116
+    except OSError:
+        return True
+
+
+def _read(path: str) -> bytes:
+    """What the kernel says there; nothing if the process is gone."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(number, 65_536)
+    except OSError:
+        return b""
+    finally:
+        os.close(number)
+
+
+def _of(member: str, name: str) -> bytes:
+    """What the kernel says of a process's memory. Where its first thread has ended, only another one can be asked."""
+    text = _read(f"{member}/{name}")
+    if text and not text.startswith(b"0 "):
+        return text
+    try:
+        tasks = os.listdir(f"{member}/task")  # noqa: PTH208
+    except OSError:
+        return b""
+    return max((_read(f"{member}/task/{task}/{name}") for task in tasks), key=len, default=b"")
+
+
+def _resident(member: str) -> int:
+    fields = _of(member, "statm").split()
+    return int(fields[1]) * _PAGE if len(fields) > 1 else 0
+
+
+def _proportional(member: str) -> int:
+    sums = dict.fromkeys((b"Pss_Anon", b"Pss_Shmem", b"SwapPss"), 0)
+    text = _of(member, "smaps_rollup")
+    for line in text.splitlines():
+        name, _, rest = line.partition(b":")
+        if name in sums:
+            sums[name] = int(rest.split()[0]) * 1024
+    return sum(sums.values()) if text else _private(member)
+
+
+def _private(member: str) -> int:
+    """Where the kernel does not say more: without what is backed by files."""
+    fields = _of(member, "statm").split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
+
+
+def _written(member: str) -> int:
+    text = _read(f"{member}/io")
+    _, found, rest = text.partition(b"\nwrite_bytes:")
+    return int(rest.split()[0]) if found else 0
+
+
+class Watcher:
+    """All boxes of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.sights: dict[Process, Sight] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        self.due = 0.0
+
+    def add(self, box: "Process") -> None:
+        """Begin to look at it."""
+        self.sights[box] = Sight(box)
+        self._set_timer(monotonic() + USUAL)
+
+    def discard(self, box: "Process") -> None:
+        """It has ended."""
+        sight = self.sights.pop(box, None)
+        if sight is not None:
+            sight.close()
+        if not self.sights and self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def hurry(self, box: "Process") -> None:
+        """It begins to work: look at it as soon as at any other."""
+        sight = self.sights.get(box)
+        if sight is not None:
+            sight.next = 0.0
+            self._set_timer(monotonic() + USUAL)
+
+    def _set_timer(self, due: float) -> None:
+        if self.timer is not None and self.due <= due:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        self.due = due
+        self.timer = self.loop.call_later(max(0.0, due - monotonic()), self._on_time)
+
+    def _on_time(self) -> None:
+        self.timer = None
+        now = monotonic()
+        for box, sight in list(self.sights.items()):
+            if sight.next <= now:
+                try:
+                    sight.look(now)
+                except Exception:
+                    # What can't be watched is not run.
+                    logger.exception("a jailed process can't be watched, and is ended")
+                    box.kill()
+        if self.sights:
+            self._set_timer(max(now + CLOSE, min(sight.next for sight in self.sights.values())))
+
+
+_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Watcher] = WeakKeyDictionary()
+
+
+def _watcher() -> Watcher:
+    loop = asyncio.get_running_loop()
+    if loop not in _watchers:
+        _watchers[loop] = Watcher(loop)
+    return _watchers[loop]
+
+
+def add(box: "Process") -> None:
+    """Watch a box of the running loop."""
+    _watcher().add(box)
+
+
+def hurry(box: "Process") -> None:
+    """A box begins to work."""
+    _watcher().hurry(box)
+
+
+def discard(box: "Process") -> None:
+    """Watch it no longer."""
+    with suppress(RuntimeError):
+        _watcher().discard(box)

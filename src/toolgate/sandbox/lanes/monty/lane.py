@@ -1,0 +1,175 @@
+"""The lane for small Python: Monty, an interpreter that has no files, no network and no processes to begin with.
+
+A worker process serves one run after another, each in a session of its own, so a run costs a tenth of a millisecond. What
+Monty can't run wholly is known before (`fits`). On Linux its workers are held as well: no rights, no files but the system's
+libraries, a filter of system calls, and they end with us.
+
+Its synchronous interface is used, in threads of ours: the asynchronous one of 1.4.0 aborts the process at exit, one time in
+three. Its time limit is backed by a kill, since it can't see into one long operation.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from toolgate.sandbox.lanes.monty.fits import fits
+from toolgate.sandbox.lanes.monty.process import Held
+from toolgate.sandbox.lanes.monty.tool_calls import Desk
+from toolgate.sandbox.lanes.monty.turn import Tried, Turn
+from toolgate.sandbox.port import FEATURES, Feature, Limits, Stopped, Unavailable
+from toolgate.sandbox.worker_protocol import Failure, Serve
+from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from pydantic_monty import Monty
+
+GRACE_SECONDS = 0.25
+"""What Monty's own time limit gets to be noticed before the worker is killed."""
+RUNS_OF_A_WORKER = 5_000
+
+
+logger = logging.getLogger("toolgate.sandbox")
+
+
+class MontyLane:
+    """A pool of Monty's workers. Nothing is started before the first run."""
+
+    def __init__(self, limits: Limits, at_once: int | None = None) -> None:
+        self._limits = limits
+        self._at_once = at_once or max(2, min(8, os.cpu_count() or 2))
+        self._threads = ThreadPoolExecutor(self._at_once, "toolgate-monty")
+        self._starting = Lock()
+        self._pool: Monty | None = None
+        self._held: Held | None = None
+        self._turns: set[Turn] = set()
+        self._closed = False
+        self._broken: str | None = None
+        """Why it does not start, once that is known."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why it can't be used, once that is known."""
+        return self._broken
+
+    def takes(self, job: Mapping[str, Any]) -> bool:
+        """Whether this job is for Monty."""
+        mode = job["mode"]
+        if mode not in ("script", "program") or self._broken is not None or not is_installed():
+            return False
+        return fits(job["code"], program=mode == "program")
+
+    def enforces(self) -> Mapping[Feature, str]:
+        """By what means each feature is held."""
+        held = "Monty has no such thing" + ("" if self._held is None else ", and its worker is held by the kernel")
+        means: dict[Feature, str] = dict.fromkeys(FEATURES, held)
+        means["memory"] = "counted by Monty, and the kernel's limit for its worker"
+        means["cpu"] = "one thread"
+        means["time"] = "counted by Monty, and a kill by the host"
+        means["output"] = "cut off by the host"
+        return means
+
+    async def run(self, job: Mapping[str, Any], serve: Serve | None, limits: Limits) -> tuple[Tried, Stopped | None]:
+        """Run a job that `takes` took, to its end or to the limit that it meets first."""
+        loop = asyncio.get_running_loop()
+        turn = Turn(job, limits, Desk(loop, serve, job.get("tools")))
+        self._turns.add(turn)
+        timer = loop.call_later(limits.seconds + GRACE_SECONDS, turn.stop, "time")
+        try:
+            return await loop.run_in_executor(self._threads, self._run, turn)
+        finally:
+            timer.cancel()
+            self._turns.discard(turn)
+            turn.stop(None)
+
+    def _run(self, turn: Turn) -> tuple[Tried, Stopped | None]:
+        with self._starting:
+            try:
+                pool = self._pool or self._start()
+            except Unavailable as error:
+                self._broken = error.message
+                logger.warning("Monty is not used: %s", error.message)
+                return Tried(failure=Failure("died", error.message), doubtful=True), None
+        return turn.run(pool)
+
+    def _start(self) -> "Monty":
+        """Start a worker and see whether it works."""
+        from pydantic_monty import Monty, MontyError
+
+        if self._broken is not None:
+            raise Unavailable(self._broken)
+        binary = find_binary()
+        self._held = Held.made(binary, self._limits)
+        pool = Monty(
+            binary_path=binary if self._held is None else self._held.path,
+            min_processes=1,
+            max_processes=self._at_once,
+            max_checkouts_per_worker=RUNS_OF_A_WORKER,
+            feed_duration_limit_grace=GRACE_SECONDS,
+        )
+        try:
+            pool.__enter__()
+            with pool.checkout() as session:
+                session.feed_run("1")
+        except (MontyError, OSError) as error:
+            said = "" if self._held is None else self._held.last_words()
+            with suppress(MontyError, OSError, RuntimeError):
+                pool.__exit__(None, None, None)
+            self._let_go()
+            raise Unavailable(f"Monty can't be started: {said or error}") from error
+        self._pool = pool
+        return pool
+
+    @property
+    def busy(self) -> bool:
+        """Whether all its threads are taken: a program that calls tools holds one while the tool runs."""
+        return len(self._turns) >= self._at_once
+
+    async def close(self) -> None:
+        """End what runs, and all workers."""
+        if self._closed:
+            return
+        self._closed = True
+        for turn in list(self._turns):
+            turn.stop(None)
+        await to_thread(self._close)
+
+    def _close(self) -> None:
+        # The pool goes in a thread that started workers: they end with the thread that started them.
+        self._threads.submit(self._close_pool).result()
+        self._threads.shutdown()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.remove()
+            self._held = None
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.__exit__(None, None, None)
+            self._pool = None
+
+
+@cache
+def is_installed() -> bool:
+    """Whether there is Monty, and its worker."""
+    if find_spec("pydantic_monty") is None:
+        return False
+    with suppress(FileNotFoundError):
+        return find_binary().is_file()
+    return False
+
+
+def find_binary() -> Path:
+    """The program that Monty's pool runs as its workers."""
+    from pydantic_monty._binary import find_monty_binary
+
+    return Path(find_monty_binary()).resolve()

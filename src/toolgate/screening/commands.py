@@ -1,0 +1,202 @@
+"""Commands as argument lists: what is allowed is decided on the words that a program would get, not on a line of text.
+
+A command is never given to a shell. `parse` splits a line as a shell would and refuses all that only a shell could do, so
+the line means the same with and without one. `CommandRules` then looks for the command among those that are allowed, and
+for what makes an allowed program run another (`programs`). The lists are a convenience; the jail is the boundary.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from toolgate.errors import Denied
+from toolgate.screening.lookalikes import fold, unseen
+from toolgate.screening.programs import (
+    DENIED,
+    WRAPPERS,
+    danger,
+    denies,
+    family,
+    hidden_interpreter,
+    launches,
+    runs_code,
+)
+
+ALLOWED = ("npm install", "npm run", "git commit", "git push", "npx prisma", "docker build")
+PATH = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where programs are looked for, whatever the environment says."""
+LONGEST, MOST_WORDS, DEEPEST = 100_000, 10_000, 5
+LINES = str.maketrans("", "", "\n\t")
+"""What may stand inside of a word, in quotes or in a list: a message of several lines. Between words it is refused."""
+PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
+ASSIGNMENT = re.compile(r"\w+\+?=")
+SHELL_ONLY = {
+    ";": "a second command", "&": "a second command", "|": "a pipe", "<": "a redirection", ">": "a redirection",
+    "`": "a command inside the command", "$": "a variable or a command inside the command", "(": "a subshell",
+    ")": "a subshell", "*": "a wildcard", "?": "a wildcard", "[": "a wildcard", "]": "a wildcard", "{": "a list of words",
+    "}": "a list of words", "~": "a home directory", "#": "a comment", "!": "the history", "\\": "a quoted character",
+    "\n": "the end of the command", "\r": "the end of the command",
+}  # fmt: skip
+TOKEN = re.compile(
+    r"""(?P<space>[ \t]+)|'(?P<single>[^']*)'|"(?P<double>[^"$`\\]*)"|(?P<plain>[^\s'";&|<>`$()*?\[\]{}~#!\\]+)"""
+)
+"""What a line is made of. Between double quotes a shell expands $, ` and \\ too."""
+
+
+def parse(command: str | Sequence[str]) -> list[str]:
+    """The words of a command, as a program would get them; Denied (SECURITY_VIOLATION) if it takes a shell to say."""
+    words = _split(command) if isinstance(command, str) else list(command)
+    if not words:
+        raise _refuse("it is empty")
+    if len(words) > MOST_WORDS:
+        raise _refuse("it is too long")
+    for word in words:
+        if not isinstance(word, str):
+            raise _refuse("its arguments are not all text")
+        hidden = unseen(word.translate(LINES))
+        if hidden is not None:
+            raise _refuse(f"it holds the character {hidden}, which is not seen where the command is shown")
+    return words
+
+
+def _split(line: str) -> list[str]:
+    if len(line) > LONGEST:
+        raise _refuse("it is too long")
+    words: list[str] = []
+    at, inside = 0, False
+    while at < len(line):
+        token = TOKEN.match(line, at)
+        if token is None:
+            raise _refuse(_why_not(line, at))
+        text = token["single"] or token["double"] or token["plain"] or ""
+        if token["space"]:
+            inside = False
+        elif inside:
+            words[-1] += text
+        else:
+            words.append(text)
+            inside = True
+        at = token.end()
+    return words
+
+
+def _why_not(line: str, at: int) -> str:
+    """What is wrong with a line at a place where no word, quote or space begins."""
+    char = line[at]
+    if char in SHELL_ONLY:
+        return f"{char if char > ' ' else 'a new line'} is {SHELL_ONLY[char]}, which only a shell understands"
+    if char in "'\"":
+        inner = re.search(r'["$`\\]', line[at + 1 :])
+        if char == "'" or inner is None or inner[0] == '"':
+            return "a quote is not closed"
+        return f"{inner[0]} between double quotes is {SHELL_ONLY[inner[0]]}, which only a shell understands"
+    return f"it holds the character U+{ord(char):04X}, which is no space that separates words"
+
+
+ANYTHING = ("*",)
+
+
+class CommandRules:
+    """Which commands may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
+    "git commit*" is. The entry "*" allows any program but those that bring code of their own. What is denied stays so,
+    whatever is allowed."""
+
+    def __init__(self, allow: Sequence[str] = ALLOWED, deny: Sequence[str] = ()) -> None:
+        self.allow = [tuple(entry.split()) for entry in allow]
+        self.deny = [tuple(entry.split()) for entry in (*DENIED, *deny)]
+
+    def allowing(self, allow: Sequence[str]) -> "CommandRules":
+        """The same rules with another list of what is allowed."""
+        rules = CommandRules(allow)
+        rules.deny = self.deny
+        return rules
+
+    def check(self, command: str | Sequence[str]) -> list[str]:
+        """The argument list to run, without a shell; Denied (SECURITY_VIOLATION) if it is not allowed."""
+        words = parse(command)
+        self._check(words, 0)
+        return words
+
+    def _check(self, words: list[str], depth: int) -> None:
+        program = self._program(words, depth)
+        name = family(program)
+        for rule in self.deny:
+            denied = any(fnmatchcase(known, rule[0].lower()) for known in (program.lower(), name))
+            if denied and denies(rule[1:], words[1:]):
+                raise _refuse(f"{' '.join((program.lower(), *rule[1:]))} is never run")
+        start = self._allowed(words)
+        if start == 0 and runs_code(program):
+            raise self._unknown(program, "runs code, so it has to be allowed by its name")
+        if start < len(words) and launches(program):
+            raise self._unknown(program, "runs other programs, so only whole commands of it can be allowed")
+        if any(word.startswith("---") for word in words[max(start, 1) :]):
+            raise _refuse("an option begins with three dashes, which some programs read as two")
+        if name in WRAPPERS:
+            self._check(self._wrapped(name, words), depth + 1)
+            return
+        inner = hidden_interpreter(words) if start == 0 else None
+        if inner is not None:
+            raise self._unknown(program, f"may run {inner}, so it has to be allowed by its name")
+        more = danger(words, max(start, 1))
+        if more is not None:
+            raise _refuse(f"{program} is allowed, but not with {more}")
+
+    def _program(self, words: list[str], depth: int) -> str:
+        if not words or depth > DEEPEST:
+            raise _refuse("it does not say what to run" if not words else "it is wrapped too often")
+        program = words[0]
+        if ASSIGNMENT.match(program):
+            raise _refuse("it sets a variable for the program, which can change what is run")
+        if "/" in program or "\\" in program:
+            raise _refuse("a program is given by its name, without a folder")
+        if not program.isascii():
+            raise _refuse(f"the program's name only looks like {fold(program)}")
+        if not PROGRAM.match(program):
+            raise _refuse("a program's name has letters, digits and ._+- only")
+        return program
+
+    def _allowed(self, words: list[str]) -> int:
+        """How many words the longest matching entry has; 0 if it does not name the program itself."""
+        fits = [0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANYTHING and _begins(words, entry)]
+        if fits:
+            return max(fits)
+        if ANYTHING in self.allow:
+            return 0
+        raise self._unknown(words[0], "is not on the list of allowed commands, at least not with these words after it")
+
+    def _wrapped(self, name: str, words: list[str]) -> list[str]:
+        line = "".join(f"{word}\0" for word in words[1:])
+        own = re.match(WRAPPERS[name], line)
+        if own is None:
+            raise _refuse(f"{name} is given options that hide what it runs")
+        return line[own.end() :].split("\0")[:-1]
+
+    def _unknown(self, program: str, words: str) -> Denied:
+        listed = ", ".join(" ".join(entry) for entry in self.allow) or "nothing"
+        return _refuse(f"{program} {words}", f"Allowed is: {listed}. The setting commands.allow says so.")
+
+
+def _begins(words: Sequence[str], entry: Sequence[str]) -> bool:
+    """Whether a command begins as an entry says. A word of an entry may end in *, which stands for the rest of that word."""
+    if not entry or len(words) < len(entry):
+        return False
+    return all(
+        word.startswith(said[:-1]) if said.endswith("*") else word == said for word, said in zip(words, entry, strict=False)
+    )
+
+
+def _refuse(reason: str, suggestion: str | None = None) -> Denied:
+    advice = "Give one plain command, as a program and its arguments; the setting commands.allow says which."
+    return Denied("SECURITY_VIOLATION", f"The command is refused: {reason}.", suggestion=suggestion or advice, reason=reason)
+
+
+def clean_environment(home: Path | None = None) -> dict[str, str]:
+    """The environment to run a command in: nothing of ours, so no LD_PRELOAD, GIT_SSH, NODE_OPTIONS, BASH_ENV or secret."""
+    if os.name == "nt":
+        system = os.environ.get("SYSTEMROOT", r"C:\Windows")
+        return {
+            "PATH": rf"{system}\System32;{system}", "SYSTEMROOT": system, "USERPROFILE": str(home or Path.home()),
+        }  # fmt: skip
+    return {"PATH": os.pathsep.join(PATH), "HOME": str(home or Path.home()), "LANG": "C.UTF-8"}
