@@ -14,7 +14,7 @@ from pathlib import Path
 from toolgate.sandbox.pipes import Pipes
 from toolgate.sandbox.port import Stopped
 
-KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER = Path(__file__).with_name("subreaper.py")
 SIGNALLED = 128
 PATIENCE = 6.0
 """Seconds for the keeper to end everything; after that it is killed itself."""
