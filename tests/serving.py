@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from toolgate import App
 from toolgate.model import LOCAL, Actor
-from toolgate.serve.asgi import Front
+from toolgate.serve.asgi import HttpApp
 from toolgate.serve.keys import Keys
 from toolgate.serve.run import serve
 
@@ -40,14 +40,14 @@ class Answer:
 class Site:
     """A server under test."""
 
-    def __init__(self, port: int, front: Front | None = None) -> None:
+    def __init__(self, port: int, front: HttpApp | None = None) -> None:
         self.port = port
         self.host = f"127.0.0.1:{port}"
         self._front = front
         self.key: str | None = None
 
     @property
-    def front(self) -> Front:
+    def front(self) -> HttpApp:
         assert self._front is not None
         return self._front
 
@@ -131,7 +131,7 @@ async def serving(app: App) -> AsyncIterator[Site]:
     """The server of an open App."""
     up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
 
-    async def ready(url: str, front: Front) -> None:
+    async def ready(url: str, front: HttpApp) -> None:
         await front.loaded()
         up.set_result(Site(int(url.rpartition(":")[2]), front))
 

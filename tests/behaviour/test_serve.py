@@ -22,9 +22,9 @@ from tests.serving import ACCEPT, META, VERSION, Site, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App, tool
 from toolgate.errors import SettingsError, ToolgateError
-from toolgate.serve.authentication import Doorkeeper
+from toolgate.serve.authentication import Authenticator
 from toolgate.serve.keys import Keys
-from toolgate.serve.problems import NotServing, Problem
+from toolgate.serve.problems import HttpProblem, NotServing
 from toolgate.serve.run import bind
 from toolgate.store import log
 from toolgate.testing import memory_app
@@ -614,8 +614,8 @@ def test_nothing_of_it_is_imported_by_who_does_not_serve() -> None:
 
 async def test_it_is_known_by_the_name_that_it_listens_on_and_by_no_wildcard() -> None:
     async with memory_app(serve={"host": "192.0.2.7"}) as app:
-        Doorkeeper(app.settings, Keys(app)).check_place({b"host": b"192.0.2.7:8700"})
+        Authenticator(app.settings, Keys(app)).check_place({b"host": b"192.0.2.7:8700"})
     for wildcard in ("0.0.0.0", "::"):
         async with memory_app(serve={"host": wildcard}) as app:
-            with pytest.raises(Problem):
-                Doorkeeper(app.settings, Keys(app)).check_place({b"host": b"0.0.0.0:8700"})
+            with pytest.raises(HttpProblem):
+                Authenticator(app.settings, Keys(app)).check_place({b"host": b"0.0.0.0:8700"})

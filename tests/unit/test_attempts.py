@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.serve import attempts
-from toolgate.serve.attempts import Attempts
+from toolgate.serve.attempts import KeyAttempts
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 
 def test_guesses_of_one_id_wait_longer_and_longer_up_to_a_bound() -> None:
     clock = Clock()
-    made = Attempts(clock)
+    made = KeyAttempts(clock)
     delays = []
     for number in range(60):
         delays.append(made.delay(b"%d" % number, "id", f"192.0.2.{number}"))
@@ -31,7 +31,7 @@ def test_guesses_of_one_id_wait_longer_and_longer_up_to_a_bound() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=300))
 def test_a_key_that_was_right_never_waits_and_an_unknown_one_waits_a_moment(wrong: list[tuple[str, str]]) -> None:
-    made = Attempts(Clock())
+    made = KeyAttempts(Clock())
     made.succeeded(b"good")
     for id, address in wrong:
         made.failed(b"wrong", id, address)
@@ -43,7 +43,7 @@ def test_a_key_that_was_right_never_waits_and_an_unknown_one_waits_a_moment(wron
 
 
 def test_a_key_that_is_wrong_now_is_no_longer_a_good_one() -> None:
-    made = Attempts(Clock())
+    made = KeyAttempts(Clock())
     made.succeeded(b"key")
     for _ in range(50):
         made.failed(b"key", "id", "address")
@@ -51,7 +51,7 @@ def test_a_key_that_is_wrong_now_is_no_longer_a_good_one() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    made = Attempts(Clock())
+    made = KeyAttempts(Clock())
     for number in range(attempts.MAX_COUNTED * 2):
         made.failed(b"", str(number), str(number))
         made.succeeded(b"%d" % number)

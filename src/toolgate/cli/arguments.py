@@ -2,22 +2,22 @@
 
 `key=value` means what the tool's schema says of `key`: text is taken as it stands, anything else is read as JSON. What
 can't be read so is passed on as text, and the schema says what is wrong with it, as it does at every door. `key=@FILE` is
-the text of a file, `key=@-` of stdin; `@@` begins a text with an at sign. A key may be a path: see `paths`.
+the text of a file, `key=@-` of stdin; `@@` begins a text with an at sign. A key may be a path:
+`a.b=x` is a member of an object, `a[]=x` one more item of a list, `a[0]=x` or `a.0=x` the first.
 
 Only the command line is read so. What comes through another door is a JSON object, and `@` in it is an at sign.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from toolgate.app.app import App
 from toolgate.cli.context import Usage, entry_named
-from toolgate.cli.paths import place, rule_at, steps_of, types_of
 from toolgate.model import Actor
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -27,7 +27,7 @@ BOM = b"\xef\xbb\xbf"
 _INTEGER = re.compile(r"-?[0-9]{1,4000}\Z")
 
 
-class Given(NamedTuple):
+class RawArgument(NamedTuple):
     """One argument, not yet read: whether its value is text or JSON depends on the schema, unless it must be JSON."""
 
     key: str
@@ -35,7 +35,7 @@ class Given(NamedTuple):
     must_be_json: bool
 
 
-def read_words(words: Iterable[str], args: str | None) -> tuple[list[Given], dict[str, Any] | None]:
+def read_words(words: Iterable[str], args: str | None) -> tuple[list[RawArgument], dict[str, Any] | None]:
     """The arguments of a command line: those by key, and the object of `--args`. Stdin is there for one of them."""
     split_words = [split(word) for word in words]
     named = [f"{given.key}=@-" for given in split_words if given.text == f"@{STDIN}"]
@@ -47,7 +47,7 @@ def read_words(words: Iterable[str], args: str | None) -> tuple[list[Given], dic
     return given, None if args is None else read_object(args)
 
 
-def split(word: str) -> Given:
+def split(word: str) -> RawArgument:
     """A word of the command line."""
     key, equals, text = word.partition("=")
     forced = key.endswith(":")
@@ -57,10 +57,10 @@ def split(word: str) -> Given:
             f"{word!r:.80} is not an argument.",
             suggestion="Write key=value, key:=JSON, key=@FILE, or pass all arguments with --args JSON.",
         )
-    return Given(key, text, forced)
+    return RawArgument(key, text, forced)
 
 
-def _text(given: Given) -> str:
+def _text(given: RawArgument) -> str:
     """The value as it was typed, or what the file that it names holds."""
     if not given.text.startswith("@"):
         return given.text
@@ -133,7 +133,7 @@ def schema_of(app: App, tool: str, actor: Actor) -> Mapping[str, Any]:
     return {} if entry is None else entry.tool.input_schema
 
 
-def merge(whole: Mapping[str, Any], words: Iterable[Given], schema: Mapping[str, Any]) -> dict[str, Any]:
+def merge(whole: Mapping[str, Any], words: Iterable[RawArgument], schema: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments; what is given by key wins."""
     merged = dict(whole)
     for given in words:
@@ -142,7 +142,7 @@ def merge(whole: Mapping[str, Any], words: Iterable[Given], schema: Mapping[str,
     return merged
 
 
-def _value(given: Given, rule: Any, schema: Mapping[str, Any]) -> Any:
+def _value(given: RawArgument, rule: Any, schema: Mapping[str, Any]) -> Any:
     if given.must_be_json:
         try:
             return _json(given.text)
@@ -163,3 +163,148 @@ def _json(text: str) -> Any:
 
 def _kind(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
+
+
+# -- keys that are paths
+#
+# A name that stands in the tool's schema is taken as it stands there, dots and brackets included; `\\.` and `\\[` are never
+# part of a path.
+
+MAX_STEPS = 32
+MAX_UNIONS = 8
+"""Unions and references within each other that are followed."""
+NEXT: Final = -1
+"""The step to one item more than a list has."""
+Step = str | int
+_STEP = re.compile(r"((?:[^.\[\\]|\\.|\\\Z)+)|\[([0-9]{0,9})\]")
+_ESCAPED = re.compile(r"\\([.\[\\])")
+
+
+def steps_of(key: str, schema: Mapping[str, Any]) -> list[Step]:
+    """Where a key leads: names of members and numbers of items, the first of which is a name."""
+    rule: Any = schema
+    steps: list[Step] = []
+    rest = key
+    while rest:
+        if len(steps) == MAX_STEPS:
+            raise Usage(f"{key[:80]}… leads more than {MAX_STEPS} steps into an argument.")
+        step, rest = _first(rest, key, rule, schema, first=not steps)
+        steps.append(step)
+        rule = _below(rule, step, schema)
+    return steps
+
+
+def rule_at(steps: Sequence[Step], schema: Mapping[str, Any]) -> Any:
+    """What the schema says of the value that steps lead to."""
+    rule: Any = schema
+    for step in steps:
+        rule = _below(rule, step, schema)
+    return rule
+
+
+def place(value: dict[str, Any], steps: Sequence[Step], put: Any, key: str) -> None:
+    """Put something where steps lead, making the objects and lists on the way."""
+    holder: Any = value
+    for number, step in enumerate(steps):
+        if not isinstance(holder, list if isinstance(step, int) else dict):
+            kind = "a list" if isinstance(step, int) else "an object"
+            raise Usage(f"{key[:80]}: what it leads into is given as something else than {kind}.")
+        if isinstance(step, int) and step > len(holder):
+            raise Usage(
+                f"{key[:80]}: the list has only {len(holder)} items before it.", suggestion="Begin with [0], or use []."
+            )
+        last = number == len(steps) - 1
+        made = put if last else [] if isinstance(steps[number + 1], int) else {}
+        holder = _put(holder, step, made, keep=not last)
+
+
+def _put(holder: Any, step: Step, made: Any, *, keep: bool) -> Any:
+    """The member or item that is there, or else, and without `keep`, what was made for it."""
+    if isinstance(step, int) and (step == NEXT or step == len(holder)):
+        holder.append(made)
+    elif not keep or (isinstance(step, str) and step not in holder):
+        holder[step] = made
+    return holder[step]
+
+
+def _first(rest: str, key: str, rule: Any, schema: Mapping[str, Any], *, first: bool) -> tuple[Step, str]:
+    """The step with which a path begins, and what follows it."""
+    if not rest.startswith("["):
+        known = _longest(rest, _names(rule, schema))
+        if known is not None:
+            return known, _after(rest[len(known) :], key)
+    found = _STEP.match(rest)
+    if found is None or (first and found[1] is None):
+        raise Usage(f"{key!r:.80} is not a path to an argument.", suggestion=r"Write a.b or a[0]; \. and \[ are no path.")
+    after = _after(rest[found.end() :], key)
+    if found[1] is None:
+        return int(found[2]) if found[2] else NEXT, after
+    types = types_of(rule, schema)
+    if found[1].isdecimal() and found[1].isascii() and len(found[1]) < 10 and "array" in types and "object" not in types:
+        return int(found[1]), after
+    return _ESCAPED.sub(r"\1", found[1]), after
+
+
+def _longest(rest: str, names: set[str]) -> str | None:
+    """The longest name with which a path begins."""
+    fitting = [name for name in names if name and rest.startswith(name) and rest[len(name) :][:1] in ("", ".", "[")]
+    return max(fitting, key=len, default=None)
+
+
+def _after(rest: str, key: str) -> str:
+    """What follows a step, without the dot between them."""
+    if rest.startswith("[") or not rest:
+        return rest
+    if len(rest) == 1 or rest[0] != "." or rest[1] in ".[":
+        raise Usage(f"{key!r:.80} is not a path to an argument.", suggestion=r"Write a.b or a[0]; \. and \[ are no path.")
+    return rest[1:]
+
+
+# -- what a schema says
+
+
+def types_of(rule: Any, schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a rule names, through unions and references; none if it names none."""
+    found: set[str] = set()
+    for part in parts_of(rule, schema):
+        named = part.get("type", ())
+        found |= {named} if isinstance(named, str) else set(named)
+        found |= {"string" for value in (*part.get("enum", ()), part.get("const")) if isinstance(value, str)}
+    return found
+
+
+def parts_of(rule: Any, schema: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """A rule, and those that it joins by unions and references."""
+    if not isinstance(rule, Mapping) or depth > MAX_UNIONS:
+        return
+    yield rule
+    for word in ("anyOf", "oneOf", "allOf"):
+        for part in rule.get(word, ()):
+            yield from parts_of(part, schema, depth + 1)
+    reference = rule.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        yield from parts_of(schema.get("$defs", {}).get(reference.removeprefix("#/$defs/")), schema, depth + 1)
+
+
+def properties_of(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that a rule names, and what it says of each."""
+    found: dict[str, Any] = {}
+    for part in parts_of(rule, schema):
+        properties = part.get("properties")
+        if isinstance(properties, Mapping):
+            found = {**properties, **found}
+    return found
+
+
+def _names(rule: Any, schema: Mapping[str, Any]) -> set[str]:
+    return set(properties_of(rule, schema))
+
+
+def _below(rule: Any, step: Step, schema: Mapping[str, Any]) -> Any:
+    """What a rule says of a member or an item."""
+    if isinstance(step, str):
+        named = properties_of(rule, schema)
+        if step in named:
+            return named[step]
+    word = "items" if isinstance(step, int) else "additionalProperties"
+    return {"anyOf": [part[word] for part in parts_of(rule, schema) if isinstance(part.get(word), Mapping)]}

@@ -17,7 +17,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, NotFound, Usage, opened, readable
 from toolgate.cli.output import Unwritable, emit, note, say, show, write
-from toolgate.cli.records import CSV_HEADER, STYLES, Shown
+from toolgate.cli.records import CSV_HEADER, STYLES, AuditRecord
 from toolgate.cli.times import shown
 from toolgate.store import log
 from toolgate.store.chain import Verdict
@@ -54,7 +54,7 @@ def tail(
         async with opened(ctx) as app:
             end = (await app.audit_end()).seq
             rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
-            _print([Shown.of(row) for row in rows], as_json)
+            _print([AuditRecord.of(row) for row in rows], as_json)
             if not rows and not as_json and not follow:
                 note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
             if follow:
@@ -73,7 +73,7 @@ def _none(*, filtered: bool, count: int) -> str:
 
 async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
     while True:
-        records = [Shown.of(row) for row in await app.store.read(log.after(seq))]
+        records = [AuditRecord.of(row) for row in await app.store.read(log.after(seq))]
         _print([record for record in records if record.fits(*wanted)], as_json)
         if records:
             seq = records[-1].seq
@@ -81,7 +81,7 @@ async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str 
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _print(records: list[Shown], as_json: bool) -> None:
+def _print(records: list[AuditRecord], as_json: bool) -> None:
     tool_width = max((len(record.tool) for record in records), default=0)
     for record in records:
         if as_json:
@@ -101,11 +101,11 @@ def show_call(
 ) -> int:
     """Show all records of one call."""
 
-    async def gather() -> list[Shown]:
+    async def gather() -> list[AuditRecord]:
         async with opened(ctx) as app:
             if not call_id.isascii() or not call_id.isprintable():
                 return []
-            return [Shown.of(row) for row in await app.store.read(log.of_call(call_id))]
+            return [AuditRecord.of(row) for row in await app.store.read(log.of_call(call_id))]
 
     records = asyncio.run(gather())
     if not records:
@@ -324,10 +324,10 @@ def _sink(output: Path | None) -> Iterator[Callable[[bytes], object]]:
         raise Unwritable(output, error) from None
 
 
-async def _pages(app: App, first: int) -> AsyncIterator[list[Shown]]:
+async def _pages(app: App, first: int) -> AsyncIterator[list[AuditRecord]]:
     seq = first - 1
     while rows := await app.store.read(log.after(seq)):
-        yield [Shown.of(row) for row in rows]
+        yield [AuditRecord.of(row) for row in rows]
         seq = rows[-1][0]
 
 

@@ -122,7 +122,7 @@ def set_budgets(
     given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
-    async def change() -> list[Done]:
+    async def change() -> list[BudgetChange]:
         async with opened(ctx) as app:
             before = {budget.id: budget for budget in await app.store.read(table.list_budgets())}
             make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
@@ -143,7 +143,7 @@ def set_budgets(
     return 0
 
 
-class Done(NamedTuple):
+class BudgetChange(NamedTuple):
     """A budget that was set or removed; `changed` is false if there was none to remove."""
 
     budget: BudgetRow
@@ -236,8 +236,8 @@ def _end(budget: BudgetRow) -> str:
     return "" if budget.until is None else f", last day {_last_day(budget)}"
 
 
-async def _apply(app: App, budget: BudgetRow, removed: bool) -> Done:
+async def _apply(app: App, budget: BudgetRow, removed: bool) -> BudgetChange:
     if removed:
-        return Done(budget, True, await app.remove_budget(budget.id))
+        return BudgetChange(budget, True, await app.remove_budget(budget.id))
     await app.set_budget(budget)
-    return Done(budget, False, True)
+    return BudgetChange(budget, False, True)

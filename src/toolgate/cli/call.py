@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.arguments import Given, merge, read_words, schema_of
+from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
+from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import argument_words, tool_names
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
-from toolgate.cli.missing import why_missing
 from toolgate.cli.output import complain, emit, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
@@ -83,7 +83,7 @@ def call(
     given, whole = read_words(words or (), args)
     if whole is None and (given or approval is None):
         whole = {}
-    options = Options(session, key, approval, yes, timeout)
+    options = CallOptions(session, key, approval, yes, timeout)
     try:
         outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options, as_json=as_json))
     except KeyboardInterrupt:
@@ -121,7 +121,7 @@ def _failed_program(outcome: Outcome) -> int | None:
     return code if isinstance(code, int) and code else None
 
 
-class Options(NamedTuple):
+class CallOptions(NamedTuple):
     """What is said of a call besides its arguments."""
 
     session: str | None
@@ -135,9 +135,9 @@ async def _call(
     ctx: typer.Context,
     name: str,
     whole: dict[str, Any] | None,
-    given: Sequence[Given],
+    given: Sequence[RawArgument],
     actor: Actor,
-    options: Options,
+    options: CallOptions,
     *,
     as_json: bool,
 ) -> tuple[Outcome, str | None]:

@@ -19,7 +19,7 @@ from typing import Any
 from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.cli.check import Check
-from toolgate.cli.context import Place, diverted, problems_logged
+from toolgate.cli.context import GlobalOptions, diverted, problems_logged
 from toolgate.cli.governance import governance
 from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
@@ -45,7 +45,7 @@ _NAMES: dict[type[ToolgateError], str] = {
 """The check that an error at the opening belongs to."""
 
 
-async def probe(place: Place) -> AsyncGenerator[Check]:
+async def probe(place: GlobalOptions) -> AsyncGenerator[Check]:
     """All probes, as far as what they need is there."""
     yield Check("python", "ok", f"{platform.python_version()}, toolgate {__version__}, SQLite {sqlite3.sqlite_version}")
     for check in _extras():

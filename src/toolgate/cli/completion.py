@@ -17,8 +17,8 @@ from typing import Any
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import Place, actor_of, diverted, entry_named
-from toolgate.cli.paths import parts_of, properties_of, types_of
+from toolgate.cli.arguments import parts_of, properties_of, types_of
+from toolgate.cli.context import GlobalOptions, actor_of, diverted, entry_named
 from toolgate.settings import load_settings
 
 VARIABLE = "_TOOLGATE_COMPLETE"
@@ -144,7 +144,7 @@ def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomp
 
 async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]]) -> Offered:
     named = ctx.find_root().params
-    place = Place(_path(named.get("settings")), _path(named.get("home")))
+    place = GlobalOptions(_path(named.get("settings")), _path(named.get("home")))
     overrides = place.overrides
     settings = load_settings(place.settings, overrides)
     file = settings.database.removeprefix("sqlite:///")

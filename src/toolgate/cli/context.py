@@ -37,7 +37,7 @@ class NotFound(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GlobalOptions:
     """Where a command works: what the global options said."""
 
     settings: Path | None = None
@@ -48,12 +48,12 @@ class Place:
         return {} if self.home is None else {"home": self.home}
 
 
-def place_of(ctx: typer.Context) -> Place:
+def global_options(ctx: typer.Context) -> GlobalOptions:
     place = ctx.obj
-    return place if isinstance(place, Place) else Place()
+    return place if isinstance(place, GlobalOptions) else GlobalOptions()
 
 
-def open_app(place: Place) -> App:
+def open_app(place: GlobalOptions) -> App:
     """The App of a place. Where a person can be asked whether to trust what is there, they are."""
     try:
         return App.open(place.settings, **place.overrides)
@@ -70,7 +70,7 @@ async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[
     """The App of this command. One that ends at once asks no MCP server of its own accord what it has, nor starts one again
     that has failed."""
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
-    app = open_app(place_of(ctx))
+    app = open_app(global_options(ctx))
     app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
     with problems_logged(serving):
         with diverted():

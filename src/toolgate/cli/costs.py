@@ -6,8 +6,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from toolgate.cli.catalog import BAR_WIDTH
 from toolgate.cli.context import AsJson, opened, readable
-from toolgate.cli.listing import BAR_WIDTH
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown, since_when

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.check import Check
 from toolgate.cli.checks import probe
-from toolgate.cli.context import AsJson, Place, place_of
+from toolgate.cli.context import AsJson, GlobalOptions, global_options
 from toolgate.cli.output import emit, folded, plural, say
 
 INDENT = 15
@@ -16,7 +16,7 @@ MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "ye
 
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Check everything that Toolgate needs, by using it."""
-    checks = asyncio.run(_examine(place_of(ctx), aloud=not as_json))
+    checks = asyncio.run(_examine(global_options(ctx), aloud=not as_json))
     faults = sum(check.status == "fault" for check in checks)
     warnings = sum(check.status == "warning" for check in checks)
     if as_json:
@@ -28,7 +28,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     return 1 if faults else 0
 
 
-async def _examine(place: Place, *, aloud: bool) -> list[Check]:
+async def _examine(place: GlobalOptions, *, aloud: bool) -> list[Check]:
     checks = []
     async with aclosing(probe(place)) as probing:  # also when nobody reads any more
         async for check in probing:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.arguments import Given, merge, read_words, schema_of
+from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
+from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import argument_words, tool_names
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
-from toolgate.cli.missing import why_missing
 from toolgate.cli.output import emit, note, say
 from toolgate.model import Actor
 from toolgate.pipeline.explain import Explanation
@@ -68,7 +68,7 @@ async def _explain(
     ctx: typer.Context,
     name: str,
     whole: dict[str, Any],
-    given: Sequence[Given],
+    given: Sequence[RawArgument],
     actor: Actor,
     session: str | None,
     key: str | None,

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import typer
 
-from toolgate.cli.context import AsJson, Usage, place_of
+from toolgate.cli.context import AsJson, Usage, global_options
 from toolgate.cli.output import Unwritable, emit, note, say
-from toolgate.cli.settings_template import TEMPLATE
 from toolgate.discovery import FILE, discover
 from toolgate.errors import SettingsError
 from toolgate.project import Project
@@ -24,7 +23,7 @@ NEXT = (
 )
 
 
-class Made(NamedTuple):
+class CreatedProject(NamedTuple):
     """What was done, and what stands in the way."""
 
     folder: Path
@@ -39,7 +38,7 @@ class Made(NamedTuple):
 
 def init(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Make this folder a project by writing toolgate.yaml. In it, the settings that people change first are comments."""
-    place = place_of(ctx)
+    place = global_options(ctx)
     if place.settings is not None or place.home is not None:
         raise Usage("`toolgate init` writes to the working directory: it takes neither --settings nor --home.")
     made = _make(working_directory())
@@ -52,7 +51,7 @@ def init(ctx: typer.Context, as_json: AsJson = False) -> int:
     return 0
 
 
-def _make(folder: Path) -> Made:
+def _make(folder: Path) -> CreatedProject:
     load_settings(os.devnull)  # a wrong variable is told before anything is written
     before = discover().folder
     _write(folder / FILE)
@@ -68,7 +67,7 @@ def _make(folder: Path) -> Made:
         note((str(error), "yellow"))
         trusted, untrusted = False, []
     data = _make_data(settings, project) if trusted and not untrusted else None
-    return Made(folder, data, trusted, untrusted, None if before == folder else before)
+    return CreatedProject(folder, data, trusted, untrusted, None if before == folder else before)
 
 
 def _write(file: Path) -> None:
@@ -91,7 +90,7 @@ def _make_data(settings: Settings, project: Project) -> Path | None:
     return settings.home.absolute()
 
 
-def _tell(made: Made) -> None:
+def _tell(made: CreatedProject) -> None:
     say(("✓ ", "green"), f"{made.folder / FILE} is written. Every setting in it is a comment: the defaults hold.")
     if made.data is not None:
         say(("✓ ", "green"), f"{made.data} is ready for data. Git ignores it.")
@@ -112,3 +111,103 @@ def _tell(made: Made) -> None:
         say("\nNext:", lines=True)
         for command, does in NEXT:
             say(f"  {command:<31}", (does, "dim"))
+
+
+# -- the settings file: those that people change first, one to a line, all of them comments
+
+TEMPLATE = """\
+# Settings of Toolgate for this folder and those below it. Each setting is a comment: remove its # to set it,
+# then run `toolgate trust`, because settings are obeyed only as you last saw them.
+# Relative paths lead from this file. All settings, and variables for them: docs/reference/settings.md
+
+# Where data is kept: database, audit log, custom tools. Default: .toolgate
+#home: .toolgate
+
+# The database. Default: SQLite in home. For example PostgreSQL:
+#database_url: postgresql://toolgate:password@localhost/toolgate
+
+# Shares limits, circuit breakers and caches between processes. Default: none. For example:
+#redis_url: redis://localhost:6379/0
+
+# Folders of Python files with tools. Default: tools in home. For example:
+#python_tools: [tools]
+
+# Seconds that a tool without a timeout of its own may take. Default: 60
+#max_execution_time: 60
+
+# Tools whose tier is raised, and with it what a call needs. Default: none. For example:
+#tier_overrides: {write_file: execute}
+
+# More names of keys whose values are masked in records and outputs. Default: none. For example:
+#sensitive_keys: [iban, badge_no]
+
+# How often calls may be made. Default: as tools say. For example:
+#rate_limits: [{by: [user], per_minute: 60}]
+
+# Count calls for Prometheus (toolgate[telemetry]). Default: false
+#metrics: false
+
+tools:
+  # Tools that nobody may call, by name. Default: all are enabled. For example:
+  #docker_run: {enabled: false}
+
+limits:
+  # Characters of one text in an output; what is cut can be fetched for a while. Default: 10000
+  #output_string: 10000
+  # Items of one list in an output. Default: 100
+  #output_items: 100
+  # Calls of one tenant that may run at once. Default: without limit. For example:
+  #tenant_concurrency: 20
+
+approvals:
+  # Seconds until an approval that is not given, or not used, is void. Default: 3600
+  #expire_seconds: 3600
+  # Whether people approve their own calls: never, local (the person at this machine) or always. Default: local
+  #asker_may_answer: local
+  # Who must agree, by tenant and tool. Default: anybody who may. For example:
+  #rules: [{tool: deploy, approvers: [ann, bob], quorum: 2}]
+
+budgets:
+  # Dollars that each user may spend a day on tools of tier external_api. Default: 10
+  #external_api_daily: 10
+  # Where days and months begin. Default: UTC
+  #timezone: UTC
+
+policy:
+  # A Rego file of package soma.policy that decides who may call what. Default: the shipped one. For example:
+  #file: policy.rego
+
+commands:
+  # Beginnings of commands that execute_command may run. Default: six, such as npm run. For example:
+  #allow: [git status, npm run, make test]
+
+paths:
+  # More files that no tool may open. Default: those that are known to hold secrets. For example:
+  #sensitive: ['*.sqlite', /srv/private/*]
+
+secrets:
+  # Which tools a secret may be given to, and for which tenant. Default: none. For example:
+  #use: {API_TOKEN: [{tool: http_request, tenant: default}]}
+
+sandbox:
+  # What holds code that nobody vouches for: auto, bubblewrap, namespaces, landlock or docker. Default: auto
+  #backend: auto
+  # Seconds that one run may take. Default: 30
+  #seconds: 30
+  # Megabytes of memory for one run. Default: 256
+  #memory_mb: 256
+
+mcp:
+  # Whether MCP servers are used. Default: true
+  #enabled: true
+
+servers:
+  # MCP servers whose tools are offered once they are accepted. Default: none. For example:
+  #files: {preset: filesystem, read: [docs]}
+
+serve:
+  # The address that `toolgate serve` listens on. Default: 127.0.0.1, this machine alone
+  #host: 127.0.0.1
+  # Its port. Default: 8700
+  #port: 8700
+"""

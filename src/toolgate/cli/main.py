@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from toolgate import __version__
-from toolgate.cli.context import NotFound, Place, Usage
+from toolgate.cli.context import GlobalOptions, NotFound, Usage
 from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit, note, say
 from toolgate.coordination.redis import BusError
 from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolgateError, did_you_mean
@@ -73,7 +73,7 @@ def toolgate(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
     ] = False,
 ) -> None:
-    ctx.obj = Place(settings, home)
+    ctx.obj = GlobalOptions(settings, home)
 
 
 BEFORE = {"--settings": "FILE", "--home": "DIR"}

@@ -6,7 +6,7 @@ import signal
 
 import typer
 
-from toolgate.cli.context import Persona, Scopes, Tenant, User, actor_of, place_of
+from toolgate.cli.context import Persona, Scopes, Tenant, User, actor_of, global_options
 from toolgate.extras import require
 from toolgate.model import Actor
 
@@ -25,7 +25,7 @@ async def _serve(ctx: typer.Context, actor: Actor) -> int:
     from toolgate.app.app import App
     from toolgate.mcp.server.stdio import claimed, serve
 
-    place, this = place_of(ctx), asyncio.current_task()
+    place, this = global_options(ctx), asyncio.current_task()
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)

@@ -16,7 +16,7 @@ SHORT_ID = 18
 """How much of an id a line shows: enough to find the call again."""
 
 
-class Shown(NamedTuple):
+class AuditRecord(NamedTuple):
     """The columns of a row."""
 
     seq: int

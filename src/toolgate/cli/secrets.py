@@ -1,25 +1,27 @@
 """`toolgate secrets`: put secrets where tools get them from, see which there are and whether they work. Names, no values."""
 
 import asyncio
+import inspect
 import sys
 import time
 from enum import StrEnum
+from functools import partial
 from getpass import getpass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from toolgate.app.app import App
+from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import secret_names
-from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, opened, readable, sentence
-from toolgate.cli.credentials import Tested, test_credential
+from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, diverted, opened, readable, sentence
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.times import iso, shown
-from toolgate.errors import StoreError
+from toolgate.errors import Denied, Failed, StoreError, described
 from toolgate.gates.secrets import Listed, Vault
 from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
 from toolgate.gates.secrets.sources import Readable, listed
-from toolgate.model import LOCAL, new_id
+from toolgate.model import LOCAL, Actor, Entry, new_id
 
 MOST_CHARACTERS = 65_536
 FINE = ("works", "not needed")
@@ -28,7 +30,7 @@ STYLES = {"works": "green", "refused": "red", "failed": "red", "untested": "yell
 group = typer.Typer(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
 
 
-class Keeping(StrEnum):
+class SecretStore(StrEnum):
     """Where a secret can be put."""
 
     file = "file"
@@ -44,7 +46,7 @@ Name = Annotated[
 ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")]
 ForUser = Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")]
 ForServers = Annotated[bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")]
-In = Annotated[Keeping | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
+In = Annotated[SecretStore | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
 
 
 @group.callback()
@@ -69,17 +71,17 @@ def set_secret(
       toolgate secrets set BRAVE_API_KEY --servers
     """
     owner, key = _named(name, tenant, user, servers)
-    asyncio.run(_must_take(ctx, where or Keeping.file))
+    asyncio.run(_must_take(ctx, where or SecretStore.file))
     value = _read_value(name)
 
     async def run() -> None:
         async with opened(ctx) as app:
-            vault = _vault(app, where or Keeping.file)
+            vault = _vault(app, where or SecretStore.file)
             vault.set(key, value)
             await _note(app, "secret.set", name, owner, vault.name)
 
     asyncio.run(run())
-    kept = (where or Keeping.file).value
+    kept = (where or SecretStore.file).value
     if as_json:
         emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "source": kept})
     else:
@@ -167,7 +169,7 @@ def test_secret(
     """
     actor = actor_of(tenant, None, user)
 
-    async def run() -> Tested:
+    async def run() -> CredentialTest:
         async with opened(ctx) as app:
             tested = await test_credential(app, tool, actor)
             details = {"credential": tested.credential, "result": tested.result}
@@ -228,15 +230,15 @@ def _vaults(app: App) -> list[Vault]:
     return [source for source in app.secrets.sources if isinstance(source, Vault)]
 
 
-def _vault(app: App, where: Keeping) -> Vault:
+def _vault(app: App, where: SecretStore) -> Vault:
     found = next((vault for vault in _vaults(app) if vault.name == where.value), None)
     if found is not None:
         return found
-    advice = "Set secrets.keyring: true." if where is Keeping.keyring else "A database in memory keeps no secrets either."
+    advice = "Set secrets.keyring: true." if where is SecretStore.keyring else "A database in memory keeps no secrets."
     raise StoreError(f"Secrets in the {where.value} are not in use here.", suggestion=advice)
 
 
-async def _must_take(ctx: typer.Context, where: Keeping) -> None:
+async def _must_take(ctx: typer.Context, where: SecretStore) -> None:
     """Raise if nothing can be kept there, before anybody is asked for a value."""
     async with opened(ctx) as app:
         vault = _vault(app, where)
@@ -273,3 +275,80 @@ def _plain(one: Listed) -> dict[str, Any]:
         "name": one.name, "tenant": tenant, "user": user, "servers": space == SERVERS, "login": space == LOGINS,
         "source": one.source, "set_at": when,
     }  # fmt: skip
+
+
+# -- the test that a tool brings: `test_auth(credential)`, a method of a class-based tool or an attribute of a function
+
+
+class CredentialTest(NamedTuple):
+    """What came of a test."""
+
+    result: Literal["works", "refused", "failed", "untested", "missing", "not needed"]
+    message: str
+    credential: str | None = None
+    """Its name."""
+    advice: str | None = None
+
+
+async def test_credential(app: App, tool: str, actor: Actor) -> CredentialTest:
+    """Test the credential that a tool would be given for an actor."""
+    try:
+        entry = app.catalog.resolve(tool, actor.tenant)
+    except Failed as error:
+        error.suggestion = await why_missing(app, tool, actor)
+        raise
+    if entry.auth is None:
+        return CredentialTest("not needed", "it declares no credential")
+    name = entry.auth.config_key
+    try:
+        value = app.secrets.credential(entry, actor)
+    except Denied as error:
+        return CredentialTest("missing", error.reason or error.message, name, error.suggestion)
+    if value is None:
+        return CredentialTest("missing", f"{name} is not set; the tool can do without", name)
+    method = _method(entry)
+    if method is None:
+        advice = "Give the tool a method `async def test_auth(self, credential: str) -> bool`."
+        return CredentialTest("untested", f"{name} is set, but the tool has no way to test it", name, advice)
+    with diverted():
+        trouble, works = await _ask(app, entry, method, value)
+    if trouble is not None:
+        return CredentialTest("failed", app.redactor.text(trouble, (value,)), name)
+    return (
+        CredentialTest("works", f"{name} works", name) if works else CredentialTest("refused", f"{name} was refused", name)
+    )
+
+
+def _method(entry: Entry) -> Any:
+    code = entry.implementation
+    found = [getattr(getattr(code, part, None), "test_auth", None) for part in ("instance", "function")]
+    return next((method for method in found if callable(method)), None)
+
+
+async def _ask(app: App, entry: Entry, method: Any, value: str) -> tuple[str | None, bool]:
+    """What went wrong, and the tool's answer. The tool is made ready as for a call and cleaned up again."""
+    instance: Any = entry.implementation.instance
+    try:
+        async with asyncio.timeout(entry.timeout):
+            if hasattr(instance, "initialize"):
+                await _run(app, instance.initialize)
+            try:
+                return None, await _run(app, partial(method, value)) is True
+            finally:
+                if hasattr(instance, "cleanup"):
+                    await _run(app, instance.cleanup)
+    except TimeoutError:
+        return f"no answer within {entry.timeout:g} s", False
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
+        return described(error), False
+
+
+async def _run(app: App, method: Any) -> Any:
+    if inspect.iscoroutinefunction(method.func if isinstance(method, partial) else method):
+        return await method()
+    future = app.local.threads.submit(method)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        app.local.threads.give_up()
+        raise

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.context import AsJson, opened
 from toolgate.cli.output import emit, note
-from toolgate.serve.asgi import MCP, Front
+from toolgate.serve.asgi import MCP, HttpApp
 from toolgate.serve.run import run
 from toolgate.serve.run import serve as serve_app
 
@@ -24,7 +24,7 @@ def serve(
 ) -> int:
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
-    async def ready(url: str, front: Front) -> None:
+    async def ready(url: str, front: HttpApp) -> None:
         if as_json:
             emit({"url": url, "mcp": f"{url}{MCP}", "pid": os.getpid()})
         else:

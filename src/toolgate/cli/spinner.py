@@ -8,15 +8,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from shutil import get_terminal_size
 from time import monotonic
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn, Self, TextIO, cast
 
 from rich.cells import set_cell_size
 
-from toolgate.cli.output import clean
+from toolgate.cli.output import clean, note
 from toolgate.mcp.runner import NOBODY
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -149,3 +149,44 @@ class _Above:
 def elapsed(seconds: float) -> str:
     """Seconds, for people."""
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
+
+
+# -- several steps, each with its time
+
+
+class StepProgress:
+    """Shows the step that is under way, and those that are done. A terminal that can't erase a line (TERM=dumb) gets a line
+    when a step begins; what is no terminal gets nothing."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._began = 0.0
+        self._stack = ExitStack()
+        self._spinner = Spinner("preparing") if has_spinner() else None
+        self._shows = sys.stderr is not None and sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        if self._spinner is not None:
+            self._stack.enter_context(self._spinner.running())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._done()
+        self._words, self._shows = "", False
+        self._stack.close()
+
+    def __call__(self, words: str) -> None:
+        """A step begins, which ends the one before."""
+        if not self._shows or words == self._words:
+            return
+        self._done()
+        self._words, self._began = words, monotonic()
+        if self._spinner is not None:
+            self._spinner.restart(words)
+        else:
+            note((f"… {words}", "dim"))
+
+    def _done(self) -> None:
+        if self._words and self._spinner is not None:
+            note((f"✓ {self._words}  {elapsed(monotonic() - self._began)}", "dim"))

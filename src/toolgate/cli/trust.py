@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.context import AsJson, NotFound, Place, Usage, place_of
+from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options
 from toolgate.cli.output import Part, emit, note, plural, say
 from toolgate.discovery import discover
 from toolgate.project import Change, Project
@@ -38,7 +38,7 @@ def trust(
     folder = discover().folder if path is None else Path(os.path.realpath(path))
     if remove:
         return _remove(folder, as_json)
-    project = _project(place_of(ctx)) if path is None else _project_at(folder, place_of(ctx))
+    project = _project(global_options(ctx)) if path is None else _project_at(folder, global_options(ctx))
     changes = project.changes()
     project.agree(changes)
     if as_json:
@@ -55,7 +55,7 @@ def trust(
     return 0
 
 
-def ask(place: Place) -> bool:
+def ask(place: GlobalOptions) -> bool:
     """Asks the person at the terminal, if there is one, whether to trust what is there. Only a clear yes is one."""
     from toolgate.cli.prompt import at_a_terminal
 
@@ -83,7 +83,7 @@ def _drop_typed() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def _project_at(folder: Path, place: Place) -> Project:
+def _project_at(folder: Path, place: GlobalOptions) -> Project:
     """The project in a folder that a person named: nobody is to agree to more than that, such as to one above it."""
     if not folder.is_dir():
         raise NotFound(f"There is no folder {folder}.")
@@ -97,7 +97,7 @@ def _project_at(folder: Path, place: Place) -> Project:
     return project
 
 
-def _project(place: Place) -> Project:
+def _project(place: GlobalOptions) -> Project:
     return Project(load_settings(place.settings, place.overrides, untrusted=True))
 
 

@@ -19,12 +19,12 @@ from toolgate.jsontext import holds_too_much
 from toolgate.mcp.client import sdk
 from toolgate.mcp.server.envelope import find_fault
 from toolgate.mcp.server.fast_path import Quick
-from toolgate.serve.authentication import Doorkeeper, Headers, is_local
+from toolgate.serve.authentication import Authenticator, Headers, is_local
 from toolgate.serve.health import Health, Part
 from toolgate.serve.keys import Keys
 from toolgate.serve.metrics import Metering
 from toolgate.serve.pages import preflight, readable_by
-from toolgate.serve.problems import Problem, Receive, Scope, Send, answer, refuse
+from toolgate.serve.problems import HttpProblem, Receive, Scope, Send, answer, refuse
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.endpoint import McpEndpoint
@@ -47,13 +47,13 @@ WATCH_SECONDS = 1.0
 logger = logging.getLogger("toolgate")
 
 
-class Front:
-    """The ASGI app of an open App: `async with Front(app) as front`."""
+class HttpApp:
+    """The ASGI app of an open App: `async with HttpApp(app) as http`."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.keys = Keys(app)
-        self.door = Doorkeeper(app.settings, self.keys)
+        self.door = Authenticator(app.settings, self.keys)
         self._health = Health(app, self._mcp_part)
         self._metering = Metering(app)
         self._quick = Quick(app)
@@ -133,7 +133,7 @@ class Front:
                 await self._mcp(scope, receive, replying)
             else:
                 await self._other(scope, replying)
-        except Problem as problem:
+        except HttpProblem as problem:
             await refuse(replying, problem)
         except _Gone:
             pass
@@ -141,7 +141,7 @@ class Front:
             logger.exception("a request failed")
             if replying.started:
                 raise
-            await refuse(replying, Problem(500, "Something unexpected went wrong."))
+            await refuse(replying, HttpProblem(500, "Something unexpected went wrong."))
 
     async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         pairs, method = scope["headers"], scope["method"]
@@ -163,7 +163,7 @@ class Front:
             await self._slowly(scope, headers, receive, send, lasts=method == "GET")
             return
         if not _is_json(headers.get(b"content-type", b"")):
-            raise Problem(415, "The body must be JSON: send `Content-Type: application/json`.")
+            raise HttpProblem(415, "The body must be JSON: send `Content-Type: application/json`.")
         body = await self._body(headers, receive)
         if plain and not holds_too_much(body) and await self._quick.serve(scope, headers, body, credential, send):
             return
@@ -199,7 +199,7 @@ class Front:
             async with asyncio.timeout(BODY_SECONDS):
                 return await self._parts(receive)
         except TimeoutError:
-            raise Problem(408, f"The request did not arrive within {BODY_SECONDS:g} s.", headers=[CLOSE]) from None
+            raise HttpProblem(408, f"The request did not arrive within {BODY_SECONDS:g} s.", headers=[CLOSE]) from None
 
     async def _parts(self, receive: Receive) -> bytes:
         parts, size = [], 0
@@ -215,8 +215,8 @@ class Front:
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _too_large(self) -> Problem:
-        return Problem(
+    def _too_large(self) -> HttpProblem:
+        return HttpProblem(
             413,
             f"The request is larger than {self._most:,} bytes.",
             suggestion="The setting serve.body_bytes says how large a request may be.",
@@ -226,7 +226,7 @@ class Front:
     async def _other(self, scope: Scope, send: Send) -> None:
         path = scope["path"]
         if path not in METHODS:
-            raise Problem(404, "There is nothing at this address.")
+            raise HttpProblem(404, "There is nothing at this address.")
         _check_method(scope["method"], METHODS[path])
         if path == "/healthz":
             await answer(send, b'{"status":"alive"}')
@@ -250,7 +250,7 @@ class Front:
         if b"authorization" in headers or not is_local(scope, headers):
             credential = await self.door.check(scope, headers)
             if not credential.has("metrics"):
-                raise Problem(403, "This key does not have the scope metrics.")
+                raise HttpProblem(403, "This key does not have the scope metrics.")
         await answer(send, self._metering.text(), media=self._metering.media)
 
     async def _runs_this(self, scope: Scope) -> bool:
@@ -259,7 +259,7 @@ class Front:
             _check_once(scope["headers"])
             self.door.check_place(headers)
             credential = await self.door.check(scope, headers)
-        except Problem:
+        except HttpProblem:
             return False
         return credential.has("metrics")
 
@@ -300,14 +300,14 @@ def _check_once(pairs: list[tuple[bytes, bytes]]) -> None:
     seen: set[bytes] = set()
     for name, _ in pairs:
         if name in ONCE and name in seen:
-            raise Problem(400, f"There is more than one {name.decode()} header.")
+            raise HttpProblem(400, f"There is more than one {name.decode()} header.")
         seen.add(name)
 
 
 def _check_method(method: str, allowed: tuple[str, ...]) -> None:
     if method not in allowed:
         listed = ", ".join(allowed)
-        raise Problem(405, f"Only {listed} can be used here.", headers=[(b"allow", listed.encode())])
+        raise HttpProblem(405, f"Only {listed} can be used here.", headers=[(b"allow", listed.encode())])
 
 
 def _is_json(content_type: bytes) -> bool:

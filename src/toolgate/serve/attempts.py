@@ -44,7 +44,7 @@ class Counts:
         return count if self._clock() - at < FORGET_SECONDS else 0
 
 
-class Attempts:
+class KeyAttempts:
     """Wrong keys that were presented, and for how long the next one waits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from hashlib import sha256
 from ipaddress import ip_address
 
-from toolgate.serve.attempts import Attempts
+from toolgate.serve.attempts import KeyAttempts
 from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
 from toolgate.serve.keys import Credential, Keys, parse
-from toolgate.serve.problems import Header, Problem, Scope
+from toolgate.serve.problems import Header, HttpProblem, Scope
 from toolgate.settings import Settings
 
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
@@ -23,7 +23,7 @@ MOST_KNOWN = 1_000
 Headers = Mapping[bytes, bytes]
 
 
-class Doorkeeper:
+class Authenticator:
     """Looks at each request before anything else does."""
 
     def __init__(self, settings: Settings, keys: Keys) -> None:
@@ -34,12 +34,12 @@ class Doorkeeper:
         self._keys = keys
         self._good_hosts: set[bytes] = set()
         self._good_origins: set[bytes] = set()
-        self.attempts = Attempts()
+        self.attempts = KeyAttempts()
 
     # -- where it was sent to, and by which page
 
     def check_place(self, headers: Headers) -> None:
-        """Raise a Problem if the request does not name us, or comes from a page that may not call."""
+        """Raise an HttpProblem if the request does not name us, or comes from a page that may not call."""
         host = headers.get(b"host", b"")
         if host not in self._good_hosts:
             self._check_host(host)
@@ -50,7 +50,7 @@ class Doorkeeper:
     def _check_host(self, host: bytes) -> None:
         place = parse_host(host)
         if place is None or not matches(place, self._hosts):
-            raise Problem(
+            raise HttpProblem(
                 421,
                 "This server is not known by the name that the request was sent to.",
                 suggestion="If the name is right, add it to the setting mcp.hosts.",
@@ -59,7 +59,7 @@ class Doorkeeper:
 
     def _check_origin(self, origin: bytes) -> None:
         if origin.decode("latin-1").lower() not in self._origins and not is_local_page(origin):
-            raise Problem(
+            raise HttpProblem(
                 403,
                 "Scripts of this web page may not call.",
                 suggestion="If they should, add it to the setting mcp.origins.",
@@ -74,7 +74,7 @@ class Doorkeeper:
         return self._keys.known(sent[7:]) if sent[:7] == b"Bearer " else None
 
     async def check(self, scope: Scope, headers: Headers) -> Credential:
-        """Who it is; raises a Problem for a stranger."""
+        """Who it is; raises an HttpProblem for a stranger."""
         sent = headers.get(b"authorization")
         if sent is None:
             raise _stranger("This needs a key: send it as `Authorization: Bearer tg_…`.")
@@ -137,7 +137,7 @@ def _keep(known: set[bytes], value: bytes) -> None:
         known.add(value)
 
 
-def _stranger(message: str, error: str | None = None) -> Problem:
+def _stranger(message: str, error: str | None = None) -> HttpProblem:
     words = b'Bearer realm="toolgate"' + (b"" if error is None else f', error="{error}"'.encode())
     challenge: Header = (b"www-authenticate", words)
-    return Problem(401, message, suggestion="`toolgate keys create NAME` makes a key.", headers=[challenge])
+    return HttpProblem(401, message, suggestion="`toolgate keys create NAME` makes a key.", headers=[challenge])

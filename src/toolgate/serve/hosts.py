@@ -21,14 +21,14 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
-class Place(NamedTuple):
+class HostPort(NamedTuple):
     """A host, in small letters and without brackets, and its port if one is named."""
 
     name: str
     port: int | None
 
 
-def parse_host(value: bytes) -> Place | None:
+def parse_host(value: bytes) -> HostPort | None:
     """The value of a Host header; None for anything that is not exactly a host and perhaps a port."""
     found = _HOST.fullmatch(value.decode("latin-1")) if len(value) <= MAX_HOST_CHARS + 6 else None
     if found is None:
@@ -38,9 +38,9 @@ def parse_host(value: bytes) -> Place | None:
         return None
     if found[1] is None:
         name = found[2].lower()
-        return Place(name, port) if all(map(_LABEL.fullmatch, name.split("."))) else None
+        return HostPort(name, port) if all(map(_LABEL.fullmatch, name.split("."))) else None
     try:
-        return Place(str(IPv6Address(found[1])), port)
+        return HostPort(str(IPv6Address(found[1])), port)
     except ValueError:
         return None
 
@@ -62,12 +62,12 @@ def host_names(configured: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def matches(place: Place, names: frozenset[str]) -> bool:
+def matches(place: HostPort, names: frozenset[str]) -> bool:
     """Whether a host is among names, with its port or with any."""
     return place.name in names or _text(place) in names
 
 
-def _text(place: Place) -> str:
+def _text(place: HostPort) -> str:
     return place.name if place.port is None else f"{place.name} {place.port}"
 
 

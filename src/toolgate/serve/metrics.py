@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from toolgate.app.app import App
-from toolgate.serve.problems import Problem
+from toolgate.serve.problems import HttpProblem
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -29,7 +29,7 @@ class Metering:
 
     def text(self) -> bytes:
         if self._app.metrics is None:
-            raise Problem(404, "Nothing is counted.", suggestion="Set metrics: true.")
+            raise HttpProblem(404, "Nothing is counted.", suggestion="Set metrics: true.")
         return self._app.metrics.text()
 
 

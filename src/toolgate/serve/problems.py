@@ -42,7 +42,7 @@ class NotServing(ToolgateError):
     """The server can't be started."""
 
 
-class Problem(ToolgateError):
+class HttpProblem(ToolgateError):
     """A request that is not served."""
 
     def __init__(self, status: int, message: str, *, suggestion: str | None = None, headers: Iterable[Header] = ()) -> None:
@@ -69,5 +69,5 @@ async def answer(send: Send, body: bytes, status: int = 200, media: bytes = JSON
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, problem: Problem) -> None:
+async def refuse(send: Send, problem: HttpProblem) -> None:
     await answer(send, problem.body(), problem.status, PROBLEM, problem.headers)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.app.app import App
 from toolgate.extras import require
-from toolgate.serve.asgi import Front
+from toolgate.serve.asgi import HttpApp
 from toolgate.serve.problems import NotServing
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: App, ready: Callable[[str, Front], Coroutine[Any, Any, None]]) -> None:
+async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]]) -> None:
     """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
     require("serve")
     import uvicorn
@@ -64,13 +64,13 @@ async def serve(app: App, ready: Callable[[str, Front], Coroutine[Any, Any, None
 
     listening = bind(app)
     url = url_of(listening)
-    async with Front(app) as front:
+    async with HttpApp(app) as front:
         config = uvicorn.Config(
             front, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
             server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, interface="asgi3",
             timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
         )  # fmt: skip
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `Front` logs
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
         server = uvicorn.Server(config)
         with _signals(partial(_signalled, server, front)):
             serving = asyncio.create_task(server._serve([listening]))  # without its own way with signals
@@ -85,12 +85,12 @@ async def serve(app: App, ready: Callable[[str, Front], Coroutine[Any, Any, None
                 await serving
 
 
-def _signalled(server: "Server", front: Front) -> None:
+def _signalled(server: "Server", front: HttpApp) -> None:
     server.force_exit = server.should_exit  # the second time
     _stop(server, front)
 
 
-def _stop(server: "Server", front: Front) -> None:
+def _stop(server: "Server", front: HttpApp) -> None:
     server.should_exit = True
     front.stop()
 

@@ -13,9 +13,10 @@ from toolgate.app.app import App
 from toolgate.app.servers import ServerStatus
 from toolgate.cli.context import AsJson, Usage, opened
 from toolgate.cli.output import emit, note, say
-from toolgate.cli.progress import Steps
-from toolgate.cli.server_failures import say_not_added
-from toolgate.cli.server_words import Name, check_words, compared_words, say_compared, settings_of
+from toolgate.cli.servers.failures import say_not_added
+from toolgate.cli.servers.options import check_words, settings_of
+from toolgate.cli.servers.status import Name, compared_words, say_compared
+from toolgate.cli.spinner import StepProgress
 from toolgate.errors import CallError
 from toolgate.extras import require
 from toolgate.mcp.definitions import Compared
@@ -110,18 +111,18 @@ def add(
 
     kept = False
 
-    async def run() -> Added:
+    async def run() -> AddedServer:
         nonlocal kept
         async with opened(ctx) as app:
             tried, failure = False, None
             if start:
                 tried, failure = await _tried(app, name, values, secrets, replace=replace)
             if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
-                return Added(failure=failure)
+                return AddedServer(failure=failure)
             kept = True
             added = await app.add_server(name, values, secrets=secrets, replace=replace)
             compared = await app.refresh_server(name) if tried else None
-            return Added(await app.server(name), compared, failure, app.missing_secrets(added.settings))
+            return AddedServer(await app.server(name), compared, failure, app.missing_secrets(added.settings))
 
     try:
         added = asyncio.run(run())
@@ -134,7 +135,7 @@ def add(
     return _say_added(added.status, added, sorted(secrets), as_json=as_json)
 
 
-class Added(NamedTuple):
+class AddedServer(NamedTuple):
     """The result of adding one server."""
 
     status: ServerStatus | None = None
@@ -149,7 +150,7 @@ async def _tried(
 ) -> tuple[bool, CallError | None]:
     """Tries a server; gives whether it was tried, and why it can't be used."""
     try:
-        with Steps() as steps:
+        with StepProgress() as steps:
             app.servers_engine.listen(
                 lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
             )
@@ -158,7 +159,7 @@ async def _tried(
         return False, error
 
 
-def _say_added(status: ServerStatus, added: Added, secrets: list[str], *, as_json: bool) -> int:
+def _say_added(status: ServerStatus, added: AddedServer, secrets: list[str], *, as_json: bool) -> int:
     name, failure = status.name, added.failure
     needs_login = failure is not None and status.settings.oauth is not None and failure.code == "MISSING_AUTH"
     code = 1 if failure is not None and not needs_login else 0

@@ -10,9 +10,8 @@ import typer
 from toolgate.cli.arguments import read_object
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
 from toolgate.cli.output import Part, emit, note, plural, say, show, write
-from toolgate.cli.policy_check import checks
-from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
-from toolgate.cli.policy_lists import ToolName, lists
+from toolgate.cli.policy.check import DataFile, checks, embedded, json_of, text_of
+from toolgate.cli.policy.lists import ToolName, lists
 from toolgate.cli.table import pieces
 from toolgate.cli.times import since_when
 from toolgate.gates.policy.cases import decider

@@ -5,15 +5,16 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 
+from toolgate.app.app import App
 from toolgate.cli.context import AsJson, Usage, opened
 from toolgate.cli.output import emit, note, say
-from toolgate.cli.policy_files import DataFile, embedded, json_of, text_of
 from toolgate.errors import ToolgateError
 from toolgate.gates.policy.cases import Case, Result, decider, read_cases, run_cases
 from toolgate.gates.policy.documents import Given
-from toolgate.gates.policy.question import FIELDS
+from toolgate.gates.policy.question import FIELDS, Embedded, Remote
 from toolgate.gates.policy.reading import Trap, traps
 from toolgate.gates.policy.rego import EmbeddedRego
 from toolgate.yamltext import YamlError, read_yaml
@@ -22,6 +23,9 @@ SLOW_MS = 1.0
 """A decision that takes longer holds up every other call of the process by as much."""
 
 checks = typer.Typer()
+DataFile = Annotated[
+    Path | None, typer.Option("--data", metavar="FILE", help="Documents from this JSON file instead of the ones in force.")
+]
 
 
 @checks.command()
@@ -138,3 +142,27 @@ def _told(result: Result) -> dict[str, Any]:
     case, decision = result.case, result.decision
     expected = "allow" if case.allow else "deny"
     return {"name": case.name, "ok": result.ok, "expected": expected, "allow": decision.allow, "reason": decision.reason}
+
+
+# -- what the commands share
+
+
+def embedded(app: App) -> Embedded:
+    engine: Embedded | Remote = app.guard.engine
+    if engine.remote is True:
+        raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
+    return engine
+
+
+def text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{file} can't be read: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from None
+
+
+def json_of(file: Path) -> Any:
+    try:
+        return orjson.loads(text_of(file))
+    except orjson.JSONDecodeError as error:
+        raise Usage(f"{file} is not JSON: {error}.") from None

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli import tool_info
+from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total, width
 from toolgate.cli.completion import tool_names
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
-from toolgate.cli.listing import BADGES, Listed, bar, declared, find, listed, price, total, width
 from toolgate.cli.output import emit, note, plural, say, show
-from toolgate.cli.search import rank
-from toolgate.cli.switching import switch
+from toolgate.cli.tools.flags import switch
+from toolgate.cli.tools.info import say_info, to_dict
+from toolgate.cli.tools.search import rank
 from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import Problem
@@ -63,7 +63,7 @@ def list_tools(
     """List all tools, or those that a tenant or persona has."""
     somebody = (tenant, persona, user) != (None, None, None)
 
-    async def gather() -> tuple[list[Listed], list[Problem], bool, dict[str, str]]:
+    async def gather() -> tuple[list[ListedTool], list[Problem], bool, dict[str, str]]:
         async with opened(ctx) as app:
             await app.check_tools()
             found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
@@ -114,7 +114,7 @@ def _none(source: Source | None, somebody: bool) -> str:
     return f"No tools of source {source}{f': {FIRST[source]}' if source in FIRST else ''}."
 
 
-def _say_tool(tool: Listed, name_width: int, *, with_tokens: bool, why: bool) -> None:
+def _say_tool(tool: ListedTool, name_width: int, *, with_tokens: bool, why: bool) -> None:
     tokens = f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else ""
     say(
         ("✓ ", "green") if tool.on else ("✗ ", "red"),
@@ -147,7 +147,7 @@ def info(
     """Show everything about one tool."""
     somebody = (tenant, persona, user) != (None, None, None)
 
-    async def gather() -> tuple[Listed, bool, bool]:
+    async def gather() -> tuple[ListedTool, bool, bool]:
         async with opened(ctx) as app:
             actor = actor_of(tenant, persona, user)
             tool = await find(app, name, actor, only_on=somebody)
@@ -160,9 +160,9 @@ def info(
 
     tool, enforced, has_credential = asyncio.run(gather())
     if as_json:
-        emit(tool_info.to_dict(tool, enforced=enforced))
+        emit(to_dict(tool, enforced=enforced))
     else:
-        tool_info.say_info(tool, enforced=enforced, has_credential=has_credential)
+        say_info(tool, enforced=enforced, has_credential=has_credential)
     return 0
 
 
@@ -172,7 +172,7 @@ def tokens(
 ) -> int:
     """Show what each enabled tool costs a model to read."""
 
-    async def gather() -> tuple[list[Listed], float]:
+    async def gather() -> tuple[list[ListedTool], float]:
         async with opened(ctx) as app:
             return await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
 
@@ -217,7 +217,7 @@ def search(
 ) -> int:
     """Find tools by words in their names, tags and descriptions."""
 
-    async def gather() -> list[tuple[Listed, float]]:
+    async def gather() -> list[tuple[ListedTool, float]]:
         async with opened(ctx) as app:
             found = {tool.name: tool for tool in await listed(app, actor_of(tenant, persona, user)) if tool.on}
             ranked = rank(" ".join(query), (tool.entry.tool for tool in found.values()))
@@ -311,7 +311,7 @@ def accept(
     as_json: AsJson = False,
 ) -> int:
     """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
-    from toolgate.cli.accept import accept_tools
+    from toolgate.cli.tools.accept import accept_tools
 
     return accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
 
@@ -329,7 +329,7 @@ def add(
     as_json: AsJson = False,
 ) -> int:
     """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
-    from toolgate.cli.tool_files import add_tool
+    from toolgate.cli.tools.custom import add_tool
 
     return add_tool(ctx, from_file, force=force, as_json=as_json)
 
@@ -342,7 +342,7 @@ def new(
     as_json: AsJson = False,
 ) -> int:
     """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
-    from toolgate.cli.tool_files import new_tool
+    from toolgate.cli.tools.custom import new_tool
 
     return new_tool(ctx, name, runtime, as_json=as_json)
 
@@ -355,6 +355,6 @@ def test(
     as_json: AsJson = False,
 ) -> int:
     """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
-    from toolgate.cli.tool_examples import run_examples
+    from toolgate.cli.tools.examples import run_examples
 
     return run_examples(ctx, name, yes=yes, as_json=as_json)

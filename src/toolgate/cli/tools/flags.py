@@ -5,8 +5,8 @@ import asyncio
 import typer
 
 from toolgate.app.app import App
+from toolgate.cli.catalog import ListedTool, find
 from toolgate.cli.context import Usage, actor_of, opened, readable
-from toolgate.cli.listing import Listed, find
 from toolgate.cli.output import emit, note, say
 from toolgate.errors import StoreError
 from toolgate.model import LOCAL
@@ -20,7 +20,7 @@ def switch(
     readable("--reason", reason)
     whose = actor_of(tenant, persona, None)
 
-    async def change() -> tuple[Listed, Listed, bool]:
+    async def change() -> tuple[ListedTool, ListedTool, bool]:
         async with opened(ctx) as app:
             before = await find(app, name, whose)
             needed = _is_on(app, before, tenant, persona) != on
@@ -43,7 +43,7 @@ def switch(
     return 0
 
 
-def _is_on(app: App, tool: Listed, tenant: str | None, persona: str | None) -> bool | None:
+def _is_on(app: App, tool: ListedTool, tenant: str | None, persona: str | None) -> bool | None:
     """How the switch that is asked for stands; None: a tenant has no flag of its own yet."""
     if tenant is not None:
         return app.catalog.tenant_flag(tool.name, tenant)
@@ -52,7 +52,9 @@ def _is_on(app: App, tool: Listed, tenant: str | None, persona: str | None) -> b
     return app.catalog.is_on(tool.name)
 
 
-def _say_switched(tool: Listed, on: bool, *, changed: bool, moved: bool, tenant: str | None, persona: str | None) -> None:
+def _say_switched(
+    tool: ListedTool, on: bool, *, changed: bool, moved: bool, tenant: str | None, persona: str | None
+) -> None:
     whose = f" for tenant {tenant}" if tenant is not None else f" for persona {persona}" if persona is not None else ""
     if not changed:
         say(f"Tool already {'enabled' if on else 'disabled'}{whose}: {tool.name}")

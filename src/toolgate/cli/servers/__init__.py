@@ -8,8 +8,8 @@ import typer
 from toolgate.app.servers import ServerStatus
 from toolgate.cli.context import AsJson, NotFound, opened
 from toolgate.cli.output import emit, note, plural, say
-from toolgate.cli.server_adding import add, import_file
-from toolgate.cli.server_words import Name, compared_words, known, next_step, say_compared, state_of
+from toolgate.cli.servers.add import add, import_file
+from toolgate.cli.servers.status import Name, compared_words, known, next_step, say_compared, state_of
 from toolgate.cli.table import columns
 from toolgate.errors import Denied, SettingsError
 from toolgate.mcp.definitions import Compared

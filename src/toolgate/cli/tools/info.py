@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from toolgate.cli.listing import BADGES, Listed, declared
+from toolgate.cli.catalog import BADGES, ListedTool, declared
 from toolgate.cli.output import say, show
 from toolgate.gates.quota.money import dollars
 from toolgate.model import Entry, Tool, nano
 
 
-def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:
+def to_dict(tool: ListedTool, *, enforced: bool) -> dict[str, Any]:
     return {
         **tool.to_dict(),
         "enforced": enforced,
@@ -22,7 +22,7 @@ def to_dict(tool: Listed, *, enforced: bool) -> dict[str, Any]:
     }
 
 
-def say_info(tool: Listed, *, enforced: bool, has_credential: bool) -> None:
+def say_info(tool: ListedTool, *, enforced: bool, has_credential: bool) -> None:
     definition = tool.entry.tool
     say()
     for label, text in _lines(tool, enforced=enforced, has_credential=has_credential):
@@ -36,7 +36,7 @@ def say_info(tool: Listed, *, enforced: bool, has_credential: bool) -> None:
         say("\nDocumentation:\n", definition.documentation, lines=True)
 
 
-def _lines(tool: Listed, *, enforced: bool, has_credential: bool) -> Iterator[tuple[str, str]]:
+def _lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> Iterator[tuple[str, str]]:
     entry, definition = tool.entry, tool.entry.tool
     yield "Tool", definition.name
     yield "Description", definition.description

@@ -17,7 +17,7 @@ TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.",
 PersonaName = Annotated[str, typer.Argument(metavar="PERSONA", help="The persona.", show_default=False)]
 
 
-class Change(NamedTuple):
+class ListChange(NamedTuple):
     """A change of a list: how it stands, how it is made, and what is said of it."""
 
     is_so: Callable[[App], bool]
@@ -44,7 +44,7 @@ def deny(
     readable("--reason", reason)
     return _change(
         ctx,
-        Change(
+        ListChange(
             lambda app: tool in app.policy_data.global_deny and reason in (None, app.policy_data.global_deny[tool]),
             lambda app: app.set_global_deny(tool, True, reason=reason),
             {"tool": tool, "denied": True, "reason": reason},
@@ -60,7 +60,7 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
     readable("TOOL", tool)
     return _change(
         ctx,
-        Change(
+        ListChange(
             lambda app: tool not in app.policy_data.global_deny,
             lambda app: app.set_global_deny(tool, False),
             {"tool": tool, "denied": False, "reason": None},
@@ -86,7 +86,7 @@ def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, alr
     readable("TENANT", tenant)
     return _change(
         ctx,
-        Change(
+        ListChange(
             lambda app: (tenant in app.policy_data.restricted_tenants) == restricted,
             lambda app: app.restrict_code_execution(tenant, restricted),
             {"tenant": tenant, "restricted": restricted},
@@ -112,7 +112,7 @@ def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, a
     readable("PERSONA", persona)
     return _change(
         ctx,
-        Change(
+        ListChange(
             lambda app: app.policy_data.can_add_tools.get(persona, False) == allowed,
             lambda app: app.allow_adding_tools(persona, allowed),
             {"persona": persona, "can_add_tools": allowed},
@@ -122,7 +122,7 @@ def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, a
     )  # fmt: skip
 
 
-def _change(ctx: typer.Context, change: Change, as_json: bool) -> int:
+def _change(ctx: typer.Context, change: ListChange, as_json: bool) -> int:
     async def run() -> bool:
         async with opened(ctx) as app:
             if change.wants is not None and not any(entry.name == change.wants for entry in app.catalog.entries()):

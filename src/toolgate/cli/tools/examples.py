@@ -7,8 +7,8 @@ import orjson
 import typer
 
 from toolgate.app.app import App
+from toolgate.cli.catalog import find
 from toolgate.cli.context import NotFound, diverted, opened
-from toolgate.cli.listing import find
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import columns
@@ -18,7 +18,7 @@ LONGEST = 500
 """Characters of a value that a person is shown."""
 
 
-class Tried(NamedTuple):
+class ExampleRun(NamedTuple):
     """An example, and what came of it."""
 
     label: str
@@ -31,7 +31,7 @@ class Tried(NamedTuple):
 def run_examples(ctx: typer.Context, name: str, *, yes: bool, as_json: bool) -> int:
     """`tools test`."""
 
-    async def run() -> list[Tried]:
+    async def run() -> list[ExampleRun]:
         async with opened(ctx) as app:
             return await _try_all(app, name, yes=yes)
 
@@ -49,7 +49,7 @@ def run_examples(ctx: typer.Context, name: str, *, yes: bool, as_json: bool) -> 
     return 1 if failed else 0
 
 
-async def _try_all(app: App, name: str, *, yes: bool) -> list[Tried]:
+async def _try_all(app: App, name: str, *, yes: bool) -> list[ExampleRun]:
     program = (await find(app, name, LOCAL)).entry.tool.program
     if program is None or not program.examples:
         kind = "it is no custom tool" if program is None else "its file names none"
@@ -60,13 +60,13 @@ async def _try_all(app: App, name: str, *, yes: bool) -> list[Tried]:
     return [await _try(app, name, number, example, yes=yes) for number, example in enumerate(program.examples, 1)]
 
 
-async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> Tried:
+async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> ExampleRun:
     approver = approver_for(name, app._canonical, yes=yes)
     if approver is not None and (yes or number == 1):  # a yes is for one call, a person answers all of them
         app.add_approver(approver)
     with diverted():
         outcome = await app.invoke(name, example.arguments, actor=LOCAL, door="cli")
-    return Tried(example.name or f"example {number}", example, outcome, _why_not(example, outcome))
+    return ExampleRun(example.name or f"example {number}", example, outcome, _why_not(example, outcome))
 
 
 def _why_not(example: Example, outcome: Outcome) -> str | None:
@@ -100,11 +100,11 @@ def same(expected: Any, given: Any) -> bool:
 # -- words
 
 
-def _plain(one: Tried) -> dict[str, Any]:
+def _plain(one: ExampleRun) -> dict[str, Any]:
     return {"name": one.label, "passed": one.why is None, "why": one.why, "outcome": one.outcome.to_dict()}
 
 
-def _say(name: str, tried: list[Tried], failed: list[Tried]) -> None:
+def _say(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) -> None:
     rows = [
         ("✗" if one.why else "✓", one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}") for one in tried
     ]

@@ -11,7 +11,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, entry_named, opened
 from toolgate.cli.output import Unwritable, emit, note, plural, say
-from toolgate.cli.templates import template
+from toolgate.cli.tools.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
 from toolgate.model import LOCAL, NAME, Runtime
 from toolgate.sandbox.custom.check import compiled
@@ -19,7 +19,7 @@ from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file, rea
 from toolgate.sandbox.custom.source import CustomFolder
 
 
-class Added(NamedTuple):
+class AddedTool(NamedTuple):
     """A tool that was put in place."""
 
     tool: ToolFile
@@ -35,7 +35,7 @@ def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool)
     """`tools add`."""
     content = _given(from_file)
 
-    async def add() -> Added:
+    async def add() -> AddedTool:
         async with opened(ctx) as app:
             return await _add(app, content, from_file, force=force, instead="Replace it with --force.")
 
@@ -56,7 +56,7 @@ def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) 
         )
     content = template(name, runtime)
 
-    async def add() -> Added:
+    async def add() -> AddedTool:
         async with opened(ctx) as app:
             return await _add(
                 app, content, _folder(app) / f"{name}.yml", instead="Edit it, or give the new one another name."
@@ -81,7 +81,7 @@ def _given(file: Path) -> bytes:
     return read_tool_file(file)
 
 
-async def _add(app: App, content: bytes, file: Path, *, instead: str, force: bool = False) -> Added:
+async def _add(app: App, content: bytes, file: Path, *, instead: str, force: bool = False) -> AddedTool:
     """Check everything, then write. `instead`: what to do if there is such a tool already."""
     settings = app.settings
     if settings.enforcement.disable_local_tools:
@@ -99,7 +99,7 @@ async def _add(app: App, content: bytes, file: Path, *, instead: str, force: boo
     app.project.add(target, content)
     details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
     await app._note("tool.added", LOCAL, name, details)
-    return Added(tool, target, taken, settings.auto_load_custom_tools, unchecked)
+    return AddedTool(tool, target, taken, settings.auto_load_custom_tools, unchecked)
 
 
 def _folder(app: App) -> Path:
@@ -148,7 +148,7 @@ def _write(target: Path, content: bytes) -> None:
 # -- words
 
 
-def _plain(added: Added) -> dict[str, Any]:
+def _plain(added: AddedTool) -> dict[str, Any]:
     entry, program = added.tool.entry, added.tool.program
     return {
         "tool": entry.name, "file": str(added.file), "replaced": added.replaced, "tier": entry.tier,
@@ -157,7 +157,7 @@ def _plain(added: Added) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _say_added(added: Added) -> None:
+def _say_added(added: AddedTool) -> None:
     entry, examples = added.tool.entry, added.tool.program.examples
     say(
         ("✓ Replaced tool" if added.replaced else "✓ Added tool", "green"),
@@ -170,7 +170,7 @@ def _say_added(added: Added) -> None:
         note(f"Run its {plural(len(examples), 'example')}: toolgate tools test {entry.name}")
 
 
-def _note_next_steps(added: Added) -> None:
+def _note_next_steps(added: AddedTool) -> None:
     """The next steps with a tool that was just written."""
     name = added.tool.entry.name
     steps = {
@@ -183,7 +183,7 @@ def _note_next_steps(added: Added) -> None:
     note("\n".join(("It greets somebody, and is yours to change. Next:", *lines)), lines=True)
 
 
-def _note_troubles(added: Added) -> None:
+def _note_troubles(added: AddedTool) -> None:
     if added.unchecked:
         note((f"Its code could not be compiled beforehand. {added.unchecked}", "yellow"))
     if not added.loads:

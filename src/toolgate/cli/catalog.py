@@ -1,0 +1,193 @@
+"""Tools as one actor has them, and why one is not found."""
+
+import re
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolgate.app.app import App
+from toolgate.cli.context import entry_named, naming
+from toolgate.cli.output import clean
+from toolgate.errors import Failed, did_you_mean
+from toolgate.model import Actor, Entry, Source
+from toolgate.registry.catalog import Problem
+from toolgate.trust import read_regular
+
+BADGES: dict[Source, str] = {
+    "builtin": "[Built-in]",
+    "teams": "[Teams]",
+    "python": "[Python]",
+    "workflow": "[Workflow]",
+    "mcp": "[MCP]",
+    "openapi": "[OpenAPI]",
+    "custom": "[Custom]",
+    "dynamic": "[Dynamic]",
+}
+NAME_WIDTH = 25
+BAR_WIDTH = 40
+BAR_SCALE = 1000
+"""Tokens that fill a bar, unless a tool has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as an actor has it."""
+
+    entry: Entry
+    tokens: int
+    why_off: str | None
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def on(self) -> bool:
+        return self.why_off is None
+
+    def to_dict(self) -> dict[str, Any]:
+        tool = self.entry.tool
+        return {
+            "name": tool.name,
+            "enabled": self.on,
+            "why_disabled": self.why_off,
+            "source": tool.source,
+            "version": tool.version,
+            "category": tool.category,
+            "tier": self.entry.tier,
+            "declared_tier": tool.tier,
+            "token_cost": self.tokens,
+            "declared_tokens": tool.declared_tokens,
+            "description": tool.description,
+            "tags": list(tool.tags),
+        }
+
+
+async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> list[ListedTool]:
+    """Every tool by name, and whether the actor has it. Dynamic tools of other tenants are left out unless asked for."""
+    tokens = await app.token_costs()
+    return [
+        ListedTool(entry, tokens[entry.name], await why_off(app, entry, actor))
+        for entry in sorted(app.catalog.entries(), key=lambda entry: entry.name)
+        if of_all_tenants or entry.tool.tenant in (None, actor.tenant)
+    ]
+
+
+async def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
+    """Why an actor does not have a tool; None if it has."""
+    if entry.tool.tenant not in (None, actor.tenant):
+        return f"{entry.name} belongs to tenant {entry.tool.tenant}"
+    off = app.catalog.why_off(entry, actor.tenant)
+    if off is not None:
+        return off
+    decision = await app.guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door="cli")
+    return None if decision.allow else decision.reason
+
+
+def total(tools: list[ListedTool]) -> int:
+    """What the enabled ones cost together."""
+    return sum(tool.tokens for tool in tools if tool.on)
+
+
+def width(tools: list[ListedTool]) -> int:
+    return max([NAME_WIDTH, *(len(tool.name) for tool in tools)])
+
+
+def bar(tokens: int, largest: int) -> str:
+    filled = min(round(tokens / max(BAR_SCALE, largest) * BAR_WIDTH), BAR_WIDTH)
+    return "█" * filled + "░" * (BAR_WIDTH - filled)
+
+
+def price(tokens: int, per_million: float) -> str:
+    """Roughly, in four decimals, as document B shows it."""
+    return f"~${tokens * per_million / 1_000_000:.4f}"
+
+
+def declared(tool: ListedTool) -> str:
+    """What the definition says of its tokens, where that is not what was counted."""
+    said = tool.entry.tool.declared_tokens
+    return "" if said is None or said == tool.tokens else f" (declared {said})"
+
+
+async def find(app: App, name: str, actor: Actor, *, only_on: bool = False) -> ListedTool:
+    """The tool of a name; with `only_on`, what the actor does not have is not there."""
+    known = {tool.name: tool for tool in await listed(app, actor) if tool.on or not only_on}
+    if name in known:
+        return known[name]
+    # what an actor does not have is not there for it, whatever the cause
+    advice = did_you_mean(name, known) or LIST if only_on else await why_missing(app, name, actor)
+    raise Failed("TOOL_NOT_FOUND", f"Tool not found: {clean(name[:64])}", suggestion=advice)
+
+
+# -- why a tool was not found
+#
+# A caller is told the same of a tool that is missing and of one that is hidden (decision 5), at every door. Whoever runs the
+# CLI reads the store anyway, so that keeping the cause from them would only cost time. It is for people: `--json` gives the
+# pipeline's answer alone, because programs pass it on.
+
+LIST = "`toolgate tools list` shows all tools."
+
+
+async def why_missing(app: App, name: str, actor: Actor) -> str:
+    """The cause, as a sentence or two: hidden from this actor, not accepted, not loaded, or no such name."""
+    entry = entry_named(app, name, actor)
+    if entry is not None:
+        return await _hidden(app, entry, actor)
+    if name in app.mcp_tools.withheld:
+        return (
+            f"{clean(name)} is offered by an MCP server, but {app.mcp_tools.withheld[name]}: `toolgate tools accept {name}`."
+        )
+    owners = sorted({str(one.tool.tenant) for one in app.catalog.entries() if one.name == name})
+    if owners:
+        return f"{clean(name)} is a tool of tenant {clean(', '.join(owners))}: add --tenant {shlex.quote(owners[0])}."
+    server = next((one for one in app.settings.servers if name.startswith(f"mcp_{one}_")), None)
+    if server is not None and (why := app.mcp_tools.why_unusable(server)) is not None:
+        return f"Server {server} can't be used: {clean(why).rstrip('.')}. Correct its settings (servers.{server})."
+    problem = next((one for one in app.problems if _may_hold(one, name)), None)
+    if problem is not None:
+        return f"{problem.where} could not be loaded: {problem.why}. Correct it and call again."
+    idle = _file_without(app, name)
+    if idle is not None:
+        return f"{idle} was loaded, but has no tool of this name: put `@tool` (from toolgate) above its function or class."
+    near = did_you_mean(name, [one.name for one in app.catalog.entries() if await why_off(app, one, actor) is None])
+    if near is not None:
+        return near
+    waiting = did_you_mean(name, app.mcp_tools.withheld)
+    return f"{waiting} It has to be accepted first: `toolgate tools accept --all`." if waiting else LIST
+
+
+async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
+    """What keeps a tool that is there from an actor."""
+    reason = await why_off(app, entry, actor)
+    if reason is None:  # it was not for whoever called, and is for this actor: it has changed since
+        return LIST
+    command = f"toolgate explain {entry.name}{naming(actor, user=True)}"
+    if actor.persona is not None:
+        command += f" --persona {shlex.quote(actor.persona)}"
+    if app.catalog.why_off(entry, actor.tenant) is None:
+        return f"The tool is there, but hidden from this caller: {reason}. `{command}` says which rule decides."
+    only = "" if app.catalog.tenant_flag(entry.name, actor.tenant) is None else f" --tenant {shlex.quote(actor.tenant)}"
+    return f"The tool is there, but {reason}: `toolgate tools enable {entry.name}{only}`."
+
+
+def _may_hold(problem: Problem, name: str) -> bool:
+    """Whether a tool of a name could be in what did not load: its file is called so, or names it."""
+    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+    if word.search(f"{problem.where} {problem.why}"):
+        return True
+    return bool(word.search(_text(Path(problem.where.split(":")[0]))))
+
+
+def _file_without(app: App, name: str) -> Path | None:
+    """A file of the tools folder that defines something of a name, and yet no tool of that name."""
+    defined = re.compile(rf"^(async def|def|class) {re.escape(name)}\b", re.MULTILINE)
+    files = (file for folder in app.settings.python_folders for file in sorted(folder.glob("[!_.]*.py")))
+    return next((file for file in files if defined.search(_text(file))), None)
+
+
+def _text(file: Path) -> str:
+    with suppress(OSError, ValueError):  # a pipe is not waited for
+        return read_regular(file).decode(errors="replace")
+    return ""
