@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test slow conformance frameworks check fmt reference bench lock clean engines
+.PHONY: help run test test-matrix test-pythons slow conformance frameworks check fmt reference bench lock clean engines
 .DELETE_ON_ERROR:
 
 ifeq ($(origin PYTHON),undefined)
@@ -14,16 +14,21 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(READY) ## Set up and show Toolgate in a tour of two minutes
 	@$(BIN)/python examples/tour/tour.py
 
-test: engines ## Set up and run the tests, without the slow ones; TESTS= names some of them
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
+# Which tests are of the matrix: tests/matrix.py. Those with random examples are in both, there with more of them.
+PYTEST := $(BIN)/python -m pytest -n 2 --durations=25 --durations-min=1
+test: engines ## Set up and run the tests, each promise on one backend; TESTS= names some of them
+	$(PYTEST) -m "not matrix and not slow" $(TESTS)
+
+test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
+	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
 
 .PHONY: again
-again: $(READY) ## Run the few that failed in make test once more, one at a time
+again: $(READY) ## Run the few that failed in make test or test-matrix once more, one at a time
 	@$(BIN)/python -m tests.unsteady
 
 slow: engines ## Run the slow tests
@@ -36,12 +41,12 @@ frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages 
 	$(PIP) --python .venv/frameworks install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pytest tests/docs/framework_pages.py
 
-.PHONY: package matrix
+.PHONY: package
 package: $(READY) ## Build the wheel and the sdist, and try them in a clean environment
 	$(BIN)/python -m tests.package.run
 
 PYTHONS := python3.12 python3.13
-matrix: ## Run the tests on those of PYTHONS="python3.12 python3.13" that are found, each in an environment of its own
+test-pythons: ## Run the tests on those of PYTHONS="python3.12 python3.13" that are found, each in an environment of its own
 	@found= failed=; for python in $(PYTHONS); do \
 		version=$$($$python -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
 			{ echo "$$python is not found, so no tests are run on it" >&2; continue; }; \

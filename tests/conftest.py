@@ -15,18 +15,20 @@ from hypothesis.internal.conjecture import providers
 
 from tests.servers import Postgres, Redis, postgres, redis
 
-pytest_plugins = ["tests.needs", "tests.unsteady"]
+pytest_plugins = ["tests.needs", "tests.matrix", "tests.unsteady"]
 
 # A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
 # each time, so that what it says is about the change; whoever works on it takes new ones.
-settings.register_profile(
-    "toolgate",
-    deadline=None,
-    # Fixtures are shared by the examples of a test on purpose: those tests make what has to be new themselves.
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    derandomize=bool(os.environ.get("CI")),
-)
-settings.load_profile("toolgate")
+for profile, examples in (("quick", 25), ("matrix", 400)):
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        deadline=None,
+        # Fixtures are shared by the examples of a test on purpose: those tests make what has to be new themselves.
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+        derandomize=bool(os.environ.get("CI")),
+    )
+settings.load_profile("quick")
 if os.environ.get("CI"):
     # Some examples are texts out of whatever modules of ours a process has imported by then: others in each run.
     assert callable(providers._get_local_constants)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, ask, let_pass, refused
+from tests.examples import at_most
 from tests.mcp_clients import ERAS, Person, connected, key_for
 from tests.serving import serving
 from tests.terminal import Terminal
@@ -213,7 +213,7 @@ def _expected(answers: list[tuple[str, str]], asker: str, may: set[str], quorum:
 
 
 @given(RULES, st.sampled_from(("never", "local", "always")), st.sampled_from(("ada", "local")), ANSWERS)
-@hypothesis_settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
     rules: list[dict[str, Any]], asker_may: str, asker: str, answers: list[tuple[str, str]]
 ) -> None:

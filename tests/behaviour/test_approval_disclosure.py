@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, ask, let_pass, refused
@@ -239,7 +238,6 @@ def on_record(value: Any) -> Any:
 
 
 @given(objects, objects)
-@hypothesis_settings(max_examples=300)
 def test_what_was_edited_in_sight_is_what_runs(original: dict[str, Any], edited: dict[str, Any]) -> None:
     """Kept as on record and completed by the call that brings the original, an edit is what the approver wrote."""
     recorded = on_record(original)

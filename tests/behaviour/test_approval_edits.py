@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
@@ -32,7 +31,6 @@ def hidden(value: Any) -> Any:
 
 
 @given(objects)
-@hypothesis_settings(max_examples=100)
 def test_an_edit_that_changes_nothing_gives_the_original(original: dict[str, Any]) -> None:
     shown = hidden(original)
     assert unknowable(shown, shown) is None
@@ -40,7 +38,6 @@ def test_an_edit_that_changes_nothing_gives_the_original(original: dict[str, Any
 
 
 @given(objects, values)
-@hypothesis_settings(max_examples=200)
 def test_an_edit_changes_what_was_edited_and_nothing_else(original: dict[str, Any], new: Any) -> None:
     shown = hidden(original)
     edited = {**shown, "new": new}
@@ -59,7 +56,6 @@ def test_true_is_not_one() -> None:
 
 
 @given(objects, objects)
-@hypothesis_settings(max_examples=200)
 def test_no_mask_is_left_in_what_runs(original: dict[str, Any], other: dict[str, Any]) -> None:
     """Whatever is edited: either it is refused, or nothing in it is a mask that stands for nothing."""
     shown, edited = hidden(original), hidden(other)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.teletype import Teletype
@@ -343,7 +343,6 @@ def canonical(value: Any) -> Any:
 
 
 @pytest.mark.requirement("SBX-1")
-@settings(max_examples=100)
 @given(first=VALUES, second=VALUES)
 def test_values_are_compared_as_json(first: Any, second: Any) -> None:
     assert same(first, first)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate import App
 from toolgate.model import Cost, Entry, Tier
 from toolgate.registry.catalog import Problem
@@ -319,14 +320,12 @@ VALUES = st.recursive(
 
 
 @pytest.mark.requirement("SBX-1")
-@settings(max_examples=150)
 @given(value=VALUES)
 def test_json_is_read_as_what_it_is(value: Any) -> None:
     assert json.dumps(read_yaml(json.dumps(value, ensure_ascii=False).encode()).value) == json.dumps(value)
 
 
 @pytest.mark.requirement("SBX-1")
-@settings(max_examples=100)
 @given(value=st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
 def test_the_place_of_a_field_is_where_its_key_stands(value: dict[str, Any]) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1)
@@ -548,7 +547,7 @@ def test_what_an_app_refuses_leaves_what_was_there_and_is_a_problem(shelf: Shelf
 
 
 @pytest.mark.requirement("SBX-1")
-@settings(max_examples=40)
+@at_most(40)
 @given(
     steps=st.lists(
         st.tuples(

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate import Actor, App, CallError, Outcome, tool
 from toolgate.model import ErrorInfo
 from toolgate.store import catalog, log
@@ -82,7 +83,7 @@ async def test_many_flags_are_set_at_once(app: App) -> None:
 FLAG = st.none() | st.booleans()
 
 
-@settings(max_examples=60)
+@at_most(60)
 @given(everybody=FLAG, tenant=FLAG, persona=FLAG)
 async def test_the_nearest_flag_decides_but_a_persona_that_is_denied_stays_so(
     app: App, everybody: bool | None, tenant: bool | None, persona: bool | None

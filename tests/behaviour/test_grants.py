@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, ask, let_pass
@@ -280,7 +279,6 @@ async def test_a_grant_that_makes_no_sense_is_refused() -> None:
     seconds=st.one_of(st.floats(), st.integers(), st.booleans(), st.text(max_size=3), st.none()),
     cap=st.one_of(st.none(), st.decimals(), st.floats(), st.integers(), st.text(max_size=3)),
 )
-@hypothesis_settings(max_examples=200)
 def test_terms_are_bounded_or_refused(scope: Any, seconds: Any, cap: Any) -> None:
     try:
         terms = GrantTerms(scope, seconds, cap)

@@ -13,9 +13,9 @@ import asyncpg
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.held_commits import held_commits
 from tests.patience import SOON
 from toolgate import Actor, tool
@@ -714,7 +714,7 @@ ERRORS = st.builds(
 ARTIFACTS = st.none() | st.builds(Artifact, TEXT, st.integers(0, 2**40), st.lists(TEXT, max_size=3).map(tuple))
 
 
-@examples(max_examples=40)
+@at_most(40)
 @given(output=JSON, error=ERRORS, artifact=ARTIFACTS, succeeds=st.booleans())
 def test_every_outcome_comes_back_as_it_was(
     output: Any, error: ErrorInfo, artifact: Artifact | None, succeeds: bool

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -19,7 +19,6 @@ from toolgate.store.log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-1")
-many = settings(max_examples=150)
 
 
 class Row(BaseModel):
@@ -201,7 +200,6 @@ async def test_a_long_name_is_not_repeated_at_length(app: App) -> None:
     assert len(outcome.error.message) < 1000
 
 
-@many
 @given(number=st.integers(-(2**53), 2**53))
 async def test_a_whole_float_reaches_the_function_as_an_integer(app: App, number: int) -> None:
     given_as = {"number": float(number), "maybe": float(number), "several": [float(number)], "ratio": float(number)}
@@ -249,7 +247,6 @@ async def hashed(app: App, arguments: Any) -> str:
     return found
 
 
-@many
 @given(value=values, order=st.randoms(use_true_random=False), indent=st.none() | st.integers(0, 4))
 async def test_neither_the_order_of_names_nor_white_space_matters(
     app: App, value: Any, order: random.Random, indent: int | None
@@ -258,7 +255,6 @@ async def test_neither_the_order_of_names_nor_white_space_matters(
     assert await hashed(app, {"value": value}) == await hashed(app, text)
 
 
-@many
 @given(one=values, other=values)
 async def test_different_values_have_different_hashes(app: App, one: Any, other: Any) -> None:
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.authority import guarded
@@ -322,7 +322,6 @@ PLAIN = st.recursive(
 
 
 @given(st.text(min_size=12), st.sampled_from(sorted(SHAPES)), PLAIN, st.text(), st.text())
-@settings(max_examples=150)
 def test_a_secret_is_found_wherever_it_stands(secret: str, shape: str, beside: Any, before: str, after: str) -> None:
     secret = secret.encode(errors="replace").decode()
     shown = SHAPES[shape](secret)
@@ -335,7 +334,6 @@ def test_a_secret_is_found_wherever_it_stands(secret: str, shape: str, beside: A
 
 
 @given(PLAIN)
-@settings(max_examples=100)
 def test_what_holds_no_secret_is_not_touched(value: Any) -> None:
     concealer = Concealer()
     concealer.learn("such a thing is in no value")

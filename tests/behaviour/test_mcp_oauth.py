@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.authority import Authority, Browser, guarded, visit
@@ -421,7 +421,6 @@ async def test_a_tool_of_a_guarded_server_is_called_once_somebody_has_logged_in(
 # -- names
 
 
-@settings(max_examples=200)
 @given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=80))
 def test_each_server_has_secrets_of_its_own(one: str, other: str) -> None:
     for name in (one, other):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.jailed_servers import Talk, talking
@@ -314,7 +314,6 @@ def standing(postgres_server: Any) -> Iterator[str]:
     postgres_server.drop("standing_queries")
 
 
-@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=9))
 def test_what_passes_changes_nothing_even_with_every_right(standing: str, pieces: list[str]) -> None:
     """As a superuser, in an ordinary session. Both readers must see the same in whatever is let through."""

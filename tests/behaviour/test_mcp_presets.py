@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from tests.mcp_upstream import Upstream, tool
@@ -251,7 +250,6 @@ VALUES = st.recursive(
 )
 
 
-@tries(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=6),
@@ -267,7 +265,6 @@ def test_whatever_a_file_holds_is_taken_or_named(servers: dict[str, Any]) -> Non
     assert len(taken) + len(problems) == len(servers)
 
 
-@tries(max_examples=100, deadline=None)
 @given(
     st.from_regex(r"[A-Za-z0-9]{32,48}", fullmatch=True).filter(
         lambda text: any(c.isdigit() for c in text) and any(c.isalpha() for c in text)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, App, InvalidInput, tool
 from toolgate.mcp.server import fast_lists as quick_lists
@@ -137,14 +138,13 @@ ODD = st.fixed_dictionaries(
 
 
 @given(request=PLAIN | ODD, id=st.integers() | st.text(max_size=5))
-@settings(max_examples=200)
 def test_every_request_is_answered_alike_by_both_ways(request: dict[str, Any], id: Any, shared: "Shared") -> None:
     quick, slow = shared.run(shared.site.both("tools/call", request, id=id, headers=_encoded_name(request["name"])))
     assert told(quick) == told(slow)
 
 
 @given(request=PLAIN, id=VALUES | st.sampled_from([2**53, 2**70, -(2**63) - 1]))
-@settings(max_examples=50)
+@at_most(50)
 def test_every_id_is_answered_alike_by_both_ways(request: dict[str, Any], id: Any, shared: "Shared") -> None:
     quick, slow = shared.run(shared.site.both("tools/call", request, id=id))
     assert told(quick) == told(slow)
@@ -196,7 +196,6 @@ META_KEYS = st.sampled_from(
     extra=st.just({}) | st.dictionaries(META_KEYS, st.sampled_from(["x", 1, None, 0.5, "info"]), max_size=2),
     header=st.sampled_from([VERSION, VERSION, VERSION, "1999-01-01"]),
 )
-@settings(max_examples=120)
 def test_whatever_a_client_says_of_itself_both_ways_agree(
     version: Any, capabilities: Any, info: Any, extra: dict[str, Any], header: str, shared: Shared
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from tests.mcp_upstream import TEXT, Upstream, tool
@@ -73,7 +72,6 @@ def test_what_a_tool_is_called(settings: dict[str, Any], name: str) -> None:
     assert entry(tool("say"), server(**settings)).name == name
 
 
-@tries(max_examples=100, deadline=None)
 @given(
     names=st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=90), min_size=2, max_size=4, unique=True
@@ -247,7 +245,6 @@ JSON = st.recursive(
 )
 
 
-@tries(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.dictionaries(
@@ -272,7 +269,6 @@ def test_whatever_a_server_lists_becomes_an_entry_or_a_reason(listed: list[Any])
             assert made.tier == "write" or made.tool.annotations.get("openWorldHint") is True
 
 
-@tries(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=4), st.randoms(use_true_random=False))
 def test_the_order_of_fields_does_not_change_a_definitions_hash(schema: dict[str, Any], random: Any) -> None:
     definition = tool("say", title="T", annotations={"readOnlyHint": True, "a": schema})

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.inbound import encode_header_value
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
+from tests.examples import at_most
 from tests.mcp_person import Person
 from tests.mcp_servers import call, descriptors, engine, standing, until
 from tests.remote_servers import odd, program
@@ -179,7 +180,6 @@ def test_what_a_request_says_of_itself_has_the_protocols_names() -> None:
     assert META + "logLevel" == LOG_LEVEL_META_KEY
 
 
-@settings(max_examples=300)
 @given(st.text() | st.from_regex(r"=\?base64\?.*\?=", fullmatch=True) | st.text(alphabet=" \t\r\nab"))
 def test_header_values_are_coded_as_the_protocol_says(value: str) -> None:
     assert header_value(value) == encode_header_value(value)
@@ -290,7 +290,7 @@ async def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["A", "B_2"]), st.text(min_size=1), min_size=2))
-@settings(max_examples=60)
+@at_most(60)
 def test_only_references_are_replaced(text: str, secrets: dict[str, str]) -> None:
     plain = text.replace("{", "")
     filled = fill(f"{plain}{{{{secret:A}}}}{plain}{{{{ secret: B_2 }}}}", secrets.get, "a header")
@@ -323,7 +323,6 @@ _EVENT = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(_EVENT, max_size=5), st.lists(st.integers(0, 400), max_size=12), st.sampled_from([b"\n", b"\r\n"]))
 def test_events_are_the_same_however_they_are_cut(events: list[Event], places: list[int], end: bytes) -> None:
     data = b"".join(map(written, events)).replace(b"\n", end)
@@ -335,7 +334,6 @@ def test_events_are_the_same_however_they_are_cut(events: list[Event], places: l
         assert (found.name, found.data, found.retry, found.id) == (meant.name, meant.data, meant.retry, last)
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=500), st.lists(st.integers(0, 500), max_size=10))
 def test_any_bytes_can_be_read_as_events(data: bytes, places: list[int]) -> None:
     reader = Events(1_000)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types.methods import serialize_server_result
 
@@ -58,7 +58,6 @@ def as_read(outcome: Outcome) -> dict[str, Any]:
 
 
 @given(OUTPUTS, st.booleans())
-@settings(max_examples=400)
 def test_every_output_is_a_result_that_all_versions_take(output: Any, cut: bool) -> None:
     artifact = Artifact("art_1", 10, ("the text",)) if cut else None
     result = as_read(Outcome("1", "any", "success", output, artifact=artifact))

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.behaviour.nesting import LIMITED, Bench, approve, left, reject, waits
+from tests.examples import at_most
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
@@ -356,7 +357,7 @@ def wanted(part: Any) -> list[str]:
     return [one for inner in parts for one in wanted(inner)]
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(program=PROGRAMS, answers=st.lists(st.booleans(), max_size=30))
 async def test_any_program_has_each_of_its_effects_once(tmp_path: Path, program: Any, answers: list[bool]) -> None:
     """Programs of calls one after the other, side by side and inside others; each question is answered by chance, and what

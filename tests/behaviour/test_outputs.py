@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -18,8 +18,6 @@ from toolgate.model import Tool
 from toolgate.registry.compile import compile_entry
 from toolgate.store.log import latest
 from toolgate.testing import memory_app
-
-many = settings(max_examples=100)
 
 
 class Gives:
@@ -242,7 +240,6 @@ async def small(request: pytest.FixtureRequest) -> AsyncIterator[tuple[App, Give
         yield app, runner
 
 
-@many
 @pytest.mark.requirement("IO-3")
 @given(value=anything)
 async def test_what_is_given_out_is_within_the_limits_and_the_beginning_of_the_whole(

@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import redis as client_library
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate import Actor, App, Outcome, RateLimit, tool
 from toolgate.coordination.redis import Redis
 from toolgate.gates.quota.rate import Rates
@@ -263,7 +264,7 @@ def _wait(outcome: Outcome) -> float:
     return wait
 
 
-@settings(max_examples=80)
+@at_most(80)
 @given(rules=st.lists(RULES, min_size=1, max_size=3), steps=STEPS)
 def test_memory_answers_as_the_model_does(rules: list[RateRule], steps: list[Step]) -> None:
     clock = ManualClock()
@@ -287,7 +288,7 @@ async def test_a_redis_whose_clock_was_set_back_asks_nobody_to_wait_longer_than_
         assert _wait(await app.invoke("look")) == 60
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(rules=st.lists(RULES, min_size=1, max_size=3), steps=STEPS)
 def test_redis_answers_as_the_model_does(redis_url: str, rules: list[RateRule], steps: list[Step]) -> None:
     """Redis's clock can't be set. So that time passes, what is on record there is made older."""

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import App
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-4")
-many = settings(max_examples=100)
 
 
 @pytest.fixture
@@ -22,7 +21,6 @@ async def app() -> AsyncIterator[App]:
         yield app
 
 
-@many
 @given(text=st.text(max_size=300))
 async def test_echo_gives_back_any_text_unchanged(app: App, text: str) -> None:
     outcome = await app.invoke("echo", {"text": text})
@@ -69,7 +67,6 @@ async def test_timestamp_refuses_what_is_no_format(app: App, pattern: str) -> No
     assert outcome.error.code == "INVALID_INPUT"
 
 
-@many
 @given(pattern=st.lists(st.sampled_from(["%", "Y", "m", "%d", "%%", "Q", "-", "9", "\0", "é", "\n"])).map("".join))
 async def test_timestamp_writes_any_pattern_or_says_why_not(app: App, pattern: str) -> None:
     outcome = await app.invoke("timestamp", {"format": pattern})

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import App
@@ -17,7 +17,6 @@ from toolgate.model import ErrorInfo
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
-many = settings(max_examples=100)
 
 ZONES = ["UTC", "Africa/Kigali", "Europe/Paris", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]
 SPAN = 200 * 365 * 86_400
@@ -305,7 +304,6 @@ async def test_an_unknown_operation_does_not_fit_the_schema(app: App) -> None:
 # -- properties
 
 
-@many
 @given(
     moment=MOMENTS,
     zone=st.sampled_from(ZONES),
@@ -319,7 +317,6 @@ async def test_diff_finds_what_add_added(app: App, moment: datetime, zone: str, 
     assert found["difference"] == amount
 
 
-@many
 @given(moment=MOMENTS, unit=st.sampled_from(["days", "weeks", "months", "years"]), amount=st.integers(-500, 500))
 async def test_diff_finds_what_add_added_of_the_calendar(app: App, moment: datetime, unit: str, amount: int) -> None:
     added = await run(app, "add", date=moment.isoformat(), amount=amount, unit=unit)
@@ -327,7 +324,6 @@ async def test_diff_finds_what_add_added_of_the_calendar(app: App, moment: datet
     assert found["difference"] == amount
 
 
-@many
 @given(moment=MOMENTS, zone=st.sampled_from(ZONES))
 async def test_what_was_formatted_with_its_offset_is_read_as_the_same_moment(app: App, moment: datetime, zone: str) -> None:
     text = (await run(app, "format", date=moment.isoformat(), timezone=zone, format="YYYY-MM-DD HH:mm:ssZ"))["formatted"]
@@ -336,7 +332,6 @@ async def test_what_was_formatted_with_its_offset_is_read_as_the_same_moment(app
     assert datetime.fromisoformat((await run(app, "parse", date=text))["iso"]) == moment
 
 
-@many
 @given(moment=MOMENTS)
 async def test_its_own_formats_and_timestamps_can_be_read_again(app: App, moment: datetime) -> None:
     answer = await run(app, "parse", date=moment.isoformat())
@@ -353,7 +348,6 @@ PIECES = [
 ]
 
 
-@many
 @given(text=st.text(max_size=110) | st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 async def test_any_text_is_read_or_refused(app: App, text: str) -> None:
     for arguments in ({"date": text}, {"date": "2024-01-15", "format": text}, {"date": "2024-01-15", "timezone": text}):

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
@@ -189,7 +190,7 @@ async def test_what_can_not_be_kept_is_not_overwritten(app: App, work: Path) -> 
     assert (work / "big.txt").stat().st_size == 20_000
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(text=st.text(max_size=200))
 async def test_what_was_written_is_what_is_read(app: App, text: str) -> None:
     written = await app.invoke("write_file", {"path": "text.txt", "content": text})
@@ -270,7 +271,7 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min
 whose = st.tuples(names, names, st.text(max_size=300))
 
 
-@settings(max_examples=60)
+@at_most(60)
 @given(whose, whose)
 def test_the_name_of_a_session_is_never_the_name_of_its_folder(
     places: Places, tmp_path: Path, one: tuple[str, str, str], two: tuple[str, str, str]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate import Tool
@@ -206,10 +206,8 @@ TOOLS = st.builds(
     schema=schemas().filter(lambda schema: isinstance(schema, dict)),
     output=schemas().filter(lambda schema: isinstance(schema, dict) or schema is None),
 )
-many = settings(max_examples=120)
 
 
-@many
 @example(tools=[a_tool("a", "*\\/ evil() /*")])
 @example(
     tools=[
@@ -223,7 +221,6 @@ def test_typescript_is_nothing_but_declarations(deno: Deno, tools: list[Tool]) -
     assert deno.left_of(typed(tools, "typescript")) == LEFT
 
 
-@many
 @example(tools=[a_tool("a", '"""\nimport os\n"""')])
 @given(tools=st.lists(TOOLS, max_size=3, unique_by=lambda tool: tool.name))
 def test_python_is_nothing_but_declarations(tools: list[Tool]) -> None:

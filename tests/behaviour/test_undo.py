@@ -10,9 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.undoing import ANN, a_call, tree
 from toolgate import Actor
 from toolgate.errors import CallError, Denied
@@ -534,7 +535,7 @@ def act(path: Path, action: str) -> None:
             path.symlink_to("b")
 
 
-@settings(max_examples=60)
+@at_most(60)
 @given(changes, changes)
 @example([("d/b", "make folder", False), ("d/e", "link", False)], [("d/e", "chmod", False)])
 def test_whatever_a_call_does_is_undone(

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from toolgate import tool
@@ -99,13 +98,11 @@ json_values = st.recursive(
     description=st.text(max_size=60),
     session=st.none() | st.text(max_size=30),
 )
-@hypothesis_settings(max_examples=150)
 def test_nothing_that_others_wrote_looks_like_ours(arguments: Any, description: str, session: str | None) -> None:
     check(question(arguments=arguments, description=description, session=session))
 
 
 @given(st.text())
-@hypothesis_settings(max_examples=150)
 def test_visible_text_is_one_printable_line_and_leaves_plain_text_alone(text: str) -> None:
     shown = visible(text)
     assert shown.isprintable()

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome, tool
@@ -72,7 +72,6 @@ async def test_a_name_that_no_tool_has_is_not_found(app: Checked, name: Any) -> 
 
 
 @given(name=st.text() | st.binary() | st.integers() | st.none() | st.floats())
-@settings(max_examples=100)
 async def test_any_name_gives_an_outcome(app: Checked, name: Any) -> None:
     await app.fails("TOOL_NOT_FOUND", name)
 
@@ -214,7 +213,6 @@ junk = st.recursive(
 
 
 @given(arguments=junk | st.dictionaries(st.sampled_from(["value", "number", "x"]), junk))
-@settings(max_examples=200)
 async def test_whatever_the_arguments_the_call_succeeds_or_says_why_not(app: Checked, arguments: Any) -> None:
     outcome = await app.call("take", arguments)
     assert outcome.ok or (

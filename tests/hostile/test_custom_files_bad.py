@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate import yamltext
@@ -313,7 +313,6 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(content=st.binary(max_size=200) | st.lists(PIECES, max_size=40).map(lambda parts: "".join(parts).encode()))
 @example(content=b"- &a\n- *a")
 @example(content=b"? ")
@@ -338,7 +337,6 @@ def plain(value: Any) -> bool:
     return value is None or type(value) in (str, bool, int, float)
 
 
-@settings(max_examples=100)
 @given(at=st.integers(0, len(GOOD)), junk=st.binary(max_size=8), cut=st.integers(0, 20))
 def test_a_file_that_was_damaged_is_read_or_refused(at: int, junk: bytes, cut: int) -> None:
     damaged = GOOD.encode()[:at] + junk + GOOD.encode()[at + cut :]

@@ -120,7 +120,6 @@ envelopes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
 @given(st.one_of(envelopes, values, st.lists(envelopes, max_size=2)))
 @example({"jsonrpc": "2.0", "method": "x", "id": {}})
 def test_what_passes_is_a_message_to_the_sdk_and_what_has_an_id_is_no_notification(message: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import Actor, App, Outcome
@@ -278,7 +278,6 @@ STEPS = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
 @given(steps=st.lists(STEPS, max_size=8), start=st.sampled_from(["", "/", "./"]))
 def test_no_path_opens_a_folder_outside_for_writing(tmp_path_factory: Any, steps: list[str], start: str) -> None:
     world = _shared_world(tmp_path_factory)

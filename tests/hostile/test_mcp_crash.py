@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mcp_servers import BAD, Noting, alive, bad, call, descriptors, engine, standing, until
@@ -549,7 +549,6 @@ MESSAGES = st.recursive(
 
 
 @given(value=MESSAGES)
-@settings(max_examples=200)
 def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(value: Any) -> None:
     from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
@@ -570,7 +569,6 @@ def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(va
 
 
 @given(line=st.binary(max_size=200))
-@settings(max_examples=200)
 def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
     from toolgate.mcp.client.jsonlines import decode
 
@@ -578,7 +576,6 @@ def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
 
 
 @given(arguments=st.dictionaries(st.text(), MESSAGES))
-@settings(max_examples=100)
 def test_what_is_sent_is_one_line_that_says_the_same(arguments: dict[str, Any]) -> None:
     from mcp_types import JSONRPCRequest
 

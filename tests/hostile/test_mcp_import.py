@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from tests.loopback import Asked, Said, site
@@ -62,7 +61,6 @@ def test_a_file_can_not_name_a_secret_of_ours(server: dict[str, Any]) -> None:
     assert "secret" in problem.why
 
 
-@tries(max_examples=150, deadline=None)
 @given(st.text("{}$ secret:AB\n", max_size=40), st.text("{}$ secret:AB", max_size=20))
 def test_what_a_file_says_becomes_no_reference_but_to_a_secret_of_its_own(value: str, name: str) -> None:
     servers = {"own": {"command": "x", "args": [value], "env": {name or "A": value}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mcp_clients import connected, key_for
@@ -271,7 +271,6 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(max_examples=300)
 def test_only_an_accepted_form_with_its_box_ticked_is_a_yes(response: Any) -> None:
     answer = understood(response)
     ticked = (
@@ -284,7 +283,6 @@ def test_only_an_accepted_form_with_its_box_ticked_is_a_yes(response: Any) -> No
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=200)
 def test_a_cursor_that_we_did_not_make_is_refused(text: str) -> None:
     try:
         name = after(text)
@@ -295,6 +293,5 @@ def test_a_cursor_that_we_did_not_make_is_refused(text: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text.isascii()))
-@settings(max_examples=100)
 def test_a_cursor_that_we_made_is_understood(name: str) -> None:
     assert after(cursor_after(name)) == name

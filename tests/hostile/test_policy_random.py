@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.document_d import POLICY, policy_data
+from tests.examples import at_most
 from tests.opa_server import Opa, running
 from toolgate import Actor
 from toolgate.gates.policy.documents import Given, validate
@@ -114,7 +115,7 @@ odd_question = st.builds(
 questions = st.lists(st.one_of(usual_question, odd_question), min_size=8, max_size=8)
 
 
-@settings(max_examples=80)
+@at_most(80)
 @given(data=st.one_of(sound, spoilt, with_holes), asked=questions)
 def test_the_shipped_policy_says_what_opa_says_in_every_engine(opa: Opa, data: Documents, asked: list[Asked]) -> None:
     opa.load(default_policy(), data)
@@ -130,7 +131,7 @@ def test_the_shipped_policy_says_what_opa_says_in_every_engine(opa: Opa, data: D
 SHIPPED, AS_A_USERS = EmbeddedRego.default(), EmbeddedRego(default_policy())
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(data=st.one_of(sound, spoilt, with_holes), asked=questions)
 def test_the_shipped_policy_never_allows_what_document_d_denies(opa: Opa, data: Documents, asked: list[Asked]) -> None:
     allowed = [question for question in asked if SHIPPED.evaluate(question, data).decision.allow]
@@ -140,7 +141,7 @@ def test_the_shipped_policy_never_allows_what_document_d_denies(opa: Opa, data: 
         assert opa.evaluate("allow", question) is True
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(data=st.one_of(sound, spoilt), asked=st.lists(usual_question, min_size=8, max_size=8))
 def test_a_users_policy_never_allows_here_what_opa_denies(opa: Opa, data: Documents, asked: list[Asked]) -> None:
     """D's own, with all its holes: with the five keys there, both see the same holes."""
@@ -150,7 +151,7 @@ def test_a_users_policy_never_allows_here_what_opa_denies(opa: Opa, data: Docume
         assert policy.evaluate(question, data).decision.allow is opa.evaluate("allow", question)
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(data=sound, tenant=tenants, persona=personas)
 def test_the_batch_rule_permits_what_the_single_rule_allows(
     opa: Opa, data: Documents, tenant: str, persona: str | None
@@ -166,7 +167,6 @@ def test_the_batch_rule_permits_what_the_single_rule_allows(
 
 
 @pytest.mark.requirement("POL-7")
-@settings(max_examples=100)
 @given(
     data=sound,
     tenant=st.sampled_from(TENANTS),
@@ -191,7 +191,6 @@ def test_the_list_made_without_rego_is_the_list_that_rego_makes(
     assert not set(guard.hidden_from(actor)) & set(decided)
 
 
-@settings(max_examples=150)
 @given(
     data=sound,
     tenant=st.sampled_from(TENANTS),
@@ -213,7 +212,7 @@ def test_the_yes_given_without_rego_is_the_yes_that_rego_gives(
 # -- what is not malformed is not refused, and the other way round
 
 
-@settings(max_examples=80)
+@at_most(80)
 @given(data=sound)
 def test_sound_documents_are_taken_and_their_slices_decide_the_same(data: dict[str, Any]) -> None:
     assert validate(data) == []
@@ -222,7 +221,7 @@ def test_sound_documents_are_taken_and_their_slices_decide_the_same(data: dict[s
     assert sliced == SHIPPED.evaluate(question.input(EVERYTHING), data).decision
 
 
-@settings(max_examples=80)
+@at_most(80)
 @given(data=st.one_of(spoilt, with_holes, st.dictionaries(st.text(max_size=5), odd), odd))
 def test_whatever_documents_are_given_the_answer_is_a_list_of_faults(data: Any) -> None:
     faults = validate(data)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import App, tool
@@ -267,14 +267,12 @@ def _mixed(path: str, mix: list[tuple[str, float]]) -> str:
     mix=mixes,
     name=st.sampled_from([".env", "sub/../.env", "config/secrets.yml", "server.pem", "{work}/.env", "{home}/.netrc"]),
 )
-@settings(max_examples=150)
 def test_any_mix_of_spellings_of_a_sensitive_path_is_refused(world: World, mix: list[tuple[str, float]], name: str) -> None:
     path = _mixed(name.format(work=world.work, home=world.home), mix)
     assert Sensitive(home=world.home).reason(path, world.work) is not None
 
 
 @given(mix=mixes, name=st.sampled_from(["notes.txt", "sub/../environment.md", "config/keyboard.py", "{work}/compass.csv"]))
-@settings(max_examples=150)
 def test_any_mix_of_spellings_of_an_innocent_path_is_allowed(world: World, mix: list[tuple[str, float]], name: str) -> None:
     encodings = [change for change in mix if change[0].startswith("encode")]
     others = [change for change in mix if change not in encodings]
@@ -283,7 +281,6 @@ def test_any_mix_of_spellings_of_an_innocent_path_is_allowed(world: World, mix: 
 
 
 @given(path=st.text(max_size=60))
-@settings(max_examples=150)
 def test_any_text_gives_an_answer(world: World, path: str) -> None:
     guard = Sensitive(home=world.home)
     reason = guard.reason(path, world.work)

@@ -1,7 +1,8 @@
 """The promises of Toolgate: one file per area beside this one, id by id.
 
 An id is proved by the tests marked with it. A `gap` has none yet and says in which part of the plan it comes; a
-`partial` has tests for what is there, and says what is missing.
+`partial` has tests for what is there, and says what is missing. Each has a test in `make test`, or `matrix_only` says why
+only `make test-matrix` proves it.
 """
 
 from pathlib import Path
@@ -41,6 +42,8 @@ class Requirement(BaseModel):
     promise: str = Field(min_length=10, max_length=140)
     gap: Missing | None = None
     partial: Missing | None = None
+    matrix_only: str | None = Field(default=None, min_length=10)
+    """Why no test of it is run by `make test`."""
 
     @model_validator(mode="after")
     def _one_kind_of_missing(self) -> "Requirement":
@@ -60,17 +63,25 @@ def requirements(folder: Path = FOLDER) -> dict[str, Requirement]:
     return found
 
 
-def faults(known: dict[str, Requirement], proved: set[str]) -> list[str]:
-    """Where the promises and the tests disagree."""
+def faults(known: dict[str, Requirement], proved: set[str], proved_quickly: set[str]) -> list[str]:
+    """Where the promises and the tests disagree: all the tests, and those of `make test`."""
     unknown = [f"{name}: a test names it, the catalog does not" for name in sorted(proved - known.keys())]
-    return unknown + [fault for name, requirement in known.items() if (fault := _fault(name, requirement, name in proved))]
+    return unknown + [
+        fault
+        for name, requirement in known.items()
+        if (fault := _fault(name, requirement, name in proved, name in proved_quickly))
+    ]
 
 
-def _fault(name: str, requirement: Requirement, tested: bool) -> str | None:
+def _fault(name: str, requirement: Requirement, tested: bool, tested_quickly: bool) -> str | None:
     if requirement.gap and tested:
         return f"{name}: has a test, so it is no gap; say partial, or nothing"
     if requirement.partial and not tested:
         return f"{name}: partial without a test for what is there; say gap"
     if not requirement.gap and not requirement.partial and not tested:
         return f"{name}: neither a test nor a gap"
+    if tested and not tested_quickly and not requirement.matrix_only:
+        return f"{name}: no test in make test; take the mark matrix from one of its tests, or say matrix_only and why"
+    if tested_quickly and requirement.matrix_only:
+        return f"{name}: has a test in make test, so it is not matrix_only"
     return None

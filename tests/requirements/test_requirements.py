@@ -14,8 +14,9 @@ GAP = {"part": 2, "reason": "comes with governance"}
 
 
 def test_promises_and_tests_agree() -> None:
-    proved = {name for test in marked_tests(TESTS) for name in test.ids}
-    found = faults(requirements(), proved)
+    tests = marked_tests(TESTS)
+    proved_quickly = {name for test in tests if test.is_quick for name in test.ids}
+    found = faults(requirements(), {name for test in tests for name in test.ids}, proved_quickly)
     assert not found, "\n".join(found)
 
 
@@ -37,19 +38,23 @@ def _known(**fields: object) -> dict[str, Requirement]:
 
 
 @pytest.mark.parametrize(
-    ("known", "proved", "fault"),
+    ("known", "proved", "slowly", "fault"),
     [
-        (_known(), {"IO-1"}, None),
-        (_known(), set(), "neither a test nor a gap"),
-        (_known(gap=GAP), set(), None),
-        (_known(gap=GAP), {"IO-1"}, "no gap"),
-        (_known(partial=GAP), {"IO-1"}, None),
-        (_known(partial=GAP), set(), "partial without a test"),
-        (_known(), {"IO-1", "IO-9"}, "IO-9: a test names it"),
+        (_known(), {"IO-1"}, set(), None),
+        (_known(), set(), set(), "neither a test nor a gap"),
+        (_known(gap=GAP), set(), set(), None),
+        (_known(gap=GAP), {"IO-1"}, set(), "no gap"),
+        (_known(partial=GAP), {"IO-1"}, set(), None),
+        (_known(partial=GAP), set(), set(), "partial without a test"),
+        (_known(), {"IO-1", "IO-9"}, set(), "IO-9: a test names it"),
+        (_known(), {"IO-1"}, {"IO-1"}, "no test in make test"),
+        (_known(partial=GAP), {"IO-1"}, {"IO-1"}, "no test in make test"),
+        (_known(matrix_only="it needs a server"), {"IO-1"}, {"IO-1"}, None),
+        (_known(matrix_only="it needs a server"), {"IO-1"}, set(), "not matrix_only"),
     ],
 )
-def test_disagreement_is_found(known: dict[str, Requirement], proved: set[str], fault: str | None) -> None:
-    found = faults(known, proved)
+def test_disagreement_is_found(known: dict[str, Requirement], proved: set[str], slowly: set[str], fault: str | None) -> None:
+    found = faults(known, proved, proved - slowly)
     assert not found if fault is None else len(found) == 1 and fault in found[0]
 
 
@@ -84,6 +89,22 @@ def helper(): ...
         "test_function": {"A-1", "A-2", "A-3"},
         "TestClass::test_method": {"A-1", "A-4", "A-5", "A-6"},
     }
+
+
+def test_a_test_that_only_the_matrix_runs_is_seen_as_such() -> None:
+    source = """
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.matrix("takes long"))])
+def test_one(x): ...
+
+@pytest.mark.matrix("takes long")
+def test_two(): ...
+
+class TestClass:
+    pytestmark = [pytest.mark.slow, pytest.mark.requirement("A-1")]
+
+    def test_three(self): ...
+"""
+    assert [test.is_quick for test in read(source, Path("test_it.py"))] == [True, False, False]
 
 
 def test_a_test_without_a_mark_is_seen_as_such() -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate.sandbox.lanes import deno
 from toolgate.sandbox.port import MB, Limits, Unavailable
 
@@ -270,7 +271,7 @@ def test_advice_to_give_deno_a_permission_is_left_out() -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 60), st.booleans(), st.sampled_from(["typescript", "javascript"]), st.booleans())
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 def test_lines_and_columns_are_those_of_the_text(lines: int, spaces: int, module: bool, language: str, syntax: bool) -> None:
     typed = ": number" if language == "typescript" else ""
     before = "".join(f"const x{i}{typed} = {i};\n" for i in range(lines)) + ("export const y = 1;" if module else "")

@@ -4,7 +4,7 @@ import ipaddress
 import string
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
@@ -61,7 +61,6 @@ def test_a_host_and_its_port_are_read_back(name: str, port: int | None) -> None:
     assert place.name == (str(ipaddress.ip_address(name[1:-1])) if name.startswith("[") else name.lower())
 
 
-@settings(max_examples=500)
 @given(
     st.one_of(
         st.text(max_size=40), st.builds(lambda a, b, c: a + b + c, names, odd, names), st.tuples(names, odd).map("".join)

@@ -5,7 +5,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.mcp.client.backoff import FIRST_WAIT, LONGEST_WAIT, Tries
@@ -33,7 +33,6 @@ print(wrong)
 
 
 @given(failures=st.integers(1, 60), restarts=st.integers(0, 50), rest=st.floats(0.1, 1_000))
-@settings(max_examples=200)
 def test_waits_double_up_to_a_limit_and_end_in_a_rest(failures: int, restarts: int, rest: float) -> None:
     tries = Tries("one", ServerSettings(command=("x",), restarts=restarts, rest_seconds=rest), str)
     for number in range(1, failures + 1):
@@ -73,7 +72,6 @@ def test_what_went_wrong_is_told_with_the_next_try_and_without_secrets() -> None
 
 
 @given(words=st.text(max_size=200) | st.binary(max_size=200), most=st.integers(0, 100))
-@settings(max_examples=200)
 def test_what_is_shown_is_short_and_obeyed_by_no_terminal(words: str | bytes, most: int) -> None:
     shown = printable(words, most)
     assert len(shown) <= most + 1

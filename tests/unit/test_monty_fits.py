@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.sandbox.lanes.monty import fits as reading
@@ -276,7 +276,6 @@ programs = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(programs)
 def test_both_give_the_same(pair: Pair, code: str) -> None:
     here, there = pair.in_monty(code), pair.in_cpython(code)
@@ -298,13 +297,11 @@ outsiders = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(statement, max_size=4), outsiders, st.lists(statement, max_size=4))
 def test_one_thing_from_outside_is_enough_not_to_fit(before: list[str], outsider: str, after: list[str]) -> None:
     assert not fits("\n".join(["a = 0", *before, outsider, *after]))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_can_be_judged(code: str) -> None:
     misfit(code)
@@ -317,7 +314,6 @@ ONE_OR_TWO_NUMBERS = (
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(sorted(reading.MODULES["math"] & ONE_OR_TWO_NUMBERS)),
     st.floats(-1e6, 1e6),

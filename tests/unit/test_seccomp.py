@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.sandbox.jails import launch, seccomp
@@ -160,7 +160,6 @@ def test_no_other_machine_is_guessed_at() -> None:
         seccomp.program("python", machine="riscv64")
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     number=st.integers(0, 2**32 - 1) | st.sampled_from(sorted(numbers("x86_64").values())),
     arguments=st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6),
@@ -177,7 +176,6 @@ def test_only_what_is_named_is_ever_allowed(number: int, arguments: list[int], p
         assert answer == FAILED | errno.ENOSYS
 
 
-@settings(max_examples=100, deadline=None)
 @given(flags=st.integers(0, 2**32 - 1), machine=st.sampled_from(["x86_64", "aarch64"]))
 def test_no_flags_of_clone_make_a_namespace(flags: int, machine: str) -> None:
     new = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
@@ -187,7 +185,6 @@ def test_no_flags_of_clone_make_a_namespace(flags: int, machine: str) -> None:
         assert (answer == ALLOWED) == bool(wanted)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     family=st.integers(0, 50),
     kind=st.integers(0, 15),
@@ -206,7 +203,6 @@ def test_a_server_has_the_sockets_of_its_network(
     assert (answer == ALLOWED) == (family in families and kind in (1, 2) and protocol in (0, 6, 17))
 
 
-@settings(max_examples=200, deadline=None)
 @given(level=st.integers(0, 300), option=st.integers(0, 100), machine=st.sampled_from(["x86_64", "aarch64"]))
 def test_no_option_of_a_socket_has_the_kernel_run_anything(level: int, option: int, machine: str) -> None:
     code = seccomp.program("server", machine=machine, network="loopback")
