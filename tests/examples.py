@@ -5,4 +5,4 @@ from hypothesis import settings
 
 def at_most(examples: int) -> settings:
     """For a test whose single example takes long: not more than these, however many the profile allows."""
-    return settings(max_examples=min(examples, settings.default.max_examples))
+    return settings(max_examples=min(examples, settings().max_examples))
