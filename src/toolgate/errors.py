@@ -203,6 +203,25 @@ class Pending(CallError):
 _CLASSES: dict[Status, type[CallError]] = {"denied": Denied, "failure": Failed, "timeout": TimedOut}
 
 
+NO_SUCH_TOOL = "no such tool"
+"""What the log says of a name that nothing has, and of no other."""
+
+
+def printable(name: Any) -> str:
+    """A name that somebody made up, fit for messages and records."""
+    return (name if isinstance(name, str) else type(name).__name__)[:64].encode("unicode_escape").decode()
+
+
+def not_found(name: Any, reason: str | None = None) -> Failed:
+    """What a caller is told of a tool that does not exist or that it may not see: the same."""
+    return Failed(
+        "TOOL_NOT_FOUND",
+        f"There is no tool named '{printable(name)}'.",
+        suggestion="`toolgate tools list` shows the tools that you have.",
+        reason=reason or NO_SUCH_TOOL,
+    )
+
+
 def call_error(code: str, message: str | None = None, **rest: Any) -> CallError:
     """The error of the right class for a code that is not `pending`."""
     return _CLASSES[CODES[code].status](code, message, **rest)

@@ -44,8 +44,6 @@ EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
 """For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
 PROPOSES = "its author proposes to let it run without asking from now on"
 """What a person is told of a tool whose definition says auto_accept: they may grant it, nobody does it for them."""
-NO_SUCH_TOOL = "no such tool"
-"""What the log says of a name that nothing has, and of no other."""
 DESTRUCTIVE = ("delete", "destroy", "erase", "purge", "uninstall")
 """Wherever in a name."""
 DESTRUCTIVE_WORDS = frozenset(
@@ -286,7 +284,7 @@ LOCAL = Actor()
 """The actor of a call that names none: the person at this machine."""
 
 
-class Purse(msgspec.Struct):
+class SpendingLimit(msgspec.Struct):
     """Money that the calls of one program share, in nano-dollars, whatever budgets say."""
 
     left: int
@@ -354,14 +352,14 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Whether a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
     from_code: bool = False
     """Whether code in the sandbox made this call."""
-    purse: Purse | None = None
+    spending_limit: SpendingLimit | None = None
     """What is left to the program that makes this call, and to all that it calls in turn."""
     whole: bool = False
     """Whether the output goes to a program: then it is not cut to what a model can read."""
     caller: Caller | None = None
     """How to reach whoever called while the call runs, where that can be done."""
     place: Any = None
-    """Where it stands among the calls inside its outer call (`call_tree.Node`). Said by no door."""
+    """Where it stands among the calls inside its outer call (`call_tree.CallNode`). Said by no door."""
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):

@@ -7,8 +7,9 @@ import pytest
 
 from tests.till import CENT, DOLLAR, call_of, opened_till, tool
 from toolgate.gates.quota.ledger_accounts import new_budget
-from toolgate.gates.quota.money import Estimate, estimate
+from toolgate.gates.quota.money import estimate
 from toolgate.model import Actor
+from toolgate.pipeline.usage import Estimate
 from toolgate.store.budgets import BudgetRow
 from toolgate.store.database import now
 

@@ -3,7 +3,7 @@
 import asyncio
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from toolgate import App, Hook, InvokeContext, tool
 from toolgate.gates.approval.grants import draft
 from toolgate.gates.approval.request import Answer, ApprovalError, GrantScope, GrantTerms
 from toolgate.model import NANO, Actor, Call
+from toolgate.pipeline.usage import Estimate
 from toolgate.store.approvals import add_grant
 from toolgate.store.database import now
 from toolgate.testing import memory_app
@@ -243,7 +244,7 @@ async def test_what_would_cover_a_call_can_be_seen_without_using_it() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         letter, file = app.catalog.resolve("send", "acme"), app.catalog.resolve("delete_file", "acme")
-        call, price = Call("c", "send", {}, ADA), Price()
+        call, price = Call("c", "send", {}, ADA), Estimate(100_000_000, "exact")
         assert await app.consent.covering(call, letter, price) is None
         id = await grant(app, "send", GrantTerms("user", 60, Decimal("0.15")))
         covering = await app.consent.covering(call, letter, price)
@@ -252,14 +253,6 @@ async def test_what_would_cover_a_call_can_be_seen_without_using_it() -> None:
         assert await app.consent.covering(Call("c", "delete_file", {}, ADA), file, price) is None
         assert await status(app, "send") == "success"
         assert await app.consent.covering(call, letter, price) is None, "no room"
-
-
-class Price(NamedTuple):
-    """What a letter costs."""
-
-    nano: int = 100_000_000
-    confidence: str = "exact"
-    expected_ms: int | None = None
 
 
 async def test_a_grant_that_makes_no_sense_is_refused() -> None:

@@ -259,7 +259,7 @@ async def test_code_can_name_no_secret_where_nobody_sees_it(lab: Lab) -> None:
 
 
 @pytest.mark.requirement("AGENT-4", "COST-2")
-async def test_what_a_programs_calls_call_in_turn_is_paid_from_the_same_purse(lab: Lab) -> None:
+async def test_what_a_programs_calls_call_in_turn_counts_towards_the_same_spending_limit(lab: Lab) -> None:
     @tool(tier="read_only", cost=0.5)
     async def paid() -> int:
         """Costs half a dollar."""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.gates.quota.money import MOST, Estimate, actual, dollars, estimate, parse_dollars
+from toolgate.gates.quota.money import MOST, actual, dollars, estimate, parse_dollars
 from toolgate.model import Capability, Cost, Entry, Tool, nano
-from toolgate.pipeline.context import Report
+from toolgate.pipeline.usage import Estimate, UsageReport
 from toolgate.registry.compile import compile_entry
 
 CENT = 10_000_000
@@ -171,33 +171,33 @@ EXPECTED = Estimate(5 * CENT, "estimate", 40_000)
         (None, 1, "CANCELLED", EXPECTED.nano),
         (None, 1, "OUTCOME_UNKNOWN", EXPECTED.nano),
         (None, 1, "OUTPUT_INVALID", EXPECTED.nano),
-        (Report(cost_usd=0.03, attempts=1), 1, None, 3 * CENT),
-        (Report(cost_usd=0.03, attempts=1), 1, "INVOCATION_ERROR", 3 * CENT),
-        (Report(cost_usd=0.0, attempts=1), 1, None, 0),
-        (Report(cost_usd=0.1 + 0.2, attempts=1), 1, None, 300_000_000),
-        (Report(cost_usd=1e-15, attempts=1), 1, None, 1),
-        (Report(cost_usd=math.nan, attempts=1), 1, None, EXPECTED.nano),
-        (Report(cost_usd=-1.0, attempts=1), 1, None, EXPECTED.nano),
-        (Report(cost_usd=math.inf, attempts=1), 1, None, MOST),
-        (Report(cost_usd=1e300, attempts=1), 1, None, MOST),
-        (Report(tokens_used=1_000, attempts=1), 1, None, CENT + 1_000_000),
-        (Report(tokens_used=1_000, attempts=1), 1, "INVOCATION_ERROR", EXPECTED.nano),
-        (Report(tokens_used=1_000, attempts=1), 1, "TIMEOUT", EXPECTED.nano),
-        (Report(tokens_used=90_000, attempts=1), 1, "TIMEOUT", 10 * CENT),
-        (Report(tokens_used=0, attempts=1), 1, None, CENT),
-        (Report(tokens_used=-5, attempts=1), 1, None, EXPECTED.nano),
-        (Report(tokens_used=10**400, attempts=1), 1, None, MOST),
-        (Report(tokens_used=1_000, cost_usd=1.0, attempts=1), 1, None, 10**9),
-        (Report(resources_used=("a file",)), 1, None, EXPECTED.nano),
+        (UsageReport(cost_usd=0.03, attempts=1), 1, None, 3 * CENT),
+        (UsageReport(cost_usd=0.03, attempts=1), 1, "INVOCATION_ERROR", 3 * CENT),
+        (UsageReport(cost_usd=0.0, attempts=1), 1, None, 0),
+        (UsageReport(cost_usd=0.1 + 0.2, attempts=1), 1, None, 300_000_000),
+        (UsageReport(cost_usd=1e-15, attempts=1), 1, None, 1),
+        (UsageReport(cost_usd=math.nan, attempts=1), 1, None, EXPECTED.nano),
+        (UsageReport(cost_usd=-1.0, attempts=1), 1, None, EXPECTED.nano),
+        (UsageReport(cost_usd=math.inf, attempts=1), 1, None, MOST),
+        (UsageReport(cost_usd=1e300, attempts=1), 1, None, MOST),
+        (UsageReport(tokens_used=1_000, attempts=1), 1, None, CENT + 1_000_000),
+        (UsageReport(tokens_used=1_000, attempts=1), 1, "INVOCATION_ERROR", EXPECTED.nano),
+        (UsageReport(tokens_used=1_000, attempts=1), 1, "TIMEOUT", EXPECTED.nano),
+        (UsageReport(tokens_used=90_000, attempts=1), 1, "TIMEOUT", 10 * CENT),
+        (UsageReport(tokens_used=0, attempts=1), 1, None, CENT),
+        (UsageReport(tokens_used=-5, attempts=1), 1, None, EXPECTED.nano),
+        (UsageReport(tokens_used=10**400, attempts=1), 1, None, MOST),
+        (UsageReport(tokens_used=1_000, cost_usd=1.0, attempts=1), 1, None, 10**9),
+        (UsageReport(resources_used=("a file",)), 1, None, EXPECTED.nano),
     ],
 )  # fmt: skip
-def test_what_a_call_cost(report: Report | None, attempts: int, code: str | None, cost: int) -> None:
+def test_what_a_call_cost(report: UsageReport | None, attempts: int, code: str | None, cost: int) -> None:
     assert actual(ENTRY, EXPECTED, report, charged=attempts, failed=code is not None) == cost
 
 
 @pytest.mark.parametrize("entry", [priced(Cost(fixed=Decimal("0.05"))), per("character", "0.01")])
 def test_reported_tokens_cost_nothing_where_they_have_no_price(entry: Entry) -> None:
-    assert actual(entry, EXPECTED, Report(tokens_used=10**9, attempts=1), charged=1, failed=False) == EXPECTED.nano
+    assert actual(entry, EXPECTED, UsageReport(tokens_used=10**9, attempts=1), charged=1, failed=False) == EXPECTED.nano
 
 
 @given(
@@ -207,5 +207,5 @@ def test_reported_tokens_cost_nothing_where_they_have_no_price(entry: Entry) -> 
 def test_no_report_makes_a_cost_negative_or_too_large(
     cost: float | None, tokens: int | None, attempts: int, code: str | None
 ) -> None:
-    spent = actual(ENTRY, EXPECTED, Report(tokens, cost), charged=attempts, failed=code is not None)
+    spent = actual(ENTRY, EXPECTED, UsageReport(tokens, cost), charged=attempts, failed=code is not None)
     assert 0 <= spent <= MOST

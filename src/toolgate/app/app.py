@@ -17,13 +17,13 @@ from typing import Any, Literal, Self
 from toolgate.app.governance import Governing
 from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsError, StoreError
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
+from toolgate.pipeline.runner import Runner
 from toolgate.registry.catalog import PROBLEMS, Problem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.declare import ClassTool
 from toolgate.registry.export import Shape, export
 from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
 from toolgate.registry.source import ToolSource
-from toolgate.runners.execution import Runner
 from toolgate.settings import Settings, load_settings
 from toolgate.store import log
 from toolgate.store import state_keys as sealing

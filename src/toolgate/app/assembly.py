@@ -100,12 +100,13 @@ class Wired:
         from toolgate.pipeline.invoke import Pipeline
         from toolgate.pipeline.offload import Offload
         from toolgate.pipeline.outcome import Ending
+        from toolgate.pipeline.runner import Runner
         from toolgate.project import Project
         from toolgate.registry.catalog import Catalog
         from toolgate.registry.catalog_sync import Keeper
         from toolgate.registry.compile import Rules
         from toolgate.runners.breaker import Breakers
-        from toolgate.runners.execution import Execution, Runner
+        from toolgate.runners.execution import Execution
         from toolgate.runners.local import LocalRunner
         from toolgate.sandbox.custom.catalog import CustomTools
         from toolgate.sandbox.custom.check import CompiledCode

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError
+from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError, not_found
 from toolgate.mcp import definitions as table
 from toolgate.mcp.client.engine import Servers
 from toolgate.mcp.client.port import Anew
@@ -26,7 +26,7 @@ from toolgate.mcp.reconcile import Comparing, Note
 from toolgate.mcp.review import Waiting
 from toolgate.mcp.server_settings import completed, names_program, upstream_of
 from toolgate.model import Caller, Entry
-from toolgate.registry.catalog import Catalog, Problem, not_found
+from toolgate.registry.catalog import Catalog, Problem
 from toolgate.registry.compile import Rules
 from toolgate.settings import ServerSettings
 from toolgate.store.database import Store

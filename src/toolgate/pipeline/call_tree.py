@@ -24,7 +24,7 @@ MAX_KEPT_BYTES = 4_000_000
 MAX_KEPT_STEPS = 10_000
 
 
-class Step(msgspec.Struct):
+class CallStep(msgspec.Struct):
     """One call inside another, or the outer call itself (its key is empty)."""
 
     key: str
@@ -47,25 +47,25 @@ class Step(msgspec.Struct):
     """Whether it made calls itself."""
 
 
-class Book(Protocol):
+class StepWriter(Protocol):
     """Where the steps of a call that goes on are put on record as they are made."""
 
-    async def note(self, step: Step) -> None:
+    async def note(self, step: CallStep) -> None:
         """Awaited, it is on disk. Raises a CallError if it can't be."""
 
 
-class Tree:
+class CallTree:
     """All calls inside one outer call, at any depth."""
 
     def __init__(self, id: str, tool: str) -> None:
         self.id = id
         """The outer call as it was first made."""
         self.tool = tool
-        self.root = Step("", "", tool, id, state="open")
-        self.steps: dict[str, Step] = {}
+        self.root = CallStep("", "", tool, id, state="open")
+        self.steps: dict[str, CallStep] = {}
         self.halted: CallError | None = None
         """Why nothing more is begun: a question that waits, or what went wrong."""
-        self.book: Book | None = None
+        self.writer: StepWriter | None = None
         """Set where the outer call goes on: from then on every step is on record before its call is answered."""
         self.has_asked = False
         """Whether anybody was asked about a call that is done."""
@@ -75,7 +75,7 @@ class Tree:
         self._unmet: dict[str, set[str]] = {}
         self._met = asyncio.Event()
 
-    def load(self, steps: list[Step]) -> None:
+    def load(self, steps: list[CallStep]) -> None:
         """Take what was known before."""
         parents = {step.parent for step in steps}
         for step in steps:
@@ -100,7 +100,7 @@ class Tree:
             self._counts[same] = count
         return sha256("\n".join((*same, str(count))).encode()).hexdigest()
 
-    def meet(self, key: str) -> Step | None:
+    def meet(self, key: str) -> CallStep | None:
         """The step of this key, if it was made before."""
         step = self.steps.get(key)
         if step is not None:
@@ -110,7 +110,7 @@ class Tree:
                 self._met.set()
         return step
 
-    def add(self, step: Step) -> None:
+    def add(self, step: CallStep) -> None:
         self.steps[step.key] = step
         if (above := self.steps.get(step.parent)) is not None:
             above.has_inner = True
@@ -131,13 +131,13 @@ class Tree:
         return True
 
     @property
-    def unmet(self) -> list[Step]:
+    def unmet(self) -> list[CallStep]:
         """What was done before, and has not been called this time."""
         keys = (key for keys in self._unmet.values() for key in keys)
         return [step for key in keys if (step := self.steps[key]).state == "done"]
 
     @property
-    def asked(self) -> list[Step]:
+    def asked(self) -> list[CallStep]:
         """What waits for a person's answer."""
         return [step for step in (self.root, *self.steps.values()) if step.state == "asked"]
 
@@ -167,7 +167,7 @@ class Tree:
             return Pending(error.code, error.message, kind=error.kind, id=error.id, **rest)
         return call_error(error.code, error.message, **rest)
 
-    def keep(self, step: Step, outcome: Outcome) -> None:
+    def keep(self, step: CallStep, outcome: Outcome) -> None:
         """A step is done: note what came of it, as it is now; what its caller makes of it later is the caller's."""
         step.state, step.question = "done", None
         step.cost += round(outcome.metrics.cost_usd * NANO)
@@ -180,21 +180,21 @@ class Tree:
             self.too_large = True
         self._bytes += len(step.outcome or b"")
         self.too_large = self.too_large or self._bytes > MAX_KEPT_BYTES or len(self.steps) > MAX_KEPT_STEPS
-        if self.too_large and self.book is None:  # it can't wait any more, and nothing has to be answered from here
+        if self.too_large and self.writer is None:  # it can't wait any more, and nothing has to be answered from here
             for kept in [kept for kept in self.steps.values() if kept.state == "done"]:
                 del self.steps[kept.key]
             self._counts.clear()
 
 
-class Node:
+class CallNode:
     """A call in the tree, as the place from which others are made."""
 
     __slots__ = ("_changed", "_stopped", "_under_way", "is_halted", "parent", "step", "tree")
 
-    def __init__(self, tree: Tree, parent: "Node | None" = None) -> None:
+    def __init__(self, tree: CallTree, parent: "CallNode | None" = None) -> None:
         self.tree = tree
         self.parent = parent
-        self.step: Step | None = tree.root if parent is None else None
+        self.step: CallStep | None = tree.root if parent is None else None
         """Set when the call is known by its arguments."""
         self.is_halted = False
         """Whether a call from inside it could not go on: then neither can it, whatever it makes of that."""
@@ -207,7 +207,7 @@ class Node:
         """What its calls have in their keys."""
         return "" if self.step is None else self.step.key
 
-    async def call(self, invoke: Invoke, call: Call, place: "Node") -> Outcome:
+    async def call(self, invoke: Invoke, call: Call, place: "CallNode") -> Outcome:
         """Make a call from here, and note what came of it."""
         self._under_way += 1
         try:
@@ -232,9 +232,9 @@ class Node:
         tree.keep(step, outcome)
         if self.parent is not None and self.parent.step is not None:
             self.parent.step.cost += step.cost
-        if tree.book is not None:
+        if tree.writer is not None:
             try:
-                await tree.book.note(step)
+                await tree.writer.note(step)
             except CallError as error:
                 tree.halt(error)
 

@@ -11,8 +11,10 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from toolgate.errors import CallError, Failed, described, said, shortened
-from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Purse, Tool, new_id
-from toolgate.pipeline.call_tree import Node, Step, Tree
+from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
+from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
+from toolgate.pipeline.control import Abort, Halt, Respond, RetryAfter
+from toolgate.pipeline.usage import UsageReport
 from toolgate.screening.shapes import masker
 from toolgate.sessions import SessionKey, Sessions
 
@@ -25,43 +27,6 @@ MOST_LOGS = 100
 LONGEST_LOG = 2_000
 DEEPEST = 16
 """Tools may call tools, this far."""
-
-
-class Control(BaseException):
-    """A way out of the straight line that a hook or a tool chose. Not an Exception, so that `except Exception` in their
-    own code does not catch it by accident."""
-
-
-class Respond(Control):
-    """Go on to the output stages with this value."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__("respond")
-        self.value = value
-
-
-class Abort(Control):
-    """End the call."""
-
-    def __init__(self, reason: str, code: str, http_status: int | None) -> None:
-        super().__init__(reason)
-        self.reason, self.code, self.http_status = reason, code, http_status
-
-
-class RetryAfter(Control):
-    """End the call and tell the caller when to come again."""
-
-    def __init__(self, milliseconds: float, reason: str | None) -> None:
-        super().__init__(reason or "retry later")
-        self.seconds, self.reason = milliseconds / 1000, reason
-
-
-class Halt(Control):
-    """A call from inside this one can't go on: neither can this one, whatever its tool makes of it."""
-
-    def __init__(self, error: CallError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 class Providers:
@@ -100,22 +65,6 @@ class Scratch(msgspec.Struct):
     """What candidate policies said of the call."""
     traceback: str | None = None
     """Of the crash that ended the call: masked, for the end record."""
-
-
-class Report(msgspec.Struct):
-    """What a tool says its call took."""
-
-    tokens_used: int | None = None
-    cost_usd: float | None = None
-    resources_used: tuple[str, ...] | None = None
-    attempts: int = 0
-    """Attempts in which tokens or a cost were reported."""
-    last_attempt: int = 0
-
-    def count(self, attempt: int) -> None:
-        if attempt != self.last_attempt:
-            self.last_attempt = attempt
-            self.attempts += 1
 
 
 class InvokeContext:
@@ -186,14 +135,14 @@ class InvokeContext:
         self.redacted = False
         """Whether anything of the output was masked."""
         self.artifact: Artifact | None = None
-        self.report: Report | None = None
+        self.report: UsageReport | None = None
         self.error: CallError | None = None
         self.went_away = False
         """Whether the caller was cancelled; it is let go when the call is settled."""
         self.outcome: Outcome | None = None
-        self.node: Node | None = call.place
+        self.node: CallNode | None = call.place
         """Where the call stands among those of its outer call; an outer call has one once it calls another."""
-        self.step: Step | None = None
+        self.step: CallStep | None = None
         """What is known of it there, once its arguments are known."""
         self.resumed = False
         """Whether it goes on, having been stopped before because of a call inside it."""
@@ -370,7 +319,7 @@ class InvokeContext:
         arguments: Mapping[str, Any],
         *,
         allow: tuple[str, ...] | None = None,
-        purse: Purse | None = None,
+        spending_limit: SpendingLimit | None = None,
         whole: bool = False,
         from_code: bool = True,
     ) -> Outcome:
@@ -380,7 +329,7 @@ class InvokeContext:
         if call.depth >= DEEPEST:
             raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
         node = self._place()
-        place = None if node is None else Node(node.tree, node)
+        place = None if node is None else CallNode(node.tree, node)
         inner = Call(
             id=new_id(),
             tool=name,
@@ -393,7 +342,7 @@ class InvokeContext:
             allow=allow,
             covered=self.asked and bool(allow),
             from_code=from_code,
-            purse=purse or call.purse,
+            spending_limit=spending_limit or call.spending_limit,
             whole=whole,
             caller=call.caller,
             place=place,
@@ -409,12 +358,12 @@ class InvokeContext:
             await asyncio.get_running_loop().create_future()  # `running` ends it, with the code that asked
         raise Halt(node.tree.stop())
 
-    def _place(self) -> Node | None:
+    def _place(self) -> CallNode | None:
         """From where the tool's calls are made. None before and after it runs: what hooks call then is told as it is."""
         if self.finished_at or not self.attempts:
             return None
         if self.node is None:
-            self.node = Node(Tree(self.call.id, self.call.tool))
+            self.node = CallNode(CallTree(self.call.id, self.call.tool))
         return self.node
 
     async def running(self, work: Awaitable[T]) -> T:
@@ -442,7 +391,7 @@ class InvokeContext:
             raise ValueError(f"tokens must be a whole number, not {tokens!r:.40}")
         if not all(isinstance(resource, str) for resource in resources):
             raise TypeError("resources are named by text")
-        report = self.report = self.report or Report()
+        report = self.report = self.report or UsageReport()
         if resources:
             report.resources_used = (*(report.resources_used or ()), *resources)
         if tokens is not None or cost_usd is not None:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolgate.errors import CallError
+from toolgate.errors import CallError, printable
 from toolgate.gates.approval.request import Grant
-from toolgate.gates.quota.money import UNPRICED, Estimate, dollars, estimate
+from toolgate.gates.quota.money import dollars, estimate
 from toolgate.model import NANO, Actor, Call, Entry, Tier
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.invoke import Pipeline
-from toolgate.registry.catalog import printable
+from toolgate.pipeline.usage import UNPRICED, Estimate
 
 Verdict = Literal["pass", "deny", "ask", "unknown"]
 

@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from toolgate.errors import CallError, Failed, TimedOut, described
-from toolgate.pipeline.context import Control, InvokeContext
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.control import Control
 from toolgate.pipeline.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
 
 Stage = Callable[[InvokeContext], Awaitable[None]] | None
@@ -92,7 +93,7 @@ class Hook:
     timeout: float | Mapping[str, float] | None = None
 
 
-class Part(NamedTuple):
+class HookPart(NamedTuple):
     """A hook at one stage."""
 
     name: str
@@ -148,11 +149,11 @@ def compose(hooks: Iterable[Any], seconds: float) -> Stages:
     return stages
 
 
-def _part(hook: Any, stage: str, seconds: float) -> Part:
-    return Part(_name(hook), getattr(hook, stage), getattr(hook, "filter", None), limit_of(hook, stage, seconds))
+def _part(hook: Any, stage: str, seconds: float) -> HookPart:
+    return HookPart(_name(hook), getattr(hook, stage), getattr(hook, "filter", None), limit_of(hook, stage, seconds))
 
 
-def _sequence(stage: str, parts: list[Part]) -> Callable[[InvokeContext], Awaitable[None]]:
+def _sequence(stage: str, parts: list[HookPart]) -> Callable[[InvokeContext], Awaitable[None]]:
     async def run(ctx: InvokeContext) -> None:
         for part in parts:
             try:
@@ -200,14 +201,14 @@ def caller_is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _around(parts: list[Part]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
+def _around(parts: list[HookPart]) -> Callable[[InvokeContext, Next], Awaitable[Any]]:
     async def run(ctx: InvokeContext, inner: Next) -> Any:
         return await _wrapped(ctx, parts, 0, inner)
 
     return run
 
 
-async def _wrapped(ctx: InvokeContext, parts: list[Part], index: int, inner: Next) -> Any:
+async def _wrapped(ctx: InvokeContext, parts: list[HookPart], index: int, inner: Next) -> Any:
     """Run around hook `index` with the rest as its `next`; errors of the rest pass, its own are named as its own. Its time
     stands still while the rest runs."""
     if index == len(parts):
@@ -241,7 +242,7 @@ async def _wrapped(ctx: InvokeContext, parts: list[Part], index: int, inner: Nex
         raise broken("around_execute", part.name, error, ran=ctx.ran) from error
 
 
-async def _chosen(choose: Callable[[InvokeContext], Any], stage: str, part: Part, ctx: InvokeContext) -> bool:
+async def _chosen(choose: Callable[[InvokeContext], Any], stage: str, part: HookPart, ctx: InvokeContext) -> bool:
     since = perf_counter()
     chosen = begun(part.name, stage, choose(ctx), part.seconds, since)
     return bool(await chosen if type(chosen) is Awaited else chosen)

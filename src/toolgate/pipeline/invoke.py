@@ -22,7 +22,7 @@ import msgspec
 import orjson
 
 from toolgate.coordination.notices import Notices
-from toolgate.errors import CallError, Denied, Failed, Pending, described, said
+from toolgate.errors import CallError, Denied, Failed, Pending, described, not_found, said
 from toolgate.gates.approval.consent import Consent
 from toolgate.gates.approval.continuation import Continuations
 from toolgate.gates.approval.records import changed_meanwhile
@@ -36,17 +36,19 @@ from toolgate.gates.policy.guard import Guard
 from toolgate.gates.policy.observe import Observer
 from toolgate.gates.quota.budget import Budgets
 from toolgate.gates.quota.concurrency import Concurrency, Running
-from toolgate.gates.quota.money import UNPRICED, estimate
+from toolgate.gates.quota.money import estimate
 from toolgate.gates.quota.rate import Rates
 from toolgate.gates.redaction import Redactor
 from toolgate.gates.screening.tiers import TierRules
 from toolgate.gates.secrets import Secrets
-from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, Purse
-from toolgate.pipeline.context import Halt, InvokeContext, Providers, Respond
+from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, SpendingLimit
+from toolgate.pipeline.context import InvokeContext, Providers
+from toolgate.pipeline.control import Halt, Respond
 from toolgate.pipeline.hooks import HookSet, Stages, caller_is_cancelled
 from toolgate.pipeline.offload import LARGE, Offload
 from toolgate.pipeline.outcome import Ending
-from toolgate.registry.catalog import Catalog, not_found
+from toolgate.pipeline.usage import UNPRICED
+from toolgate.registry.catalog import Catalog
 from toolgate.runners.execution import Execution
 from toolgate.sandbox.workspaces import Places
 
@@ -183,8 +185,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ctx.estimate = estimate(entry, ctx.arguments)
         if entry.asks is not None:
             await self._ask(ctx, entry)
-        if call.purse is not None:
-            self._take_from_purse(ctx, entry, call.purse)
+        if call.spending_limit is not None:
+            self._take_from_purse(ctx, entry, call.spending_limit)
         ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
@@ -293,8 +295,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 await self._to_the_end(ctx, self._settle_debts(ctx))
             if ctx.injected:
                 self.secrets.forget(ctx)
-            if ctx.from_purse is not None and ctx.call.purse is not None:
-                ctx.call.purse.left += ctx.from_purse - ctx.cost
+            if ctx.from_purse is not None and ctx.call.spending_limit is not None:
+                ctx.call.spending_limit.left += ctx.from_purse - ctx.cost
             self.running.leave()
         if ctx.has_place and on.did_release_semaphore:
             await on.did_release_semaphore(ctx)
@@ -473,7 +475,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
         return run
 
-    def _take_from_purse(self, ctx: InvokeContext, entry: Entry, purse: Purse) -> None:
+    def _take_from_purse(self, ctx: InvokeContext, entry: Entry, purse: SpendingLimit) -> None:
         """What the call may cost, out of what is left to the program that makes it; what it did not cost comes back."""
         cost = (ctx.estimate or estimate(entry, ctx.arguments)).nano
         if cost > max(purse.left, 0):

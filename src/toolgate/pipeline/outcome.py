@@ -17,14 +17,16 @@ from toolgate.errors import (
     ToolgateError,
     call_error,
     described,
+    printable,
     said,
     span_words,
 )
-from toolgate.gates.quota.money import UNPRICED, actual
+from toolgate.gates.quota.money import actual
 from toolgate.gates.redaction import Redactor, without
 from toolgate.model import NANO, Crash, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
-from toolgate.pipeline.context import Abort, Control, Halt, InvokeContext, RetryAfter
-from toolgate.registry.catalog import printable
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.control import Abort, Control, Halt, RetryAfter
+from toolgate.pipeline.usage import UNPRICED
 from toolgate.threads import to_thread
 
 logger = logging.getLogger("toolgate")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, cast
 
-from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered
-from toolgate.model import NO_SUCH_TOOL, SOURCES, Actor, Entry, Implementation, Tool
+from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered, not_found
+from toolgate.model import SOURCES, Actor, Entry, Implementation, Tool
 from toolgate.registry.declare import declared, where_of
 
 PROBLEMS = "toolgate.tools"
@@ -264,18 +264,3 @@ def _taken(by: Entry, name: str) -> DefinitionError:
     where = where_of(getattr(by.implementation, "function", None)) if by.tool.source == "python" else None
     fault = Fault("name", f"the name is taken by a tool of source {by.tool.source}{f' ({where})' if where else ''}")
     return DefinitionError(name, [fault], suggestion="Give it another name.")
-
-
-def printable(name: Any) -> str:
-    """A name that somebody made up, fit for messages and records."""
-    return (name if isinstance(name, str) else type(name).__name__)[:64].encode("unicode_escape").decode()
-
-
-def not_found(name: Any, reason: str | None = None) -> Failed:
-    """What a caller is told of a tool that does not exist or that it may not see: the same."""
-    return Failed(
-        "TOOL_NOT_FOUND",
-        f"There is no tool named '{printable(name)}'.",
-        suggestion="`toolgate tools list` shows the tools that you have.",
-        reason=reason or NO_SUCH_TOOL,
-    )

@@ -5,24 +5,16 @@ import random
 from collections.abc import Awaitable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
 from toolgate.model import Entry, Retry
-from toolgate.pipeline.context import Control, InvokeContext
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.control import Control
 from toolgate.pipeline.hooks import Stages
+from toolgate.pipeline.runner import Runner
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand
-
-
-class Runner(Protocol):
-    """Runs the tools of one kind."""
-
-    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
-        """What to await for the output, within `ctx.time_limit`. Raises, or lets the awaited raise, what the tool raises."""
-
-    async def close(self) -> list[str]:
-        """Let go; gives what went wrong in doing so."""
 
 
 class Execution:

@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.errors import CallError, InvalidInput
-from toolgate.model import NANO, Capability, Purse, nano
+from toolgate.model import NANO, Capability, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
@@ -171,13 +171,13 @@ class Calls:
         self._ctx = ctx
         self._most = most
         self._had = NO_LIMIT if most_nano is None else most_nano
-        self._purse = Purse(self._had)
+        self._limit = SpendingLimit(self._had)
         self.made = 0
 
     @property
     def spent(self) -> int:
         """What its calls have cost, and those that they made, in nano-dollars."""
-        return self._had - self._purse.left
+        return self._had - self._limit.left
 
     async def serve(self, wanted: str, given: list[Any]) -> Any:
         """Answer the program: it may call tools, and ask for nothing else."""
@@ -196,4 +196,4 @@ class Calls:
         if self.made >= self._most:
             raise Refusal("RATE_LIMITED", f"The program has made the {self._most} calls that it may make.")
         self.made += 1
-        return given(await self._ctx.call_inside(name, arguments, purse=self._purse, whole=True))
+        return given(await self._ctx.call_inside(name, arguments, spending_limit=self._limit, whole=True))

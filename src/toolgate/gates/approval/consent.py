@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -39,8 +39,9 @@ from toolgate.gates.approval.request import (
     words,
 )
 from toolgate.model import LOCAL, MASK, Actor, Call, Entry
-from toolgate.pipeline.call_tree import Step
+from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.usage import Estimate
 from toolgate.settings import Approvals
 from toolgate.store import approvals
 from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
@@ -53,17 +54,6 @@ PRUNE_EVERY = timedelta(hours=1)
 NAME_MORE = "Have somebody else call it, or name more approvers in the setting approvals.rules."
 
 logger = logging.getLogger("toolgate.gates.approval")
-
-
-class Estimate(Protocol):
-    """What a call is expected to take."""
-
-    @property
-    def nano(self) -> int: ...
-    @property
-    def confidence(self) -> str: ...
-    @property
-    def expected_ms(self) -> int | None: ...
 
 
 class Consent:
@@ -268,7 +258,7 @@ class Consent:
             ctx.step.state = "running"
         return self._edited(ctx, row)
 
-    async def _agreed_before(self, ctx: InvokeContext, step: Step) -> bytes | None:
+    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> bytes | None:
         """The call goes on, which was agreed to when it began."""
         row = await self._find(step.approval or "", ctx.call.actor)
         self._must_work_there(row, ctx.call)

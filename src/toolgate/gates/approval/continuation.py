@@ -25,7 +25,7 @@ from toolgate.gates.approval.grants import Workspace
 from toolgate.gates.approval.records import ASK_ANEW, asked_by, hash_of, pending, state_of, void
 from toolgate.gates.approval.step_record import StepRecord, give_up, row_of, step_of
 from toolgate.model import Actor, Call, Entry, Outcome
-from toolgate.pipeline.call_tree import Node, Step, Tree
+from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.context import InvokeContext
 from toolgate.store import approvals, continuations
 from toolgate.store.approvals import ApprovalRow, Wanted
@@ -86,7 +86,7 @@ class Continuations:
     async def enter(self, ctx: InvokeContext, entry: Entry) -> bool:
         """Whether the call is answered already: an inner one that was made before. An outer one that waited goes on from
         here with what was done. Raises a CallError where a call can't be made, or still waits."""
-        place: Node | None = ctx.call.place
+        place: CallNode | None = ctx.call.place
         if place is not None:
             return await self._enter_inner(ctx, entry, place)
         found, row = await self._find(ctx, entry)
@@ -171,10 +171,10 @@ class Continuations:
                 await self._store.transact(continuations.release(found.id, call.id))
             del self._running[call.id]
             raise
-        tree = Tree(found.id, found.tool_name)
+        tree = CallTree(found.id, found.tool_name)
         tree.load([step_of(kept) for kept in steps])
-        tree.book = StepRecord(self._store, found.id, call.id)
-        ctx.node, ctx.step, ctx.resumed = Node(tree), tree.root, True
+        tree.writer = StepRecord(self._store, found.id, call.id)
+        ctx.node, ctx.step, ctx.resumed = CallNode(tree), tree.root, True
 
     def _must_fit(self, found: ContinuationRow, row: ApprovalRow | None, ctx: InvokeContext, entry: Entry) -> None:
         """Raise unless the call is the very one that waits."""
@@ -226,7 +226,7 @@ class Continuations:
 
     # -- an inner call
 
-    async def _enter_inner(self, ctx: InvokeContext, entry: Entry, place: Node) -> bool:
+    async def _enter_inner(self, ctx: InvokeContext, entry: Entry, place: CallNode) -> bool:
         tree, call, parent = place.tree, ctx.call, place.parent
         above = "" if parent is None else parent.path
         key = tree.key(above, entry.name, hash_of(ctx.canonical))
@@ -243,25 +243,25 @@ class Continuations:
                 tree.halt(diverged(tree, entry.name))
             if tree.halted is not None:
                 raise tree.stop()
-            step = Step(key, above, entry.name, call.id, has_effect=entry.tier != "read_only")
+            step = CallStep(key, above, entry.name, call.id, has_effect=entry.tier != "read_only")
             tree.add(step)
         elif step.state == "asked":
             await self._look_at(step, call.actor.tenant)
         ctx.resumed = step.state == "open"
         step.call_id, step.cost = call.id, 0
         place.step = ctx.step = step
-        if tree.book is not None and step.has_effect and step.state != "open":
+        if tree.writer is not None and step.has_effect and step.state != "open":
             step.state = "running"
-            await tree.book.note(step)
+            await tree.writer.note(step)
         return False
 
-    def _replay(self, ctx: InvokeContext, step: Step, parent: Node | None) -> bool:
+    def _replay(self, ctx: InvokeContext, step: CallStep, parent: CallNode | None) -> bool:
         """Answer a call from the record."""
         call = ctx.call
         ctx.cached = True
         ctx.decision = (*ctx.decision, f"answered from the record of call {step.call_id}")
-        if call.purse is not None:
-            call.purse.left -= step.cost
+        if call.spending_limit is not None:
+            call.spending_limit.left -= step.cost
         if parent is not None and parent.step is not None:
             parent.step.cost += step.cost
         try:
@@ -272,7 +272,7 @@ class Continuations:
         ctx.output, ctx.artifact = first.output, first.artifact
         return True
 
-    async def _look_at(self, step: Step, tenant: str) -> None:
+    async def _look_at(self, step: CallStep, tenant: str) -> None:
         """A question that waits still waits, unless a grant covers it by now. One that expired before anybody answered is
         asked anew."""
         row = await self._store.read(approvals.get(step.approval or "", tenant))
@@ -286,9 +286,13 @@ class Continuations:
         """Make sure, once the start record of a call is on disk, that the continuation was not taken from us. Raises Failed:
         then the tool must not run."""
         node = ctx.node
-        if node is None or not isinstance(node.tree.book, StepRecord) or (ctx.step is not None and not ctx.step.has_effect):
+        if (
+            node is None
+            or not isinstance(node.tree.writer, StepRecord)
+            or (ctx.step is not None and not ctx.step.has_effect)
+        ):
             return
-        if not await self._store.transact(continuations.confirm(node.tree.id, node.tree.book.call_id)):
+        if not await self._store.transact(continuations.confirm(node.tree.id, node.tree.writer.call_id)):
             raise taken_over(node.tree.id)
 
     # -- a call ends
@@ -319,19 +323,19 @@ class Continuations:
                 _stop(ctx, tree)
         await self._end(ctx, tree)
 
-    async def _end(self, ctx: InvokeContext, tree: Tree) -> None:
+    async def _end(self, ctx: InvokeContext, tree: CallTree) -> None:
         """Put on record what becomes of an outer call."""
         call = ctx.call
         try:
             if isinstance(tree.halted, Pending):
                 await self._suspend(ctx, tree)
-            elif tree.book is not None and not ctx.ran:
+            elif tree.writer is not None and not ctx.ran:
                 await self._store.transact(continuations.release(tree.id, call.id))
-            elif tree.book is not None or tree.has_asked or tree.asked:
+            elif tree.writer is not None or tree.has_asked or tree.asked:
                 if ctx.error is None and tree.unmet and ctx.entry is not None and ctx.entry.retry is None:
                     ctx.error, ctx.result = diverged(tree, None), None
                 await self._store.transact(continuations.finish(tree.id, call.id, self._clock()))
-                if tree.book is not None:
+                if tree.writer is not None:
                     await self.refresh()
         except StoreError as error:
             logger.error("what became of call %s and its inner calls can't be written: %s", tree.id, error)
@@ -340,7 +344,7 @@ class Continuations:
         finally:
             self._running.pop(call.id, None)
 
-    async def _suspend(self, ctx: InvokeContext, tree: Tree) -> None:
+    async def _suspend(self, ctx: InvokeContext, tree: CallTree) -> None:
         entry, call = ctx.entry, ctx.call
         if entry is None:
             return
@@ -419,13 +423,13 @@ def _must_be_for(found: ContinuationRow, row: ApprovalRow, call: Call) -> None:
         )
 
 
-def _is_news(step: Step, tree: Tree) -> bool:
+def _is_news(step: CallStep, tree: CallTree) -> bool:
     """Whether a step is to be written when its outer call waits: what is done while it goes on was, and what may be made
     again need not be."""
-    return step.has_effect if step.state == "running" else step.state != "done" or tree.book is None
+    return step.has_effect if step.state == "running" else step.state != "done" or tree.writer is None
 
 
-def _stop(ctx: InvokeContext, tree: Tree) -> None:
+def _stop(ctx: InvokeContext, tree: CallTree) -> None:
     """End a call as its tree was halted. If it will go on, it is paid for when it has."""
     ctx.error, ctx.result = tree.stop(), None
     if isinstance(ctx.error, Pending) and ctx.charged > 0:

@@ -1,11 +1,11 @@
 """Why an outer call that waits for an inner one can't go on, in words."""
 
 from toolgate.errors import Denied, Failed
-from toolgate.pipeline.call_tree import Tree
+from toolgate.pipeline.call_tree import CallTree
 from toolgate.store.continuations import ContinuationRow
 
 
-def diverged(tree: Tree, tool: str | None) -> Failed:
+def diverged(tree: CallTree, tool: str | None) -> Failed:
     """A program that goes on, but not as it began."""
     done = ", ".join(sorted({step.tool for step in tree.unmet})) or "what it waited for"
     did = "has ended without the calls that it made before" if tool is None else f"called {tool} in another way than before"
@@ -47,7 +47,7 @@ def taken_over(id: str) -> Failed:
     )
 
 
-def not_kept(tree: Tree, why: str) -> Failed:
+def not_kept(tree: CallTree, why: str) -> Failed:
     return Failed(
         "CAPACITY_EXCEEDED",
         f"An inner call of {tree.tool} needs a person's approval, and what was done before it can't be kept: {why}.",

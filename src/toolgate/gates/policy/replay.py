@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from toolgate.errors import NO_SUCH_TOOL
 from toolgate.gates.policy.documents import PolicyData
 from toolgate.gates.policy.guard import SLICE, Guard
 from toolgate.gates.policy.question import Embedded, Remote
-from toolgate.model import MASK, NO_SUCH_TOOL, Actor
+from toolgate.model import MASK, Actor
 from toolgate.store.database import Rows, Store, Transaction
 
 PAGE = 2_000

@@ -25,9 +25,10 @@ from toolgate.gates.quota.ledger_accounts import (
     scope_of,
     zone,
 )
-from toolgate.gates.quota.money import MOST, Estimate, dollars, reservable
+from toolgate.gates.quota.money import MOST, dollars, reservable
 from toolgate.gates.quota.report import BudgetStatus, Look
 from toolgate.model import NANO, Call, Entry, nano
+from toolgate.pipeline.usage import Estimate
 from toolgate.store import budgets as table
 from toolgate.store import spending
 from toolgate.store.budgets import Already, BudgetRow, By, CostLine

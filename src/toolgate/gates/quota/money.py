@@ -8,13 +8,12 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import orjson
 
 from toolgate.model import EXACT, MOST_DOLLARS, NANO, Entry, UnitCost, nano
-from toolgate.pipeline.context import Report
+from toolgate.pipeline.usage import Estimate, UsageReport
 
 MOST = int(MOST_DOLLARS) * NANO
 """Nano-dollars that one call can cost, a billion dollars: the sum of a few still fits into 64 bits."""
@@ -23,28 +22,6 @@ FLOAT_DIGITS = 12
 """Decimals of a dollar that a float of a tool is trusted with: 0.1 + 0.2 is 0.3, not a nano-dollar more."""
 
 _AMOUNT = re.compile(r"\$?([0-9]{1,40})(?:\.([0-9]{1,40}))?\Z")
-
-Confidence = Literal["exact", "estimate", "unknown"]
-
-
-class Estimate(msgspec.Struct, frozen=True):
-    """What a call may cost, with all attempts that it may make. `unknown`: nobody said, so nothing is counted until the tool
-    reports something."""
-
-    nano: int
-    confidence: Confidence
-    tokens: int | None = None
-    expected_ms: int | None = None
-    attempts: int = 1
-
-    @property
-    def each(self) -> int:
-        """What one attempt may cost."""
-        return self.nano // self.attempts
-
-
-UNPRICED = Estimate(0, "unknown")
-"""Of a tool that names no price: it may be free, or may only not say."""
 
 
 def dollars(amount: int) -> str:
@@ -135,7 +112,7 @@ def _length(measured: Any) -> int:
 # -- after the call
 
 
-def actual(entry: Entry, expected: Estimate, report: Report | None, *, charged: int, failed: bool) -> int:
+def actual(entry: Entry, expected: Estimate, report: UsageReport | None, *, charged: int, failed: bool) -> int:
     """What a call cost, in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
     its effect (`charged` counts them all)."""
     assumed = min(expected.each * charged, MOST)

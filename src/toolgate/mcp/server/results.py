@@ -15,10 +15,10 @@ import orjson
 from jsonschema_rs import validator_for
 
 from toolgate.app.app import App
+from toolgate.errors import printable
 from toolgate.gates.outputs import CUT
 from toolgate.mcp.runner import parts
 from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
-from toolgate.registry.catalog import printable
 from toolgate.registry.export import annotations
 
 Wire = dict[str, Any]

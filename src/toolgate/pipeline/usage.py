@@ -1,0 +1,43 @@
+"""What a call may cost, and what its tool says that it took: for the gates of money, and for who asks a person."""
+
+from typing import Literal
+
+import msgspec
+
+Confidence = Literal["exact", "estimate", "unknown"]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a call may cost, with all attempts that it may make. `unknown`: nobody said, so nothing is counted until the tool
+    reports something."""
+
+    nano: int
+    confidence: Confidence
+    tokens: int | None = None
+    expected_ms: int | None = None
+    attempts: int = 1
+
+    @property
+    def each(self) -> int:
+        """What one attempt may cost."""
+        return self.nano // self.attempts
+
+
+UNPRICED = Estimate(0, "unknown")
+"""Of a tool that names no price: it may be free, or may only not say."""
+
+
+class UsageReport(msgspec.Struct):
+    """What a tool says its call took."""
+
+    tokens_used: int | None = None
+    cost_usd: float | None = None
+    resources_used: tuple[str, ...] | None = None
+    attempts: int = 0
+    """Attempts in which tokens or a cost were reported."""
+    last_attempt: int = 0
+
+    def count(self, attempt: int) -> None:
+        if attempt != self.last_attempt:
+            self.last_attempt = attempt
+            self.attempts += 1
