@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.needs import need
-from toolgate.mcp.client.launch import Program, open_program
-from toolgate.mcp.client.proxy import Resolve
+from toolgate.mcp.client.egress_proxy import Resolve
+from toolgate.mcp.client.launch import ServerProcess, launch_server
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import SandboxSettings, ServerSettings
 
@@ -21,7 +21,7 @@ SECONDS = 60.0
 class Talk:
     """A conversation with a program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ServerProcess) -> None:
         self.program = program
         self._heard = b""
         self._number = 0
@@ -93,7 +93,7 @@ async def talking(
     """Start a server's program; at the end all of it must be gone."""
     sandbox = Sandbox(SandboxSettings(backend=jail))
     try:
-        program = await open_program("tested", settings, (secrets or {}).get, sandbox, home, resolve=resolve)
+        program = await launch_server("tested", settings, (secrets or {}).get, sandbox, home, resolve=resolve)
         try:
             yield Talk(program)
         finally:

@@ -12,8 +12,8 @@ from typing import Any
 from tests.patience import SOON as SOON
 from tests.patience import until as until
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import Standing
+from toolgate.mcp.client.model import ConnectionStatus
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 
@@ -39,10 +39,10 @@ def web(how: str = "well") -> Iterator[str]:
 
 
 @asynccontextmanager
-async def engine(home: Path | None = None, **servers: ServerSettings) -> AsyncIterator[Servers]:
+async def engine(home: Path | None = None, **servers: ServerSettings) -> AsyncIterator[UpstreamServers]:
     """Servers that are gone afterwards."""
     sandbox = Sandbox()
-    made = Servers(secrets={"KEY": "sesame"}.get, sandbox=sandbox, home=home)
+    made = UpstreamServers(secrets={"KEY": "sesame"}.get, sandbox=sandbox, home=home)
     for name, settings in servers.items():
         made.set(name, settings)
     try:
@@ -52,20 +52,20 @@ async def engine(home: Path | None = None, **servers: ServerSettings) -> AsyncIt
         await sandbox.close()
 
 
-async def call(servers: Servers, server: str, tool: str, caller: Any = None, **arguments: Any) -> str:
+async def call(servers: UpstreamServers, server: str, tool: str, caller: Any = None, **arguments: Any) -> str:
     """The text that a tool answers with."""
     result = await servers.request(server, "tools/call", {"name": tool, "arguments": arguments}, caller=caller)
     return str(result["content"][0]["text"])
 
 
-async def has_come(servers: Servers, server: str, tool: str) -> None:
+async def has_come(servers: UpstreamServers, server: str, tool: str) -> None:
     """Wait until a call of a tool has come to a bad server, which is after it counts as under way."""
     async with asyncio.timeout(SOON):
         while tool not in json.loads(await call(servers, server, "called")):
             await asyncio.sleep(0.01)
 
 
-def standing(servers: Servers, name: str) -> Standing:
+def standing(servers: UpstreamServers, name: str) -> ConnectionStatus:
     """How one of them stands."""
     return next(one for one in servers.standings() if one.name == name)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import SOON, Noting, bad, call, engine, has_come, standing, until
-from toolgate.mcp.client.port import Anew, Lost, Unreachable
+from toolgate.mcp.client.model import ConnectionLost, Restarted, Unreachable
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
@@ -73,7 +73,7 @@ async def test_a_server_that_is_started_anew_has_forgotten_it() -> None:
 
 async def test_the_last_words_of_a_server_that_died_in_a_call_are_for_operators(caplog: pytest.LogCaptureFixture) -> None:
     async with engine(one=bad(restarts=0, rest_seconds=60)) as servers:
-        with pytest.raises(Lost, match="It ended with code 1") as hers:
+        with pytest.raises(ConnectionLost, match="It ended with code 1") as hers:
             await call(servers, "one", "dies_of", words=GOUT)
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
         with pytest.raises(Unreachable, match=r"It ended with code 1\..*The next try") as his:
@@ -93,9 +93,9 @@ async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> Non
         start = servers.starts("one")
         said = await servers.request("one", "ping", {}, start=start)
         assert said == {}
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await call(servers, "one", "die")
-        with pytest.raises(Anew, match="was started anew"):
+        with pytest.raises(Restarted, match="was started anew"):
             await servers.request("one", "ping", {}, start=start)
         assert await servers.request("one", "ping", {}, start=servers.starts("one")) == {}
 

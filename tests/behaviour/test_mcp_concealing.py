@@ -24,10 +24,10 @@ from tests.mcp_servers import BAD, Noting, call, standing
 from tests.secret_use import named
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import InputRequired, Listed, Refused
-from toolgate.mcp.client.remote import Remote
-from toolgate.mcp.client.secret_masking import Concealer
+from toolgate.mcp.client.http_transport import HttpTransport
+from toolgate.mcp.client.model import ErrorResponse, InputRequired, ListKind
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.model import MASK, Actor
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
@@ -43,7 +43,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "url": lambda value: quote(value, safe=""),
     "hexadecimal": lambda value: value.encode().hex(),
 }
-LISTS: tuple[Listed, ...] = ("tools", "prompts", "resources", "templates")
+LISTS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
 
 def program(era: str, **more: Any) -> ServerSettings:
@@ -88,9 +88,9 @@ class Web:
 
 
 @asynccontextmanager
-async def engine(server: ServerSettings, secrets: dict[str, str]) -> AsyncIterator[Servers]:
+async def engine(server: ServerSettings, secrets: dict[str, str]) -> AsyncIterator[UpstreamServers]:
     sandbox = Sandbox()
-    servers = Servers(secrets=secrets.get, sandbox=sandbox, home=None)
+    servers = UpstreamServers(secrets=secrets.get, sandbox=sandbox, home=None)
     servers.set("one", server)
     try:
         yield servers
@@ -103,14 +103,14 @@ def at(running: Site) -> ServerSettings:
     return ServerSettings(url=f"{running.url}/mcp", headers={"Authorization": "Bearer {{secret:PW}}"})
 
 
-async def heard(servers: Servers) -> dict[str, Any]:
+async def heard(servers: UpstreamServers) -> dict[str, Any]:
     """All that can be heard of a server, by the way that it is heard."""
     caller, found = Noting({"action": "cancel"}), dict[str, Any]()
 
     async def ask(method: str, params: dict[str, Any]) -> Any:
         try:
             return await servers.request("one", method, params, caller=caller)
-        except Refused as error:
+        except ErrorResponse as error:
             return [error.message, error.words, error.data, error.details, str(error)]
         except InputRequired as more:
             caller.asked += [(one["method"], one["params"]) for one in more.requests.values()]
@@ -159,7 +159,7 @@ async def test_a_header_s_secret_is_in_nothing_that_is_said(
     era: str, way: str, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "session":
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
     async with site(Web(modern=era == "modern", shape=shape)) as running, engine(at(running), {"PW": SECRET}) as servers:
         check(await heard(servers), SECRET)
 
@@ -167,7 +167,7 @@ async def test_a_header_s_secret_is_in_nothing_that_is_said(
 @pytest.mark.parametrize("way", ["quick", "session"])
 async def test_our_own_words_on_a_failure_do_not_quote_it_either(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "session":
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
     web = Web(modern=True)
     web.kind = "text/sesame-42"
     async with site(web) as running, engine(at(running), {"PW": "sesame-42"}) as servers:
@@ -229,7 +229,7 @@ async def test_a_token_that_was_renewed_in_the_middle_of_a_call_is_concealed(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "session":
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
     vault = Vault()
     async with guarded() as (authority, url, _):
         server = guarded_by(url)
@@ -282,7 +282,7 @@ async def test_a_secret_that_is_a_word_of_the_protocol_does_not_stop_a_server(er
 
 
 async def test_a_word_that_is_also_a_secret_may_be_in_names_but_a_key_may_not() -> None:
-    concealer = Concealer()
+    concealer = SecretMasker()
     concealer.learn("clock")
     schema = {"type": "object", "properties": {"clock": {"type": "string"}}, "required": ["clock"]}
     tool = {"name": "clock", "title": "clock", "inputSchema": schema}
@@ -300,11 +300,11 @@ def test_what_a_server_without_secrets_says_is_not_looked_at() -> None:
             raise AssertionError("it was looked at")
 
     value = Unseen(a=1)
-    assert Concealer().value(value) is value
+    assert SecretMasker().value(value) is value
 
 
 async def test_a_result_that_is_too_deep_to_be_searched_ends_nothing() -> None:
-    concealer = Concealer()
+    concealer = SecretMasker()
     concealer.learn(SECRET)
     deep: Any = SECRET
     for _ in range(900):
@@ -325,7 +325,7 @@ PLAIN = st.recursive(
 def test_a_secret_is_found_wherever_it_stands(secret: str, shape: str, beside: Any, before: str, after: str) -> None:
     secret = secret.encode(errors="replace").decode()
     shown = SHAPES[shape](secret)
-    concealer = Concealer()
+    concealer = SecretMasker()
     concealer.learn(secret)
     value = {"content": [{"text": f"{before}{shown}{after}"}, beside], f"{before}{shown}{after}": [beside]}
     masked = concealer.value(value)
@@ -335,16 +335,16 @@ def test_a_secret_is_found_wherever_it_stands(secret: str, shape: str, beside: A
 
 @given(PLAIN)
 def test_what_holds_no_secret_is_not_touched(value: Any) -> None:
-    concealer = Concealer()
+    concealer = SecretMasker()
     concealer.learn("such a thing is in no value")
     assert concealer.value(value) is value or concealer.value(value) == value
 
 
 def test_the_words_that_are_let_be_are_let_be_only_where_they_are_words_of_the_protocol() -> None:
-    concealer = Concealer()
+    concealer = SecretMasker()
     concealer.learn("user")
     assert concealer.value({"role": "user", "title": "user", "user": 1}) == {"role": "user", "title": MASK, MASK: 1}
-    number = Concealer()
+    number = SecretMasker()
     number.learn("4711")
     assert number.value({"pin": 4711, "of": [14711.5]}) == {"pin": MASK, "of": [14711.5]}
     assert orjson.dumps(number.value({"pin": 4712})) == b'{"pin":4712}'

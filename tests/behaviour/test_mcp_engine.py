@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import SOON, Noting, alive, bad, call, engine, has_come, standing, until, web
-from toolgate.mcp.client import subscriptions as subscribing
+from toolgate.mcp.client import subscriptions
 from toolgate.mcp.client.connection import Connection
-from toolgate.mcp.client.port import InputRequired, Lost, Refused, Unreachable
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, InputRequired, Unreachable
 from toolgate.model import MASK
 from toolgate.settings import ServerSettings
 
@@ -46,7 +46,7 @@ async def test_nothing_is_started_before_it_is_needed() -> None:
 
 def test_the_engine_can_be_imported_without_the_sdk() -> None:
     heavy = ("mcp", "mcp_types", "aiohttp", "httpx2", "anyio", "starlette")
-    code = f"import sys, toolgate.mcp.client.engine; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, toolgate.mcp.client.servers; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
@@ -75,7 +75,7 @@ async def test_a_modern_server_says_what_it_is() -> None:
 
 async def test_a_protocol_error_keeps_its_number_and_words() -> None:
     async with engine(one=bad()) as servers:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(ErrorResponse) as caught:
             await call(servers, "one", "error")
         assert caught.value.number == -32602
         assert caught.value.words == "not like this[31m", "what a terminal would obey is taken out"
@@ -117,7 +117,7 @@ async def test_what_a_modern_server_is_told_of_abilities_is_what_this_caller_can
         with pytest.raises(InputRequired) as caught:
             await call(servers, "one", "test_input_required_result_capabilities", able)
         assert {one["method"] for one in caught.value.requests.values()} == {"elicitation/create", "sampling/createMessage"}
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ErrorResponse) as refused:
             await call(servers, "one", "test_missing_capability", unable)
         assert refused.value.number == -32021
         assert refused.value.data["requiredCapabilities"]
@@ -307,7 +307,7 @@ async def test_those_who_say_the_same_again_and_again_are_passed_on_now_and_then
         await call(servers, "one", "change", tools=["x"], times=2_000)
         await until(lambda: ("one", "tools", None) in events, "it is told")
         await asyncio.sleep(0.6)
-        assert events.count(("one", "tools", None)) <= 2 + (time.monotonic() - began) / subscribing.AT_MOST_EVERY
+        assert events.count(("one", "tools", None)) <= 2 + (time.monotonic() - began) / subscriptions.MIN_NOTIFY_SECONDS
 
 
 @pytest.mark.parametrize("settings", [bad(), modern()], ids=["old", "modern"])
@@ -352,7 +352,7 @@ async def test_a_server_that_dies_is_started_anew_and_says_so() -> None:
     async with engine(one=bad()) as servers:
         servers.listen(told(events))
         before = await call(servers, "one", "pid")
-        with pytest.raises(Lost, match=r"It ended with code 3\.$"):
+        with pytest.raises(ConnectionLost, match=r"It ended with code 3\.$"):
             await call(servers, "one", "die")
         assert await call(servers, "one", "pid") != before
         assert [what for _, what, _ in events if what != "step"] == ["up", "down", "up"]
@@ -485,7 +485,7 @@ async def test_one_that_is_removed_is_stopped_and_whoever_waits_is_told() -> Non
         waiting = asyncio.create_task(call(servers, "one", "never"))
         await until(lambda: standing(servers, "one").under_way == 1, "it is called")
         await servers.remove("one")
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await waiting
         assert not alive(pid)
         assert servers.names() == []

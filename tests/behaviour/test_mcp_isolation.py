@@ -14,8 +14,8 @@ from tests import pypi
 from tests.jailed_servers import node_server, python, server, talking
 from tests.npm import packages
 from toolgate.errors import CallError
-from toolgate.mcp.client.launch import open_program, proxy_variables
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.launch import launch_server, proxy_variables
+from toolgate.mcp.client.model import Unreachable
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.quarantine import Quarantine
@@ -280,7 +280,7 @@ async def test_landlock_alone_refuses_what_it_cannot_hold(tmp_path: Path) -> Non
     sandbox.server_jail = untried  # type: ignore[method-assign]  # the trial wants an interpreter that all can reach
     settings = asked().model_copy(update={"domains": ("api.example",)})
     with pytest.raises(Unreachable, match="some hosts and no others") as refused:
-        await open_program("some", settings, lambda _: None, sandbox, tmp_path)
+        await launch_server("some", settings, lambda _: None, sandbox, tmp_path)
     assert refused.value.code == "SANDBOX_UNAVAILABLE"
 
 
@@ -293,11 +293,11 @@ async def test_a_server_is_not_started_where_no_jail_holds_it(tmp_path: Path, sa
         settings = ServerSettings(command=asked().command, **said)
         assert settings.isolation == "required"
         with pytest.raises(Unreachable) as refused:
-            await open_program("strict", settings, lambda _: None, sandbox, tmp_path)
+            await launch_server("strict", settings, lambda _: None, sandbox, tmp_path)
         assert refused.value.code == "SANDBOX_UNAVAILABLE"
         assert "isolation: none" in (refused.value.suggestion or "")
         loose = settings.model_copy(update={"isolation": "none"})
-        program = await open_program("loose", loose, lambda _: None, sandbox, tmp_path)
+        program = await launch_server("loose", loose, lambda _: None, sandbox, tmp_path)
         try:
             assert (program.jail, program.network) == (None, "host")
             assert await program.box.read(100) == b"hi\n"
@@ -315,7 +315,7 @@ async def test_the_limits_of_a_server_are_narrow_unless_somebody_widens_them() -
 async def test_containers_do_not_hold_servers_but_something_else_does(tmp_path: Path) -> None:
     sandbox = Sandbox(SandboxSettings(backend="docker", docker_command="no-such-program"))
     try:
-        program = await open_program("held", asked(), lambda _: None, sandbox, tmp_path)
+        program = await launch_server("held", asked(), lambda _: None, sandbox, tmp_path)
         assert program.jail in (*JAILS, "landlock")
         await program.close()
     finally:
@@ -353,7 +353,7 @@ async def test_nothing_is_left_of_one_that_was_closed(tmp_path: Path) -> None:
     sandbox = Sandbox(SandboxSettings())
     settings = ServerSettings(command=(sys.executable, "-c", "input()"), domains=("api.example", "db.example:5432"))
     for _ in range(3):
-        program = await open_program("closed", settings, lambda _: None, sandbox, tmp_path)
+        program = await launch_server("closed", settings, lambda _: None, sandbox, tmp_path)
         await program.close()
         await program.close()
         assert not program.box.is_alive()

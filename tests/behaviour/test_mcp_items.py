@@ -153,7 +153,7 @@ async def test_what_was_accepted_holds_in_the_next_process_and_is_on_record(
     upstream.offer(tool("say"), prompts=[], resources=[CHANGED["resources"], {"uri": "x://new", "name": "new"}])
     async with app_with(tmp_path, upstream, database) as app:
         assert await calls(app) == ["INVALID_INPUT", "INVALID_INPUT", None]
-        pins = {pin.tool: pin.state for pin in await app.store.read(table.pins("plain")) if pin.method in table.ITEMS}
+        pins = {pin.tool: pin.state for pin in await app.store.read(table.pins("plain")) if pin.method in table.ITEM_KINDS}
         assert pins == {
             "greet": "gone", "x://notes": "quarantined", "x://new": "quarantined", "x://files/{name}": "accepted",
         }  # fmt: skip

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.mcp_upstream import Upstream, tool
 from toolgate import App, DefinitionError, SettingsError
 from toolgate.mcp import definitions as table
-from toolgate.mcp.entries import PINNED, cleaned
-from toolgate.mcp.review import FOLD, diff_of, suspicious
+from toolgate.mcp.entries import PINNED_FIELDS, cleaned
+from toolgate.mcp.review import LINE_CHARS, diff_of, suspicious
 from toolgate.model import Actor, Outcome
 
 pytestmark = pytest.mark.requirement("MCP-5")
@@ -243,7 +243,7 @@ async def test_what_was_never_accepted_leaves_nothing_behind(tmp_path: Path, dat
 async def test_a_server_that_keeps_changing_names_is_no_longer_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "MOST_GONE", 5)
+    monkeypatch.setattr(table, "MAX_GONE_TOOLS", 5)
     upstream = Upstream(tmp_path, tool("say"))
     async with opened(tmp_path, plain=upstream.settings(trust_first_seen=True)) as app:
         for number in range(8):
@@ -312,7 +312,7 @@ VALUES = (
     | TEXTS
     | st.dictionaries(st.sampled_from(["a", "b"]), TEXTS | st.sampled_from([1, 1.0, True, [], {}]), max_size=2)
 )
-DEFINITIONS = st.fixed_dictionaries({}, optional=dict.fromkeys(PINNED, VALUES))
+DEFINITIONS = st.fixed_dictionaries({}, optional=dict.fromkeys(PINNED_FIELDS, VALUES))
 
 
 def pinned(definition: Mapping[str, Any]) -> bytes:
@@ -329,7 +329,7 @@ def test_a_changed_definition_never_looks_unchanged(before: dict[str, Any], afte
     assert bool(diff) == (pinned(before) != pinned(after))
     changes = [line for line in diff if line.startswith(("  +", "  -"))]
     assert bool(changes) == bool(diff)
-    assert all(len(line) <= FOLD + 8 for line in diff)
+    assert all(len(line) <= LINE_CHARS + 8 for line in diff)
 
 
 def test_a_change_far_behind_blanks_is_seen() -> None:

@@ -25,10 +25,10 @@ from tests.terminal import SCRIPT
 from toolgate import App
 from toolgate.errors import CallError
 from toolgate.gates.secrets.names import NAME
-from toolgate.mcp.client.engine import Servers
+from toolgate.mcp.client.http_transport import HttpTransport
 from toolgate.mcp.client.login import LoginFailed, login
-from toolgate.mcp.client.remote import Remote
-from toolgate.mcp.client.tokens import secret_name
+from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.mcp.client.token_store import secret_name
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuth, ServerSettings
 
@@ -43,10 +43,10 @@ class Vault(dict[str, str]):
     """Secrets that outlive a process."""
 
     @asynccontextmanager
-    async def process(self, server: ServerSettings) -> AsyncIterator[Servers]:
+    async def process(self, server: ServerSettings) -> AsyncIterator[UpstreamServers]:
         """A process of ours with the server `one`."""
         sandbox = Sandbox()
-        servers = Servers(secrets=self.get, sandbox=sandbox, home=None, keep=self.__setitem__, tokens=self.get)
+        servers = UpstreamServers(secrets=self.get, sandbox=sandbox, home=None, keep=self.__setitem__, tokens=self.get)
         servers.set("one", server)
         try:
             yield servers
@@ -62,7 +62,7 @@ class Vault(dict[str, str]):
         return json.loads(self["MCP_ONE_TOKENS"])
 
 
-async def refused(servers: Servers, tool: str = "echo") -> CallError:
+async def refused(servers: UpstreamServers, tool: str = "echo") -> CallError:
     with pytest.raises(CallError) as raised:
         await call(servers, "one", tool)
     return raised.value
@@ -127,7 +127,7 @@ async def test_a_token_is_not_shown_to_another_address() -> None:
 @pytest.mark.parametrize("quick", [True, False])
 async def test_calls_do_not_wait_for_each_other(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not quick:
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
     vault = Vault()
     async with guarded() as (_, url, there):
         server = guarded_by(url)

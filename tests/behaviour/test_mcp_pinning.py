@@ -16,7 +16,7 @@ from tests.mcp_upstream import Upstream, tool
 from toolgate import Answer, App, ApprovalRequest, Hook, InvokeContext
 from toolgate.errors import Denied
 from toolgate.mcp import definitions as table
-from toolgate.mcp.review import Waiting
+from toolgate.mcp.review import PendingDefinition
 from toolgate.model import Actor
 from toolgate.store import log
 
@@ -35,7 +35,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def until_waiting(app: App, *names: str) -> list[Waiting]:
+async def until_waiting(app: App, *names: str) -> list[PendingDefinition]:
     async with asyncio.timeout(SECONDS):
         while True:
             found = await app.quarantined()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, App, InvalidInput, tool
-from toolgate.mcp.server import fast_lists as quick_lists
-from toolgate.mcp.server.fast_path import Quick
+from toolgate.mcp.server import list_page_cache
+from toolgate.mcp.server.fast_path import FastPath
 from toolgate.store import log
 from toolgate.testing import memory_app
 
@@ -72,7 +72,7 @@ class Counted:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.taken = 0
-        quick: Quick = site.front._quick
+        quick: FastPath = site.front._quick
         serve = quick.serve
 
         async def counting(*args: Any) -> bool:
@@ -389,7 +389,7 @@ async def test_a_call_that_waits_for_an_approval_inside_is_made_once_and_answere
 async def test_what_is_kept_is_not_for_callers_to_choose() -> None:
     app = memory_app(mcp={"page": 5})
     async with a_site(app) as site:
-        kept: Quick = site.site.front._quick
+        kept: FastPath = site.site.front._quick
         long = ", ".join([ACCEPT, *(f"x/{number}" for number in range(1_000))])
         await site.site.mcp("tools/list", headers={"Accept": long})
         await site.site.mcp("tools/list", headers={"Accept": "text/html"})
@@ -411,9 +411,9 @@ async def test_what_is_kept_is_not_for_callers_to_choose() -> None:
 async def test_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     app = memory_app()
     async with a_site(app) as site:
-        kept: Quick = site.site.front._quick
+        kept: FastPath = site.site.front._quick
         first = await site.site.mcp("tools/list")
-        monkeypatch.setattr(quick_lists, "MOST_BYTES", 2 * len(first.body))
+        monkeypatch.setattr(list_page_cache, "MAX_CACHED_BYTES", 2 * len(first.body))
         for number in range(5):
             key = (await site.site.front.keys.create(f"other-{number}", Actor("acme", "analyst", f"other-{number}")))[1]
             other = await site.site.mcp("tools/list", key=key)

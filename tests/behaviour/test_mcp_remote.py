@@ -19,12 +19,12 @@ from tests.mcp_person import Person
 from tests.mcp_servers import call, descriptors, engine, standing, until
 from tests.remote_servers import odd, program
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.events import Event, Events, TooLong, written
-from toolgate.mcp.client.port import InputRequired, Refused, Unreachable
-from toolgate.mcp.client.remote import Remote
-from toolgate.mcp.client.request_meta import META, envelope, header_value
+from toolgate.mcp.client.http_transport import HttpTransport
+from toolgate.mcp.client.model import ErrorResponse, InputRequired, Unreachable
+from toolgate.mcp.client.request_meta import META_PREFIX, header_value, request_meta
 from toolgate.mcp.client.secret_refs import fill
+from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 
@@ -53,7 +53,7 @@ def oldest() -> Iterator[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which way requests go."""
     if request.param == "session":
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
 
 
 @pytest.fixture(params=["modern quick", "modern session", "old quick", "old session", "oldest"])
@@ -61,7 +61,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     """The same server over each transport, each way."""
     which, _, how = request.param.partition(" ")
     if how == "session":
-        monkeypatch.setattr(Remote, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
     return ServerSettings(url=request.getfixturevalue(which), transport="sse" if which == "oldest" else None)
 
 
@@ -87,7 +87,7 @@ async def test_a_tool_that_fails_is_an_answer_and_a_tool_that_is_not_there_is_a_
     async with engine(one=server) as servers:
         answer = await servers.request("one", "tools/call", {"name": "test_error_handling", "arguments": {}})
         assert answer["isError"] is True
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(ErrorResponse) as raised:
             await call(servers, "one", "no_such_tool")
         assert raised.value.number == -32602
 
@@ -167,17 +167,17 @@ async def test_the_quick_way_sends_what_the_session_sends(monkeypatch: pytest.Mo
     for old in (False, True):
         quick = await sent(old)
         with monkeypatch.context() as patched:
-            patched.setattr(Remote, "wire", lambda *_: None)
+            patched.setattr(HttpTransport, "wire", lambda *_: None)
             assert await sent(old) == quick
 
 
 def test_what_a_request_says_of_itself_has_the_protocols_names() -> None:
-    assert envelope("2026-07-28", {}).keys() == {
+    assert request_meta("2026-07-28", {}).keys() == {
         PROTOCOL_VERSION_META_KEY,
         CLIENT_INFO_META_KEY,
         CLIENT_CAPABILITIES_META_KEY,
     }
-    assert META + "logLevel" == LOG_LEVEL_META_KEY
+    assert META_PREFIX + "logLevel" == LOG_LEVEL_META_KEY
 
 
 @given(st.text() | st.from_regex(r"=\?base64\?.*\?=", fullmatch=True) | st.text(alphabet=" \t\r\nab"))
@@ -246,7 +246,7 @@ async def test_secrets_are_filled_into_headers_when_they_are_needed() -> None:
     async with odd() as (server, at):
         server.key = "first"
         sandbox = Sandbox()
-        servers = Servers(secrets=secrets.get, sandbox=sandbox, home=None)
+        servers = UpstreamServers(secrets=secrets.get, sandbox=sandbox, home=None)
         servers.set("one", ServerSettings(url=f"{at.url}/mcp", headers={"Authorization": "Bearer {{secret:KEY}}"}))
         try:
             assert await call(servers, "one", "echo") == "here"
@@ -315,7 +315,7 @@ def _split(data: bytes, places: list[int]) -> list[bytes]:
 
 _LINE = st.binary(max_size=30).filter(lambda line: b"\n" not in line and b"\r" not in line)
 _EVENT = st.builds(
-    Event,
+    SseEvent,
     st.sampled_from(["message", "endpoint"]),
     st.lists(_LINE, min_size=1, max_size=4).map(b"\n".join),
     st.none() | st.text(alphabet="abc123", min_size=1, max_size=5),
@@ -324,9 +324,9 @@ _EVENT = st.builds(
 
 
 @given(st.lists(_EVENT, max_size=5), st.lists(st.integers(0, 400), max_size=12), st.sampled_from([b"\n", b"\r\n"]))
-def test_events_are_the_same_however_they_are_cut(events: list[Event], places: list[int], end: bytes) -> None:
-    data = b"".join(map(written, events)).replace(b"\n", end)
-    reader = Events(10_000)
+def test_events_are_the_same_however_they_are_cut(events: list[SseEvent], places: list[int], end: bytes) -> None:
+    data = b"".join(map(encode_event, events)).replace(b"\n", end)
+    reader = SseParser(10_000)
     read = [event for chunk in _split(data, places) for event in reader.feed(chunk)]
     last: str | None = None
     for found, meant in zip(read, events, strict=True):
@@ -336,14 +336,14 @@ def test_events_are_the_same_however_they_are_cut(events: list[Event], places: l
 
 @given(st.binary(max_size=500), st.lists(st.integers(0, 500), max_size=10))
 def test_any_bytes_can_be_read_as_events(data: bytes, places: list[int]) -> None:
-    reader = Events(1_000)
+    reader = SseParser(1_000)
     for chunk in _split(data, places):
         reader.feed(chunk)
 
 
 @pytest.mark.parametrize("chunk", [b"x" * 50, b"data: xxxx\n" * 5, b"\r" + b"y" * 49])
 def test_an_event_that_does_not_end_is_not_kept(chunk: bytes) -> None:
-    reader = Events(1_000)
-    with pytest.raises(TooLong):
+    reader = SseParser(1_000)
+    with pytest.raises(EventTooLong):
         for _ in range(100):
             reader.feed(chunk)

@@ -18,7 +18,7 @@ from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import App
 from toolgate.errors import Denied, SettingsError
-from toolgate.mcp.client.packages import Wanted, folder_of
+from toolgate.mcp.client.packages import PackageSpec, folder_of
 from toolgate.settings import Settings
 from toolgate.trust import Untrusted
 
@@ -492,7 +492,7 @@ def test_what_a_process_that_was_killed_left_is_taken_over(terminal: Terminal) -
 
 def test_what_a_pull_brings_is_not_taken_for_an_installed_server(terminal: Terminal) -> None:
     """Where a package is installed depends on the mark of the folder, which nobody else knows."""
-    package = Wanted("npm", "server", "1.0.0")
+    package = PackageSpec("npm", "server", "1.0.0")
     assert terminal("call", "echo", "text=a").code == 0
     here = folder_of("mine", package, terminal.home)
     assert here == folder_of("mine", package, terminal.home)

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
 from toolgate.mcp.client.login import LoginFailed, login
-from toolgate.mcp.client.port import InputRequired
+from toolgate.mcp.client.model import InputRequired
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuth, ServerSettings
 
@@ -102,7 +102,7 @@ def _arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
 class Visit:
     """One visit to the suite's server."""
 
-    def __init__(self, servers: Servers, settings: ServerSettings, secrets: dict[str, str]) -> None:
+    def __init__(self, servers: UpstreamServers, settings: ServerSettings, secrets: dict[str, str]) -> None:
         self._servers, self._settings, self._secrets = servers, settings, secrets
         self._logins = 0
 
@@ -201,7 +201,7 @@ async def main(url: str) -> int:
     settings = ServerSettings(url=url, oauth=_oauth(context, scenario), start_seconds=20, restarts=0)
     secrets = {"CLIENT": context["client_secret"]} if context.get("client_secret") else {}
     sandbox = Sandbox()
-    servers = Servers(secrets=secrets.get, sandbox=sandbox, home=None, keep=secrets.__setitem__, tokens=secrets.get)
+    servers = UpstreamServers(secrets=secrets.get, sandbox=sandbox, home=None, keep=secrets.__setitem__, tokens=secrets.get)
     servers.set(NAME, settings)
     try:
         await Visit(servers, settings, secrets).all(context.get("toolCalls"))

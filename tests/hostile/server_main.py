@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.launch import Program, open_program
+from toolgate.mcp.client.launch import ServerProcess, launch_server
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.settings import SandboxSettings, ServerSettings
@@ -60,13 +60,13 @@ async def hear(read: Callable[[int], Awaitable[bytes]]) -> str:
 async def run(name: str, case: dict[str, Any], sandbox: Sandbox, home: Path) -> dict[str, Any]:
     settings = ServerSettings.model_validate(case["settings"])
     try:
-        program = await open_program(name, settings, {"TOKEN": "the-token"}.get, sandbox, home, resolve=resolve)
+        program = await launch_server(name, settings, {"TOKEN": "the-token"}.get, sandbox, home, resolve=resolve)
     except CallError as error:
         return {"refused": str(error), "code": error.code}
     return await listen(program)
 
 
-async def listen(program: Program) -> dict[str, Any]:
+async def listen(program: ServerProcess) -> dict[str, Any]:
     late = False
     try:
         await program.box.close_stdin()
@@ -108,7 +108,7 @@ async def main(plan: dict[str, Any]) -> None:
             return name, await run(name, case, sandbox, home)
 
     if plan.get("hold"):
-        program = await open_program("held", ServerSettings.model_validate(plan["hold"]), lambda _: None, sandbox, home)
+        program = await launch_server("held", ServerSettings.model_validate(plan["hold"]), lambda _: None, sandbox, home)
         assert await program.box.read(2) == b"up", await hear(program.box.read_errors)
         say({"processes": descendants(os.getpid())})
         await asyncio.sleep(300)

@@ -16,7 +16,7 @@ from tests.serving import ACCEPT, META, VERSION, Answer, Site, serving
 from tests.terminal import SCRIPT
 from toolgate import Actor
 from toolgate.mcp.client.limits import MOST_VALUES
-from toolgate.mcp.server.envelope import find_fault
+from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")
@@ -126,7 +126,7 @@ def test_what_passes_is_a_message_to_the_sdk_and_what_has_an_id_is_no_notificati
     from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 
     text = json.dumps(message).encode()
-    fault = find_fault(text)
+    fault = find_envelope_fault(text)
     if fault is None:
         taken = jsonrpc_message_adapter.validate_json(text, by_name=False)
         assert not (isinstance(taken, JSONRPCNotification) and "id" in message)

@@ -18,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mcp_servers import BAD, Noting, alive, bad, call, descriptors, engine, standing, until
-from toolgate.mcp.client import connection, stdio
-from toolgate.mcp.client import handshake as agreeing
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import Lost, Refused, Unreachable
+from toolgate.mcp.client import connection, handshake, stdio
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.settings import ServerSettings
 
@@ -50,7 +49,7 @@ def nothing_left() -> Any:
 @pytest.fixture
 def time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a program that is about to end does so before it is given up."""
-    monkeypatch.setattr(stdio, "GRACE", 30.0)
+    monkeypatch.setattr(stdio, "EXIT_SECONDS", 30.0)
     monkeypatch.setattr(connection, "REASON_SECONDS", 40.0)
 
 
@@ -126,7 +125,7 @@ async def test_a_start_that_fails_otherwise_says_why(how: str, words: str) -> No
 @pytest.mark.parametrize("how", ["banner", "sloppy", "deaf to discover", "dies on discover"])
 async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "deaf to discover":
-        monkeypatch.setattr(agreeing, "PROBE_SECONDS", 1)
+        monkeypatch.setattr(handshake, "PROBE_SECONDS", 1)
     async with engine(one=bad(how)) as servers:
         assert await call(servers, "one", "echo", say="hello") == "hello"
         assert [tool["name"] for tool in await servers.listed("one", "tools")] == ["echo", "die", "never", "slow"]
@@ -140,7 +139,7 @@ async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPa
 async def test_one_that_dies_in_a_call(held: Any) -> None:
     async with engine(one=bad(**held)) as servers:
         for _ in range(2):
-            with pytest.raises(Lost, match=r"went away before it answered\. It ended with code 3\.$"):
+            with pytest.raises(ConnectionLost, match=r"went away before it answered\. It ended with code 3\.$"):
                 await call(servers, "one", "die")
         assert await call(servers, "one", "echo", say="again") == "again"
 
@@ -153,7 +152,7 @@ async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
         await until(lambda: standing(servers, "one").under_way == 7, "all are under way")
         began = time.monotonic()
         ended = await asyncio.gather(*others, call(servers, "one", "die"), return_exceptions=True)
-        assert [type(one) for one in ended] == [Lost] * 8
+        assert [type(one) for one in ended] == [ConnectionLost] * 8
         assert time.monotonic() - began < 30
         said = await asyncio.gather(*(call(servers, "one", "echo", say=str(n)) for n in range(8)))
         assert said == [str(n) for n in range(8)]
@@ -162,7 +161,7 @@ async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
 async def test_one_that_closes_its_output_and_lives_on_is_ended() -> None:
     async with engine(one=bad()) as servers:
         pid = int(await call(servers, "one", "pid"))
-        with pytest.raises(Lost, match="It closed its output"):
+        with pytest.raises(ConnectionLost, match="It closed its output"):
             await call(servers, "one", "close_output")
         assert int(await call(servers, "one", "pid")) != pid
         await until(lambda: not alive(pid), "it is gone")
@@ -233,7 +232,7 @@ async def test_answers_that_are_none_are_passed_over(tool: str, said: str) -> No
 )
 async def test_answers_that_can_not_be_read_are_errors_of_that_call(tool: str, words: str) -> None:
     async with engine(one=bad()) as servers:
-        with pytest.raises(Refused, match=words) as caught:
+        with pytest.raises(ErrorResponse, match=words) as caught:
             await call(servers, "one", tool)
         assert caught.value.number == -32603
         assert await call(servers, "one", "echo", say="well") == "well"
@@ -254,7 +253,7 @@ async def test_a_message_of_50_mb_ends_the_connection_with_a_reason() -> None:
     async with engine(one=bad(), two=bad()) as servers:
         await asyncio.gather(servers.about("one"), servers.about("two"))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with pytest.raises(Lost, match=r"It sent a message of more than 1 MB \(setting output_bytes\)"):
+        with pytest.raises(ConnectionLost, match=r"It sent a message of more than 1 MB \(setting output_bytes\)"):
             await call(servers, "one", "huge", bytes=50 * MB)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000, "KB"
         assert await call(servers, "one", "echo", say="anew") == "anew"
@@ -269,7 +268,7 @@ async def test_a_message_just_as_long_as_it_may_be_is_taken() -> None:
 
 async def test_a_line_without_end_is_not_waited_for() -> None:
     async with engine(one=bad(output_bytes=MB)) as servers:
-        with pytest.raises(Lost, match="more than 1 MB"):
+        with pytest.raises(ConnectionLost, match="more than 1 MB"):
             await call(servers, "one", "endless", bytes=3 * MB)
 
 
@@ -303,7 +302,7 @@ async def test_lists_are_bounded(how: str, number: int) -> None:
 
 async def test_a_list_that_is_none_is_an_error_of_the_list() -> None:
     async with engine(one=bad("no list")) as servers:
-        with pytest.raises(Refused, match="answered tools/list without a list of tools"):
+        with pytest.raises(ErrorResponse, match="answered tools/list without a list of tools"):
             await servers.listed("one", "tools")
         assert await call(servers, "one", "echo", say="well") == "well"
 
@@ -366,7 +365,7 @@ async def test_children_that_mean_to_outlive_it_do_not(held: Any) -> None:
         await call(servers, "one", "spawn")
         mine = come_since(before)
         assert len([pid for pid in mine if alive(pid)]) >= 3, "there is something to be ended"
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await call(servers, "one", "die")
         await until(lambda: not any(map(alive, mine)), "all of them are gone")
 
@@ -472,7 +471,9 @@ async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> N
 
         async with asyncio.timeout(90):
             ended = await asyncio.gather(*(act(number) for number in range(150)), return_exceptions=True)
-        unexpected = [one for one in ended if one is not None and not isinstance(one, Lost | Unreachable | TimeoutError)]
+        unexpected = [
+            one for one in ended if one is not None and not isinstance(one, ConnectionLost | Unreachable | TimeoutError)
+        ]
         assert unexpected == []
         assert ended.count(None) > 20
         assert [await call(servers, name, "echo", say="well") for name in ("one", "two")] == ["well", "well"]
@@ -482,13 +483,13 @@ async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> N
 # -- again and again
 
 
-async def cycles(servers: Servers, number: int) -> None:
+async def cycles(servers: UpstreamServers, number: int) -> None:
     """Start and stop, now and then in a bad way."""
     for turn in range(number):
         assert await call(servers, "one", "echo", say=str(turn)) == str(turn)
         await servers.listed("one", "tools")
         if turn % 5 == 4:
-            with pytest.raises(Lost):
+            with pytest.raises(ConnectionLost):
                 await call(servers, "one", "die")
         else:
             await servers.stop("one")
@@ -552,7 +553,7 @@ MESSAGES = st.recursive(
 def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(value: Any) -> None:
     from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-    from toolgate.mcp.client.jsonlines import decode
+    from toolgate.mcp.client.jsonrpc_codec import decode
 
     for message in decode(json.dumps(value).encode()):
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
@@ -570,7 +571,7 @@ def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(va
 
 @given(line=st.binary(max_size=200))
 def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
-    from toolgate.mcp.client.jsonlines import decode
+    from toolgate.mcp.client.jsonrpc_codec import decode
 
     assert isinstance(decode(line), list)
 
@@ -579,7 +580,7 @@ def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
 def test_what_is_sent_is_one_line_that_says_the_same(arguments: dict[str, Any]) -> None:
     from mcp_types import JSONRPCRequest
 
-    from toolgate.mcp.client.jsonlines import encode
+    from toolgate.mcp.client.jsonrpc_codec import encode
 
     line = encode(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"arguments": arguments}))
     assert line.count(b"\n") == 1

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import Noting, bad, call, engine
-from toolgate.mcp.client.jsonlines import decode
+from toolgate.mcp.client.jsonrpc_codec import decode
 from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
-from toolgate.mcp.client.port import Refused
+from toolgate.mcp.client.model import ErrorResponse
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
@@ -78,7 +78,7 @@ async def test_an_answer_of_too_many_values_is_refused_at_once_and_others_are_no
         await servers.about("one")
         watching = asyncio.create_task(stall(1.0))
         line = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":[' + NUMBERS + "]}}"
-        with pytest.raises(Refused, match=f"more than {MOST_VALUES} values"):
+        with pytest.raises(ErrorResponse, match=f"more than {MOST_VALUES} values"):
             await call(servers, "one", "line", line=line)
         assert await watching < 0.5
         assert await call(servers, "one", "echo", say="well") == "well"
@@ -126,7 +126,7 @@ async def test_an_answer_that_is_almost_json_is_taken(said: str, text: str) -> N
 async def test_whoever_waits_for_an_answer_that_can_not_be_read_is_told_at_once(line: str) -> None:
     async with engine(one=bad()) as servers:
         async with asyncio.timeout(30):
-            with pytest.raises(Refused, match="no JSON that can be read"):
+            with pytest.raises(ErrorResponse, match="no JSON that can be read"):
                 await call(servers, "one", "line", line=line)
 
 

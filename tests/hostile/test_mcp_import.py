@@ -14,7 +14,7 @@ from tests.mcp_upstream import Upstream, tool
 from tests.terminal import Done, Terminal
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.tokens import secret_name
+from toolgate.mcp.client.token_store import secret_name
 from toolgate.mcp.import_files import read_servers
 from toolgate.settings import ServerSettings
 

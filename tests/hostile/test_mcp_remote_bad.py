@@ -21,16 +21,16 @@ from tests.loopback import Asked, Said, Site, site
 from tests.mcp_servers import call, engine, standing, until
 from tests.remote_servers import MANY, Odd, free_port, odd
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
 from toolgate.mcp.client.login import LoginFailed, login
-from toolgate.mcp.client.port import Lost, Refused, Unreachable
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.tls import tls
 from toolgate.settings import OAuth, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
 MEGABYTE = 1_048_576
-Place = tuple[Servers, Odd, Site]
+Place = tuple[UpstreamServers, Odd, Site]
 
 
 @pytest.fixture(params=["quick", "session", "old quick", "old session"])
@@ -47,26 +47,26 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
 BAD: dict[str, tuple[type[CallError], str]] = {
     "status_401": (Unreachable, "HTTP 401"),
     "status_403": (Unreachable, "HTTP 403"),
-    "status_500": (Refused, "HTTP 500"),
-    "status_502": (Lost, "HTTP 502"),
+    "status_500": (ErrorResponse, "HTTP 500"),
+    "status_502": (ConnectionLost, "HTTP 502"),
     "status_503": (Unreachable, "HTTP 503"),
-    "accepted": (Refused, "202"),
-    "garbage": (Refused, "no JSON-RPC message"),
-    "array": (Refused, "no JSON-RPC message"),
-    "bare": (Refused, ""),
-    "html": (Refused, "text/html"),
-    "text": (Refused, "text/plain"),
-    "nothing": (Refused, "nothing"),
-    "other_id": (Refused, "an answer to something else"),
+    "accepted": (ErrorResponse, "202"),
+    "garbage": (ErrorResponse, "no JSON-RPC message"),
+    "array": (ErrorResponse, "no JSON-RPC message"),
+    "bare": (ErrorResponse, ""),
+    "html": (ErrorResponse, "text/html"),
+    "text": (ErrorResponse, "text/plain"),
+    "nothing": (ErrorResponse, "nothing"),
+    "other_id": (ErrorResponse, "an answer to something else"),
     "compressed": (CallError, "compressed"),
-    "cut": (Lost, "broke before its answer was there"),
+    "cut": (ConnectionLost, "broke before its answer was there"),
     "cut_stream": (CallError, ""),
     "ended_stream": (CallError, ""),
-    "dropped": (Lost, "broke before its answer was there"),
-    "book": (Refused, "unknown training session 7"),
-    "lost_book": (Refused, "unknown training session 7"),
-    "huge": (Refused, "more than 1048576 bytes"),
-    "huge_unsaid": (Refused, "more than 1048576 bytes"),
+    "dropped": (ConnectionLost, "broke before its answer was there"),
+    "book": (ErrorResponse, "unknown training session 7"),
+    "lost_book": (ErrorResponse, "unknown training session 7"),
+    "huge": (ErrorResponse, "more than 1048576 bytes"),
+    "huge_unsaid": (ErrorResponse, "more than 1048576 bytes"),
     "huge_event": (CallError, "1048576"),
 }
 
@@ -120,7 +120,7 @@ async def test_a_redirect_elsewhere_is_not_followed_and_nothing_reaches_there(pl
 
     async with site(other) as elsewhere:
         server.elsewhere = f"{elsewhere.url}/mcp"
-        with pytest.raises(Refused, match="not followed"):
+        with pytest.raises(ErrorResponse, match="not followed"):
             await call(servers, "odd", "elsewhere")
         assert elsewhere.asked == []
     assert await call(servers, "odd", "echo") == "here"
@@ -262,7 +262,7 @@ class Older:
 async def test_over_the_older_transport_too_a_message_that_does_not_get_there_fails_alone(how: str) -> None:
     async with site(Older()) as at, engine(one=ServerSettings(url=f"{at.url}/sse", transport="sse")) as servers:
         assert await call(servers, "one", "echo") == "here"
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             async with asyncio.timeout(60):
                 await call(servers, "one", how)
         assert await call(servers, "one", "echo") == "here"

@@ -16,8 +16,8 @@ from tests.mcp_pipe import HELLO, Pipe, piped
 from tests.serving import ACCEPT, META, Site, serving
 from toolgate import Actor, App, tool
 from toolgate.mcp.server import endpoint
-from toolgate.mcp.server.approvals import understood
-from toolgate.mcp.server.results import ProtocolError, after, cursor_after
+from toolgate.mcp.server.approvals import read_answer
+from toolgate.mcp.server.results import ProtocolError, decode_cursor, encode_cursor
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4", "IO-2")
@@ -213,7 +213,7 @@ async def test_a_session_of_one_credential_is_not_there_for_another() -> None:
 
 
 async def test_one_key_can_t_open_sessions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(endpoint, "MAX_CREDENTIAL_SESSIONS", 3)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     async with a_site() as (app, site, key):
         answers = [await site("POST", "/mcp", {"Accept": ACCEPT}, hello, key=key) for _ in range(4)]
@@ -272,7 +272,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_only_an_accepted_form_with_its_box_ticked_is_a_yes(response: Any) -> None:
-    answer = understood(response)
+    answer = read_answer(response)
     ticked = (
         isinstance(response, dict)
         and response.get("action") == "accept"
@@ -285,13 +285,13 @@ def test_only_an_accepted_form_with_its_box_ticked_is_a_yes(response: Any) -> No
 @given(st.text(max_size=200))
 def test_a_cursor_that_we_did_not_make_is_refused(text: str) -> None:
     try:
-        name = after(text)
+        name = decode_cursor(text)
     except ProtocolError as error:
         assert error.code == -32602
     else:
-        assert cursor_after(name) == text
+        assert encode_cursor(name) == text
 
 
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text.isascii()))
 def test_a_cursor_that_we_made_is_understood(name: str) -> None:
-    assert after(cursor_after(name)) == name
+    assert decode_cursor(encode_cursor(name)) == name

@@ -26,8 +26,8 @@ from tests.mcp_servers import call
 from tests.remote_servers import Odd, free_port
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.engine import Servers
 from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.tls import tls
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuth, ServerSettings
@@ -142,7 +142,7 @@ async def attempt(server: ServerSettings, vault: dict[str, str] | None = None) -
         await login("one", server, vault.get, vault.__setitem__, browser, tokens=vault.get, browser=False, wait_seconds=20)
     assert browser.shown == []
     sandbox = Sandbox()
-    servers = Servers(secrets=vault.get, sandbox=sandbox, home=None, keep=vault.__setitem__, tokens=vault.get)
+    servers = UpstreamServers(secrets=vault.get, sandbox=sandbox, home=None, keep=vault.__setitem__, tokens=vault.get)
     servers.set("one", server)
     try:
         with pytest.raises(CallError) as raised:

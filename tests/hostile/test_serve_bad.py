@@ -13,7 +13,7 @@ import pytest
 
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, tool
-from toolgate.mcp.server import changes, endpoint
+from toolgate.mcp.server import change_notifications, endpoint
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")
@@ -247,7 +247,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 async def test_sessions_that_one_key_begins_all_at_once_are_no_more_than_it_may_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(endpoint, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(endpoint, "MAX_CREDENTIAL_SESSIONS", 3)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     async with a_site() as site:
         answers = await asyncio.gather(*(site("POST", "/mcp", {"Accept": ACCEPT}, hello) for _ in range(20)))
@@ -258,7 +258,7 @@ async def test_sessions_that_one_key_begins_all_at_once_are_no_more_than_it_may_
 
 
 async def test_one_actor_can_t_take_all_places_of_those_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(change_notifications, "MAX_ACTOR_LISTENERS", 3)
     async with a_site() as site:
         other = (await site.front.keys.create("other", Actor("acme", "analyst", "other")))[1]
         held = [await _listen(site, site.key) for _ in range(3)]

@@ -13,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import until
-from toolgate.mcp.client import proxy
-from toolgate.mcp.client.domains import MOST, Domains, Place, Rule, canonical, is_public, read_rule
-from toolgate.mcp.client.proxy import Proxy, Refused, read_head, split
+from toolgate.mcp.client import egress_proxy
+from toolgate.mcp.client.allowed_hosts import (
+    MAX_HOSTS,
+    AllowedHosts,
+    ForwardedPort,
+    HostRule,
+    canonical,
+    is_public,
+    parse_host_rule,
+)
+from toolgate.mcp.client.egress_proxy import EgressProxy, ProxyRefusal, read_head, split
 from toolgate.sandbox.jails import socket_handoff as handing
 
 pytestmark = pytest.mark.requirement("MCP-3")
@@ -24,19 +32,19 @@ pytestmark = pytest.mark.requirement("MCP-3")
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("api.example.com", Rule("api.example.com", None)),
-        (" API.Example.com. ", Rule("api.example.com", None)),
-        ("*.example.com", Rule("example.com", None, True)),
-        ("*.example.com:8443", Rule("example.com", 8443, True)),
-        ("db.example.com:5432", Rule("db.example.com", 5432)),
-        ("localhost:5432", Rule("localhost", 5432)),
-        ("127.0.0.1:5432", Rule("127.0.0.1", 5432)),
-        ("[::1]:5432", Rule("::1", 5432)),
-        ("bücher.example", Rule("xn--bcher-kva.example", None)),
+        ("api.example.com", HostRule("api.example.com", None)),
+        (" API.Example.com. ", HostRule("api.example.com", None)),
+        ("*.example.com", HostRule("example.com", None, True)),
+        ("*.example.com:8443", HostRule("example.com", 8443, True)),
+        ("db.example.com:5432", HostRule("db.example.com", 5432)),
+        ("localhost:5432", HostRule("localhost", 5432)),
+        ("127.0.0.1:5432", HostRule("127.0.0.1", 5432)),
+        ("[::1]:5432", HostRule("::1", 5432)),
+        ("bücher.example", HostRule("xn--bcher-kva.example", None)),
     ],
 )
-def test_hosts_are_read(text: str, rule: Rule) -> None:
-    assert read_rule(text) == rule
+def test_hosts_are_read(text: str, rule: HostRule) -> None:
+    assert parse_host_rule(text) == rule
 
 
 @pytest.mark.parametrize(
@@ -47,11 +55,11 @@ def test_hosts_are_read(text: str, rule: Rule) -> None:
 )  # fmt: skip
 def test_what_is_no_host_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"host|address|port"):
-        read_rule(text)
+        parse_host_rule(text)
 
 
 def test_only_what_is_named_may_be_reached() -> None:
-    domains = Domains(("api.example.com", "*.wild.example", "db.example.com:5432", "127.0.0.1:9000"))
+    domains = AllowedHosts(("api.example.com", "*.wild.example", "db.example.com:5432", "127.0.0.1:9000"))
     assert domains.leave("api.example.com", 443) == domains.leave("API.example.com.", 80) == "public"
     assert domains.leave("a.b.wild.example", 443) == "public"
     assert domains.leave("db.example.com", 5432) == domains.leave("127.0.0.1", 9000) == "any"
@@ -65,7 +73,7 @@ def test_only_what_is_named_may_be_reached() -> None:
 
 @given(st.text(max_size=20), st.integers(1, 65535))
 def test_nothing_but_the_host_itself_matches_it(host: str, port: int) -> None:
-    allowed = Domains(("api.example.com",)).leave(host, port)
+    allowed = AllowedHosts(("api.example.com",)).leave(host, port)
     assert (allowed is not None) == (canonical(host) == "api.example.com" and port in (80, 443))
 
 
@@ -99,7 +107,9 @@ def test_an_address_is_what_it_wraps(inner: ipaddress.IPv4Address) -> None:
 
 
 def test_each_host_has_an_address_of_its_own() -> None:
-    layout = Domains(("a.example", "b.example", "a.example:8443", "*.c.example", "localhost:3128", "10.0.0.1:80")).layout()
+    layout = AllowedHosts(
+        ("a.example", "b.example", "a.example:8443", "*.c.example", "localhost:3128", "10.0.0.1:80")
+    ).layout()
     assert layout.proxy_port == 3129, "the usual one is taken"
     assert set(layout.names) == {"localhost", "a.example", "b.example"}
     assert len(set(layout.names.values())) == 3
@@ -119,7 +129,7 @@ def test_each_host_has_an_address_of_its_own() -> None:
 def test_any_head_is_read_or_refused(head: bytes) -> None:
     try:
         method, host, port, _ = read_head(head + b"\r\n\r\n")
-    except Refused:
+    except ProxyRefusal:
         return
     assert method.isalpha() and host and 0 < port < 65_536
 
@@ -142,7 +152,7 @@ def test_a_plain_request_is_rewritten_for_the_host_that_was_checked() -> None:
      b"GET http://a/ HTTP/1.1\r\nX: 1\nHost: b", b"GET http:///x HTTP/1.1", b"\x16\x03\x01", b"CONNECT a:1:2x HTTP/1.1"],
 )  # fmt: skip
 def test_what_is_no_request_to_a_proxy_is_refused(head: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ProxyRefusal):
         read_head(head + b"\r\n\r\n")
 
 
@@ -169,7 +179,7 @@ class Names:
 
 async def test_a_name_that_turns_round_is_connected_to_where_it_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """DNS rebinding: public when it is checked, this machine when it is used. It is looked up only once."""
-    monkeypatch.setattr(proxy, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(egress_proxy, "PROXY_CONNECT_SECONDS", 0.3)
     reached: list[object] = []
 
     def reach(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,14 +189,14 @@ async def test_a_name_that_turns_round_is_connected_to_where_it_was_checked(monk
     here = await asyncio.start_server(reach, "127.0.0.1", 0)
     port = here.sockets[0].getsockname()[1]
     names = Names(["93.184.216.34"], ["127.0.0.1"])
-    turning = Proxy("tested", Domains((f"*.example.com:{port}",)), resolve=names)
+    turning = EgressProxy("tested", AllowedHosts((f"*.example.com:{port}",)), resolve=names)
     async with here:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ProxyRefusal) as refused:
             await turning.connect("a.example.com", port)
         assert refused.value.status.startswith("502") and names.asked == 1
-        with pytest.raises(Refused, match="private address"):
+        with pytest.raises(ProxyRefusal, match="private address"):
             await turning.connect("a.example.com", port)
-        named = Proxy("tested", Domains((f"a.example.com:{port}",)), resolve=Names(["127.0.0.1"]))
+        named = EgressProxy("tested", AllowedHosts((f"a.example.com:{port}",)), resolve=Names(["127.0.0.1"]))
         _, writer = await named.connect("a.example.com", port)
         writer.close()
         async with asyncio.timeout(30):
@@ -199,7 +209,7 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The resolver of this machine is stuck on the names of one server. Its threads can't be stopped, so they count."""
-    monkeypatch.setattr(proxy, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(egress_proxy, "PROXY_CONNECT_SECONDS", 0.3)
     let_go, asked = threading.Event(), []
     usual = socket.getaddrinfo
 
@@ -213,15 +223,18 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
     monkeypatch.setattr(socket, "getaddrinfo", stuck)
     here = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = here.sockets[0].getsockname()[1]
-    slow, other = Proxy("slow", Domains(("*.example.com",))), Proxy("other", Domains((f"localhost:{port}",)))
+    slow, other = (
+        EgressProxy("slow", AllowedHosts(("*.example.com",))),
+        EgressProxy("other", AllowedHosts((f"localhost:{port}",))),
+    )
     try:
         for _ in range(2):  # the second time nobody waits for the first any more
             ends = await asyncio.gather(
                 *(slow.connect(f"n{number}.example.com", 443) for number in range(60)), return_exceptions=True
             )
-            assert {type(end) for end in ends} == {Refused}
-            await until(lambda: len(asked) == proxy.MOST_LOOKUPS, "as many as may are looked up")
-        monkeypatch.setattr(proxy, "CONNECT_SECONDS", 30.0)
+            assert {type(end) for end in ends} == {ProxyRefusal}
+            await until(lambda: len(asked) == egress_proxy.MAX_SERVER_LOOKUPS, "as many as may are looked up")
+        monkeypatch.setattr(egress_proxy, "PROXY_CONNECT_SECONDS", 30.0)
         async with asyncio.timeout(30):
             assert await asyncio.to_thread(int) == 0
             _, writer = await other.connect("localhost", port)
@@ -230,7 +243,7 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
         async with asyncio.timeout(30):
             while slow._lookups:
                 await asyncio.sleep(0.01)
-        with pytest.raises(Refused, match="can't be looked up"):
+        with pytest.raises(ProxyRefusal, match="can't be looked up"):
             await slow.connect("later.example.com", 443)
         assert asked[-1] == "later.example.com"
     finally:
@@ -241,10 +254,10 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
 
 
 @asynccontextmanager
-async def serving(domains: Domains) -> AsyncIterator[tuple[Proxy, int]]:
+async def serving(domains: AllowedHosts) -> AsyncIterator[tuple[EgressProxy, int]]:
     listener = socket.create_server(("127.0.0.1", 0))
-    opened = Proxy("tested", domains, resolve=Names(["127.0.0.1"]))
-    await opened.serve([listener], [Place("127.0.0.1", 0, None)])
+    opened = EgressProxy("tested", domains, resolve=Names(["127.0.0.1"]))
+    await opened.serve([listener], [ForwardedPort("127.0.0.1", 0, None)])
     try:
         yield opened, listener.getsockname()[1]
     finally:
@@ -252,8 +265,8 @@ async def serving(domains: Domains) -> AsyncIterator[tuple[Proxy, int]]:
 
 
 async def test_more_connections_than_one_server_may_have_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MOST_CONNECTIONS", 3)
-    async with serving(Domains(())) as (_, port):
+    monkeypatch.setattr(egress_proxy, "MAX_PROXY_CONNECTIONS", 3)
+    async with serving(AllowedHosts(())) as (_, port):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
         ends = [asyncio.ensure_future(_ended(reader)) for reader, _ in held]
         await until(lambda: sum(end.done() for end in ends) >= 2, "two are cut")
@@ -270,7 +283,7 @@ async def _ended(reader: asyncio.StreamReader) -> None:
 
 
 async def test_a_connection_carries_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(egress_proxy, "MAX_CONNECTION_BYTES", 200_000)
 
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _number in range(100):
@@ -279,7 +292,7 @@ async def test_a_connection_carries_no_more_than_it_may(monkeypatch: pytest.Monk
 
     there = await asyncio.start_server(flood, "127.0.0.1", 0)
     target = there.sockets[0].getsockname()[1]
-    async with there, serving(Domains((f"a.example:{target}",))) as (_, port):
+    async with there, serving(AllowedHosts((f"a.example:{target}",))) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"CONNECT a.example:{target} HTTP/1.1\r\n\r\n".encode())
         assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
@@ -295,10 +308,10 @@ async def test_a_connection_carries_no_more_than_it_may(monkeypatch: pytest.Monk
 
 
 async def test_a_server_that_asks_for_a_thousand_hosts_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    opened = Proxy("tested", Domains(()), resolve=Names([]))
+    opened = EgressProxy("tested", AllowedHosts(()), resolve=Names([]))
     for number in range(1000):
         for _ in range(2):
-            with pytest.raises(Refused):
+            with pytest.raises(ProxyRefusal):
                 await opened.connect(f"host-{number}\n\x1b[31m.example", 443)
     assert opened.refusals == 2000
     assert len(caplog.records) == 100
@@ -307,5 +320,5 @@ async def test_a_server_that_asks_for_a_thousand_hosts_does_not_fill_the_log(cap
 
 def test_as_many_hosts_as_may_be_named_can_be_handed_out() -> None:
     """Each has two places where it listens, and the proxy one; a jail that could not give them all would never start."""
-    layout = Domains(tuple(f"h{number}.example" for number in range(MOST))).layout()
-    assert len(layout.places) == 2 * MOST + 1 <= handing.MOST
+    layout = AllowedHosts(tuple(f"h{number}.example" for number in range(MAX_HOSTS))).layout()
+    assert len(layout.places) == 2 * MAX_HOSTS + 1 <= handing.MOST

@@ -27,9 +27,9 @@ from tests.mcp_servers import descriptors
 from tests.needs import need
 from toolgate import App
 from toolgate.mcp.client import packages
-from toolgate.mcp.client.executables import Command, fetches, find, find_program, needs
-from toolgate.mcp.client.packages import Installed, Wanted
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.executables import LaunchCommand, find_command, find_program, package_setting, required_paths
+from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.packages import InstalledPackage, PackageSpec
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-2", "MCP-3")
@@ -40,17 +40,17 @@ pytestmark = pytest.mark.requirement("MCP-2", "MCP-3")
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        ({"npm": "thing"}, Wanted("npm", "thing", None)),
-        ({"npm": "thing@1.2.3"}, Wanted("npm", "thing", "1.2.3")),
-        ({"npm": "@scope/thing"}, Wanted("npm", "@scope/thing", None)),
-        ({"npm": "@scope/thing@2026.8.31"}, Wanted("npm", "@scope/thing", "2026.8.31")),
-        ({"npm": "thing@1.0.0-beta.1+build"}, Wanted("npm", "thing", "1.0.0-beta.1+build")),
-        ({"pypi": "mcp-server-git"}, Wanted("pypi", "mcp-server-git", None)),
-        ({"pypi": "mcp_server.git==2026.10.19"}, Wanted("pypi", "mcp_server.git", "2026.10.19")),
-        ({"pypi": "thing[extra,more]==1.0rc1"}, Wanted("pypi", "thing", "1.0rc1", "[extra,more]")),
+        ({"npm": "thing"}, PackageSpec("npm", "thing", None)),
+        ({"npm": "thing@1.2.3"}, PackageSpec("npm", "thing", "1.2.3")),
+        ({"npm": "@scope/thing"}, PackageSpec("npm", "@scope/thing", None)),
+        ({"npm": "@scope/thing@2026.8.31"}, PackageSpec("npm", "@scope/thing", "2026.8.31")),
+        ({"npm": "thing@1.0.0-beta.1+build"}, PackageSpec("npm", "thing", "1.0.0-beta.1+build")),
+        ({"pypi": "mcp-server-git"}, PackageSpec("pypi", "mcp-server-git", None)),
+        ({"pypi": "mcp_server.git==2026.10.19"}, PackageSpec("pypi", "mcp_server.git", "2026.10.19")),
+        ({"pypi": "thing[extra,more]==1.0rc1"}, PackageSpec("pypi", "thing", "1.0rc1", "[extra,more]")),
     ],
 )
-def test_plain_names_are_taken(settings: dict[str, str], wanted: Wanted) -> None:
+def test_plain_names_are_taken(settings: dict[str, str], wanted: PackageSpec) -> None:
     assert packages.wanted(ServerSettings(**settings)) == wanted
 
 
@@ -127,10 +127,10 @@ class Registry:
             json.dumps({"name": name, "versions": found, "dist-tags": {"latest": list(versions)[-1]}})
         )
 
-    def wheel(self, name: str, version: str, files: dict[str, str], scripts: str, needs: str = "") -> None:
+    def wheel(self, name: str, version: str, files: dict[str, str], scripts: str, required_paths: str = "") -> None:
         info = f"{name}-{version}.dist-info"
         more = {
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required_paths}",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             f"{info}/entry_points.txt": scripts,
         }
@@ -187,7 +187,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
         http.shutdown()
 
 
-def run(command: Command) -> str:
+def run(command: LaunchCommand) -> str:
     import subprocess
 
     return subprocess.run(command.argv, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
@@ -206,11 +206,11 @@ async def test_an_npm_package_is_installed_once_and_its_scripts_are_not_run(regi
     registry.npm("thing", {"1.0.0": about, "1.1.0": about}, {"cli.js": SCRIPT})
     settings = ServerSettings(npm="thing", command=("--stdio",))
     found = await packages.ready("mine", settings, tmp_path)
-    assert isinstance(found, Installed)
+    assert isinstance(found, InstalledPackage)
     assert (found.kind, found.name, found.version) == ("npm", "thing", "1.1.0")
     assert found.digest.startswith("sha512-")
     assert packages.installed("mine", settings, tmp_path) == found
-    folder = packages.folder_of("mine", Wanted("npm", "thing", None), tmp_path)
+    folder = packages.folder_of("mine", PackageSpec("npm", "thing", None), tmp_path)
     lock = json.loads((folder / "package-lock.json").read_text())
     assert lock["packages"]["node_modules/@some/dep"]["integrity"].startswith("sha512-")
     assert not proof.exists()
@@ -285,7 +285,7 @@ async def test_a_pypi_package_has_an_environment_of_its_own(registry: Registry, 
     found = await packages.ready("mine", settings, tmp_path)
     assert found is not None
     assert (found.kind, found.version, found.entry) == ("pypi", "1.0", "venv/bin/my-thing")
-    folder = packages.folder_of("mine", Wanted("pypi", "my-thing", "1.0"), tmp_path)
+    folder = packages.folder_of("mine", PackageSpec("pypi", "my-thing", "1.0"), tmp_path)
     assert found.digest.startswith("sha256:")
     assert (folder / "requirements.lock").read_text() == f"my-thing==1.0 --hash={found.digest}\n"
     command = await packages.command("mine", settings, tmp_path)
@@ -309,8 +309,8 @@ async def test_nor_is_one_that_names_another_by_its_address(registry: Registry, 
     registry.source("hidden", "1.0", {"setup.py": f"open({str(proof)!r}, 'w')", "PKG-INFO": "Name: hidden\nVersion: 1.0\n"})
     registry.wheel("hidden", "1.0", {}, "")
     file = "hidden-1.0-py3-none-any.whl" if built else "hidden-1.0.tar.gz"
-    needs = f"Requires-Dist: hidden @ {registry.url}/{file}\n"
-    registry.wheel("thing", "1.0", {"thing.py": ""}, "[console_scripts]\nthing = thing:main\n", needs)
+    required_paths = f"Requires-Dist: hidden @ {registry.url}/{file}\n"
+    registry.wheel("thing", "1.0", {"thing.py": ""}, "[console_scripts]\nthing = thing:main\n", required_paths)
     with pytest.raises(Unreachable, match="from an address of its own" if built else "could not be installed"):
         await packages.ready("mine", ServerSettings(pypi="thing==1.0"), tmp_path)
     assert not proof.exists()
@@ -359,7 +359,7 @@ async def test_installations_that_take_long_leave_the_threads_that_all_share_alo
     """The registry takes the connection, and says nothing."""
     for name in [name for name in os.environ if name.lower().startswith(("pip_", "npm_config_", "uv_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(packages, "SECONDS", 6.0)
+    monkeypatch.setattr(packages, "INSTALL_STEP_SECONDS", 6.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
@@ -369,10 +369,10 @@ async def test_installations_that_take_long_leave_the_threads_that_all_share_alo
         async with asyncio.timeout(30):
             assert await asyncio.to_thread(int) == 0
         assert not any(task.done() for task in tasks), "it had to wait until one of them had ended"
-        for task in tasks[packages.AT_ONCE :]:
+        for task in tasks[packages.MAX_INSTALLERS :]:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(end) for end in ends] == [Unreachable] * packages.AT_ONCE + [asyncio.CancelledError] * 38
+    assert [type(end) for end in ends] == [Unreachable] * packages.MAX_INSTALLERS + [asyncio.CancelledError] * 38
 
 
 async def test_one_that_is_being_installed_elsewhere_is_waited_for_but_not_for_ever(
@@ -387,7 +387,7 @@ async def test_one_that_is_being_installed_elsewhere_is_waited_for_but_not_for_e
     found = await waiting
     assert found is not None and found.version == "1.0.0"
     other = ServerSettings(npm="other")
-    monkeypatch.setattr(packages, "LOCKED_SECONDS", 0.3)
+    monkeypatch.setattr(packages, "INSTALL_LOCK_SECONDS", 0.3)
     with installed_elsewhere(other, tmp_path), pytest.raises(Unreachable, match="Another process has been installing other"):
         await packages.ready("x", other, tmp_path)
 
@@ -410,12 +410,12 @@ async def test_whoever_waited_may_go_away_and_the_next_one_is_let_in(registry: R
 
 
 def test_a_bare_name_is_found_and_a_runner_is_known(tmp_path: Path) -> None:
-    found = find("any", ("sh", "-c", "true"), None)
+    found = find_command("any", ("sh", "-c", "true"), None)
     assert found.argv[0].startswith("/") and found.argv[1:] == ("-c", "true")
-    assert fetches("/usr/bin/npx") == "npm" and fetches("uvx") == "pypi" and fetches("node") is None
+    assert package_setting("/usr/bin/npx") == "npm" and package_setting("uvx") == "pypi" and package_setting("node") is None
     assert find_program("./x", tmp_path) is None
     with pytest.raises(Unreachable, match="has no command"):
-        find("any", (), None)
+        find_command("any", (), None)
 
 
 def test_a_script_needs_its_interpreter_and_a_virtual_environment_its_base(tmp_path: Path) -> None:
@@ -432,6 +432,6 @@ def test_a_script_needs_its_interpreter_and_a_virtual_environment_its_base(tmp_p
     script = tmp_path / "person" / "bin" / "tool"
     script.write_text(f"#!{bin_ / 'python'}\n")
     script.chmod(0o755)
-    found = set(needs(script))
+    found = set(required_paths(script))
     assert {script, tmp_path / "env", base / "lib", base / "bin"} <= found
     assert not {tmp_path, tmp_path / "person", tmp_path / "person" / "bin", base} & found

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.mcp.client.backoff import FIRST_WAIT, LONGEST_WAIT, Tries
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, RestartBackoff
+from toolgate.mcp.client.model import Unreachable
 from toolgate.mcp.client.untrusted_text import innermost, printable, sentence
 from toolgate.settings import ServerSettings
 
@@ -34,14 +34,14 @@ print(wrong)
 
 @given(failures=st.integers(1, 60), restarts=st.integers(0, 50), rest=st.floats(0.1, 1_000))
 def test_waits_double_up_to_a_limit_and_end_in_a_rest(failures: int, restarts: int, rest: float) -> None:
-    tries = Tries("one", ServerSettings(command=("x",), restarts=restarts, rest_seconds=rest), str)
+    tries = RestartBackoff("one", ServerSettings(command=("x",), restarts=restarts, rest_seconds=rest), str)
     for number in range(1, failures + 1):
         wait, state = tries.failed()
         assert state == ("resting" if number > restarts else "waiting")
         if state == "resting":
             assert wait == rest
         else:
-            assert 0 <= wait <= min(LONGEST_WAIT, FIRST_WAIT * 2 ** (number - 1))
+            assert 0 <= wait <= min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (number - 1))
         assert 0 <= tries.left <= wait
     tries.forget()
     assert tries.failure is None
@@ -52,18 +52,18 @@ def test_waits_of_many_servers_that_fail_together_are_spread() -> None:
     one = ServerSettings(command=("x",), restarts=10)
     waits = []
     for _ in range(200):
-        tries = Tries("one", one, str)
+        tries = RestartBackoff("one", one, str)
         for _ in range(5):
             wait, _state = tries.failed()
         waits.append(wait)
-    longest = FIRST_WAIT * 2**4
+    longest = FIRST_BACKOFF_SECONDS * 2**4
     assert min(waits) < longest / 4
     assert max(waits) > longest * 3 / 4
 
 
 def test_what_went_wrong_is_told_with_the_next_try_and_without_secrets() -> None:
     settings = ServerSettings(command=("x",), restarts=0, rest_seconds=90)
-    tries = Tries("one", settings, lambda words: words.replace("sesame", "•"))
+    tries = RestartBackoff("one", settings, lambda words: words.replace("sesame", "•"))
     tries.note(Unreachable("MISSING_AUTH", "It wants sesame.", suggestion="Log in."))
     tries.failed()
     error = tries.unreachable()

@@ -93,7 +93,7 @@ class Wired:
         from toolgate.gates.screening.tiers import TierRules, plan
         from toolgate.gates.secrets import Secrets, open_sources
         from toolgate.mcp.catalog import McpTools
-        from toolgate.mcp.client.engine import Servers
+        from toolgate.mcp.client.servers import UpstreamServers
         from toolgate.mcp.runner import McpRunner
         from toolgate.mcp.server_settings import named_servers
         from toolgate.pipeline.hooks import HookSet
@@ -200,7 +200,7 @@ class Wired:
             keyring_backend=settings.secrets.keyring_backend,
         )
         self.secrets = Secrets(*sources, use=settings.secrets.use)
-        self.servers_engine = Servers(
+        self.servers_engine = UpstreamServers(
             secrets=self._secret_of_servers,
             sandbox=self.sandbox,
             home=None if settings.in_memory else settings.home,

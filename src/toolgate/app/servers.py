@@ -20,12 +20,12 @@ from toolgate.extras import require
 from toolgate.gates.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.gates.secrets.sources import Vault
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.port import Standing, Unreachable
-from toolgate.mcp.definitions import Compared, ServerRow
+from toolgate.mcp.client.model import ConnectionStatus, Unreachable
+from toolgate.mcp.definitions import Comparison, ServerRow
 from toolgate.mcp.discover import ask
 from toolgate.mcp.entries import Upstream
-from toolgate.mcp.import_files import Imported, read_servers
-from toolgate.mcp.review import Waiting
+from toolgate.mcp.import_files import ImportedServer, read_servers
+from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import (
     completed,
     described,
@@ -58,7 +58,7 @@ class ServerStatus(NamedTuple):
     settings: ServerSettings
     """With its preset applied."""
     origin: Literal["settings", "store"]
-    standing: Standing | None
+    standing: ConnectionStatus | None
     tools: Counted
     items: Counted
     """Prompts, resources and resource templates."""
@@ -145,9 +145,9 @@ class Connecting(Wired):
     def _status(
         self,
         upstream: Upstream,
-        recorded: table.Recorded,
+        recorded: table.RecordedServers,
         counts: Mapping[tuple[bool, str], int],
-        standing: Standing | None,
+        standing: ConnectionStatus | None,
         trouble: str | None,
     ) -> ServerStatus:
         name = upstream.name
@@ -331,7 +331,7 @@ class Connecting(Wired):
         await self._keeper.change(table.ask_restart(name))
         await self._note("mcp.server_restarted", actor or LOCAL, "", {"server": name})
 
-    async def refresh_server(self, name: str) -> Compared:
+    async def refresh_server(self, name: str) -> Comparison:
         """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
         await self.server(name)
         self._check_enabled(name)
@@ -345,13 +345,15 @@ class Connecting(Wired):
             )
         require("mcp")
 
-    async def quarantined(self, server: str | None = None) -> list[Waiting]:
+    async def quarantined(self, server: str | None = None) -> list[PendingDefinition]:
         """Gives the definitions that wait to be accepted: of a server, or of all."""
         await self.mcp_tools.look()
         return await self.mcp_tools.waiting(server)
 
     @to_the_end
-    async def accept_tools(self, shown: Iterable[Waiting], *, actor: Actor | None = None) -> list[Waiting]:
+    async def accept_tools(
+        self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None
+    ) -> list[PendingDefinition]:
         """Accepts definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
         those that were accepted: one that has changed since it was shown is not."""
         shown = list(shown)
@@ -365,7 +367,7 @@ class Connecting(Wired):
     @to_the_end
     async def import_servers(
         self, document: Any, *, actor: Actor | None = None, replace: bool = False, use: Collection[str] = ()
-    ) -> tuple[list[Imported], list[Problem]]:
+    ) -> tuple[list[ImportedServer], list[Problem]]:
         """Adds the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
         that are there already, a server is given only what `use` names. Gives those that were added, and why others were
         not."""
@@ -413,7 +415,7 @@ class Connecting(Wired):
         """Gives the names of the secrets that a server is to be given, and that are not set."""
         return [name for name in secrets_in(settings) if self._secret_of_servers(name) is None]
 
-    def _check_needed(self, one: Imported, use: Collection[str]) -> None:
+    def _check_needed(self, one: ImportedServer, use: Collection[str]) -> None:
         """Whoever wrote a file chose the names in it, and where the values go: one that is there already was set for
         something else."""
         for name in one.missing:
@@ -471,7 +473,7 @@ def _check_brought(settings: ServerSettings, known: Collection[str]) -> None:
         )
 
 
-def _accepted(one: Waiting) -> dict[str, Any]:
+def _accepted(one: PendingDefinition) -> dict[str, Any]:
     return {
         "server": one.server,
         "tool": one.tool or one.method,

@@ -23,13 +23,13 @@ def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user
 
 async def _serve(ctx: typer.Context, actor: Actor) -> int:
     from toolgate.app.app import App
-    from toolgate.mcp.server.stdio import claimed, serve
+    from toolgate.mcp.server.stdio import claim_stdio, serve
 
     place, this = global_options(ctx), asyncio.current_task()
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
-    with claimed() as wire, contextlib.suppress(asyncio.CancelledError):
+    with claim_stdio() as wire, contextlib.suppress(asyncio.CancelledError):
         async with App.open(place.settings, **place.overrides) as app:
             await serve(app, actor, wire)
     return 0

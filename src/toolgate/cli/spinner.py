@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Self, TextIO, cast
 from rich.cells import set_cell_size
 
 from toolgate.cli.output import clean, note
-from toolgate.mcp.runner import NOBODY
+from toolgate.mcp.runner import NO_CALLER_TO_ASK
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN_FRAMES = "|/-\\"
@@ -66,7 +66,7 @@ class Spinner:
         """Nothing: messages of servers are not for this line."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - nobody is asked
-        raise NOBODY
+        raise NO_CALLER_TO_ASK
 
     def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
         """Nothing: it does not come again."""

@@ -14,24 +14,24 @@ from pydantic import ValidationError
 
 from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError, not_found
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import Anew
-from toolgate.mcp.definitions import ITEMS, Compared, Pin
-from toolgate.mcp.entries import Key, Upstream, entry_of, name_here
-from toolgate.mcp.methods import CAPABILITIES
-from toolgate.mcp.names import Names
+from toolgate.mcp.client.model import Restarted
+from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison, DefinitionPin
+from toolgate.mcp.entries import DefinitionKey, Upstream, entry_of, name_here
+from toolgate.mcp.method_tools import METHOD_CAPABILITIES
 from toolgate.mcp.prompts_resources import AcceptedItems, label
-from toolgate.mcp.publish import Offering, faults, in_pieces
-from toolgate.mcp.reconcile import Comparing, Note
-from toolgate.mcp.review import Waiting
+from toolgate.mcp.publish import Publisher, faults, in_turns
+from toolgate.mcp.reconcile import Reconciler, RecordAudit
+from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import completed, names_program, upstream_of
+from toolgate.mcp.tool_names import ToolNames
 from toolgate.model import Caller, Entry
 from toolgate.registry.catalog import Catalog, Problem
 from toolgate.registry.compile import Rules
 from toolgate.settings import ServerSettings
 from toolgate.store.database import Store
 
-GOVERNED = frozenset({"tools/call", *CAPABILITIES})
+GOVERNED = frozenset({"tools/call", *METHOD_CAPABILITIES})
 """What has a tool of its own. The rest (how far a task has got, say) belongs to a call that was let through."""
 
 RENAME = "give this server another name, or its tools another prefix"
@@ -44,14 +44,14 @@ class McpTools:
     def __init__(
         self,
         settings: Mapping[str, ServerSettings],
-        engine: Servers,
+        engine: UpstreamServers,
         store: Store,
         catalog: Catalog,
         rules: Rules,
         *,
         register: Callable[[Entry], object],
         forget: Callable[[], object],
-        note: Note,
+        note: RecordAudit,
         announce: Callable[[], Awaitable[None]],
         named: Container[str] = (),
         enabled: bool = True,
@@ -74,9 +74,9 @@ class McpTools:
         self._announce = announce
         self._named = named
         self._enabled = enabled
-        self._offering = Offering(catalog, rules, register, forget)
-        self._comparing = Comparing(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
-        self._names = Names()
+        self._offering = Publisher(catalog, rules, register, forget)
+        self._comparing = Reconciler(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
+        self._names = ToolNames()
         self._upstreams: dict[str, Upstream] = {}
         self._unlisted: set[str] = set()
         """Servers of which nothing is known, or only what another program of their name had."""
@@ -148,34 +148,34 @@ class McpTools:
         """Whether it is known what a server has."""
         return server not in self._unlisted
 
-    async def waiting(self, server: str | None = None) -> list[Waiting]:
+    async def waiting(self, server: str | None = None) -> list[PendingDefinition]:
         """The definitions that wait to be accepted."""
         pins = await self._store.read(table.pins(server))
         there = (pin for pin in pins if pin.state == "quarantined")
-        return [self._waiting(pin) async for pin in in_pieces(there) if pin.server in self._upstreams]
+        return [self._waiting(pin) async for pin in in_turns(there) if pin.server in self._upstreams]
 
-    def _waiting(self, pin: Pin) -> Waiting:
+    def _waiting(self, pin: DefinitionPin) -> PendingDefinition:
         upstream, text, wrong, tier = self._upstreams[pin.server], pin.found or "{}", None, None
-        if pin.method not in ITEMS:
+        if pin.method not in ITEM_KINDS:
             wrong = self._names.fault(upstream, pin.key)
             try:
                 tier = entry_of(upstream, pin.key, text, self._rules).tier
             except DefinitionError as error:
                 wrong = faults(error)
-        name = f"{pin.server}/{label(pin.key)}" if pin.method in ITEMS else name_here(upstream, pin.key)
-        return Waiting(
+        name = f"{pin.server}/{label(pin.key)}" if pin.method in ITEM_KINDS else name_here(upstream, pin.key)
+        return PendingDefinition(
             pin.server, pin.method, pin.tool, name, pin.found_hash or "", orjson.loads(text),
             None if pin.accepted is None else orjson.loads(pin.accepted), pin.first_seen, pin.changed_at, wrong,
             tier,
         )  # fmt: skip
 
-    def _trusts(self, upstream: Upstream, key: Key) -> str | None:
+    def _trusts(self, upstream: Upstream, key: DefinitionKey) -> str | None:
         """The name under which a tool that was never seen before may be used unasked: not one that is somebody else's."""
         return self._own_name(upstream, key) if upstream.settings.trust_first_seen else None
 
-    def _own_name(self, upstream: Upstream, key: Key) -> str | None:
+    def _own_name(self, upstream: Upstream, key: DefinitionKey) -> str | None:
         """The name that a tool has once it is accepted; None if it can't have it. Prompts and resources keep their own."""
-        if key[0] in ITEMS:
+        if key[0] in ITEM_KINDS:
             return key[1]
         return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
 
@@ -187,7 +187,7 @@ class McpTools:
         """Why a server can't be there under its name and with its settings; None: it can."""
         return self._names.clash(upstream)
 
-    async def accept(self, shown: Iterable[Waiting], by: str) -> list[Waiting]:
+    async def accept(self, shown: Iterable[PendingDefinition], by: str) -> list[PendingDefinition]:
         """Accept definitions as they were shown. Gives those that were accepted: one that has changed since is not."""
         wanted = {(one.server, one.method, one.tool, one.hash): one for one in shown}
         named = {key: self._own_name(self._upstreams[one.server], one.key) for key, one in wanted.items()}
@@ -197,7 +197,7 @@ class McpTools:
             await self.look()
         return [wanted[key] for key in taken]
 
-    async def refresh(self, server: str) -> Compared:
+    async def refresh(self, server: str) -> Comparison:
         """Ask a server what it has now, and compare that with what was accepted."""
         return await self._comparing.compare(server, anew=True)
 
@@ -218,7 +218,7 @@ class McpTools:
         call was let through, it was not let through for."""
         try:
             return await self._ask(server, method, params, caller, seconds, entry)
-        except Anew:
+        except Restarted:
             return await self._ask(server, method, params, caller, seconds, entry)
 
     async def _ask(
@@ -238,11 +238,11 @@ class McpTools:
         if method in GOVERNED and (entry is None or accepted != entry.fingerprint):
             name = (tool or method) if entry is None else entry.name  # not the server's own name, which nobody here has seen
             raise not_found(name, "its server has another definition of it than was accepted, or none")
-        if method in CAPABILITIES and not self.items.may_ask(server, method, params):
+        if method in METHOD_CAPABILITIES and not self.items.may_ask(server, method, params):
             raise NotReached("INVALID_INPUT", f"There is no such thing at server {server}.", reason="nobody has accepted it")
         try:
             return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
-        except Anew:
+        except Restarted:
             if self._comparing.start_of(server) == start:  # else somebody has seen to it, or is about to
                 self._comparing.doubt(server)
             raise
@@ -265,7 +265,7 @@ class McpTools:
             wanted, names = self._without_clashes(self._read_servers(recorded), recorded.claims)
             unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
             ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
-            tools = [pin for pin in recorded.accepted if pin.method not in ITEMS]
+            tools = [pin for pin in recorded.accepted if pin.method not in ITEM_KINDS]
             await self._offering.prepare(ready, tools)
             self._use_servers(wanted, recorded)
             self._unlisted, self._names = unlisted, names
@@ -277,13 +277,13 @@ class McpTools:
             listener()
         return recorded.epoch
 
-    def _use_items(self, servers: set[str], accepted: list[Pin]) -> None:
+    def _use_items(self, servers: set[str], accepted: list[DefinitionPin]) -> None:
         """Take what is accepted of prompts and resources; what is the same stays the same object."""
-        items = AcceptedItems(pin for pin in accepted if pin.method in ITEMS and pin.server in servers)
+        items = AcceptedItems(pin for pin in accepted if pin.method in ITEM_KINDS and pin.server in servers)
         if items.differ(self.items):
             self.items = items
 
-    def _use_servers(self, wanted: dict[str, Upstream], recorded: table.Recorded) -> None:
+    def _use_servers(self, wanted: dict[str, Upstream], recorded: table.RecordedServers) -> None:
         before = self._upstreams
         for name in before.keys() - wanted.keys():
             self._comparing.doubt(name)
@@ -298,7 +298,7 @@ class McpTools:
                 self._restarts[name] = listing.restart_asked
                 self._comparing.spawn(self._restart(name))
 
-    def _read_servers(self, recorded: table.Recorded) -> dict[str, Upstream]:
+    def _read_servers(self, recorded: table.RecordedServers) -> dict[str, Upstream]:
         """The servers of the settings, and those that were added. Of the same name, the settings' counts if it says what to
         start or to reach; otherwise it says more of the one that was added, if the operator has added it: an actor may have
         done so in a process whose settings don't have the name."""
@@ -322,9 +322,11 @@ class McpTools:
                 self._misread[name] = Problem(f"server {name}", words)
         return read
 
-    def _without_clashes(self, wanted: dict[str, Upstream], claims: list[table.Claim]) -> tuple[dict[str, Upstream], Names]:
+    def _without_clashes(
+        self, wanted: dict[str, Upstream], claims: list[table.NameClaim]
+    ) -> tuple[dict[str, Upstream], ToolNames]:
         """The servers, without those that would have a name that was accepted of another."""
-        names = Names(wanted, claims)
+        names = ToolNames(wanted, claims)
         for upstream in list(wanted.values()):
             why = names.clash(upstream)
             if why is not None:
@@ -337,10 +339,10 @@ class McpTools:
             with contextlib.suppress(CallError):
                 await self._engine.restart(name)
 
-    def _withheld(self, recorded: table.Recorded) -> dict[str, str]:
+    def _withheld(self, recorded: table.RecordedServers) -> dict[str, str]:
         withheld = {}
         for server, method, tool, was_accepted in recorded.quarantined:
-            if server in self._upstreams and method not in ITEMS:
+            if server in self._upstreams and method not in ITEM_KINDS:
                 why = "has changed, and waits" if was_accepted else "is new, and waits"
                 withheld[name_here(self._upstreams[server], (method, tool))] = f"its definition {why} to be accepted"
         return withheld

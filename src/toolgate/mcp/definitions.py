@@ -13,13 +13,13 @@ from toolgate.store import catalog
 from toolgate.store.database import Transaction, moment, now
 
 PinState = Literal["accepted", "quarantined", "gone"]
-ITEMS = ("prompts", "resources", "templates")
+ITEM_KINDS = ("prompts", "resources", "templates")
 """What stands in place of a method where a definition is none of a tool; its name is then what it is asked for by."""
 BY_TRUST = "(the setting trust_first_seen)"
 """Who accepted what nobody was asked about."""
-MOST_GONE = 1_000
+MAX_GONE_TOOLS = 1_000
 """Tools of a server that were accepted and are gone: one that has more is not trusted with what it has new."""
-CHANGED = "changed:"
+CHANGED_PREFIX = "changed:"
 """Stands before the identity in the listing of a server whose settings have changed since: it counts as not listed, so that
 nothing starts it before somebody asks what it has. What was accepted of it is kept."""
 OPERATOR = "local"
@@ -49,7 +49,7 @@ class ListingRow(NamedTuple):
     restart_asked: int
 
 
-class Pin(NamedTuple):
+class DefinitionPin(NamedTuple):
     """A tool of a server: what was accepted of it, and what it is now."""
 
     server: str
@@ -70,7 +70,7 @@ class Pin(NamedTuple):
         return self.method, self.tool
 
 
-class Claim(NamedTuple):
+class NameClaim(NamedTuple):
     """A tool that was accepted once, whatever it is now: when that was first, and under which name."""
 
     server: str
@@ -80,26 +80,26 @@ class Claim(NamedTuple):
     """None: it was accepted before names were kept."""
 
 
-class Found(NamedTuple):
+class FoundDefinition(NamedTuple):
     """A definition as a server has it now: canonical JSON, and its hash."""
 
     text: str
     hash: str
 
 
-class Recorded(NamedTuple):
+class RecordedServers(NamedTuple):
     """All that is on record, as it was at one moment."""
 
     epoch: int
     servers: list[ServerRow]
     listings: dict[str, ListingRow]
-    accepted: list[Pin]
+    accepted: list[DefinitionPin]
     quarantined: list[tuple[str, str, str, bool]]
     """Server, method, tool, and whether an earlier definition of it was accepted."""
-    claims: list[Claim]
+    claims: list[NameClaim]
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """What a new listing of a server changed: the keys (method, tool) of what is quarantined now, taken, or gone."""
 
     new: tuple[tuple[str, str], ...] = ()
@@ -115,7 +115,7 @@ class Compared(NamedTuple):
         return any(self)
 
 
-PINS = (
+SELECT_PINS = (
     "SELECT server, method, tool, state, accepted, accepted_hash, found, found_hash, first_seen, changed_at, accepted_by, "
     "accepted_at FROM server_tools"
 )
@@ -132,20 +132,20 @@ def changed() -> Transaction[None]:
     yield from catalog.changed()
 
 
-def recorded() -> Transaction[Recorded]:
+def recorded() -> Transaction[RecordedServers]:
     """What a process needs in order to offer tools: servers, listings, and what is accepted."""
     number = yield from epoch()
     rows = yield "SELECT name, settings, added_by FROM servers ORDER BY created_at, name", {}
     servers = [ServerRow._make(row) for row in rows]
     rows = yield "SELECT server, identity, about, jail, listed_at, restart_asked FROM server_listings", {}
     listings = {row[0]: ListingRow._make((*row[:4], moment(row[4]), int(row[5]))) for row in rows}
-    rows = yield f"{PINS} WHERE state = 'accepted' ORDER BY server, method, tool", {}
+    rows = yield f"{SELECT_PINS} WHERE state = 'accepted' ORDER BY server, method, tool", {}
     accepted = [_pin(row) for row in rows]
     rows = yield "SELECT server, method, tool, accepted_hash FROM server_tools WHERE state = 'quarantined'", {}
     quarantined = [(*row[:3], row[3] is not None) for row in rows]
     rows = yield "SELECT server, method, tool, claimed_at, claimed_name FROM server_tools WHERE claimed_at IS NOT NULL", {}
-    claims = [Claim(row[0], (row[1], row[2]), moment(row[3]), row[4]) for row in rows]
-    return Recorded(number, servers, listings, accepted, quarantined, claims)
+    claims = [NameClaim(row[0], (row[1], row[2]), moment(row[3]), row[4]) for row in rows]
+    return RecordedServers(number, servers, listings, accepted, quarantined, claims)
 
 
 def is_of_settings(name: str) -> Transaction[bool]:
@@ -157,10 +157,10 @@ def is_of_settings(name: str) -> Transaction[bool]:
     return bool(rows)
 
 
-def pins(server: str | None = None) -> Transaction[list[Pin]]:
+def pins(server: str | None = None) -> Transaction[list[DefinitionPin]]:
     """Every tool of a server, or of all, in whatever state."""
     where = "" if server is None else " WHERE server = :server"
-    rows = yield f"{PINS}{where} ORDER BY server, method, tool", {} if server is None else {"server": server}
+    rows = yield f"{SELECT_PINS}{where} ORDER BY server, method, tool", {} if server is None else {"server": server}
     return [_pin(row) for row in rows]
 
 
@@ -169,7 +169,7 @@ def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
     counted: dict[str, dict[tuple[bool, str], int]] = {}
     rows = yield "SELECT server, method, state, count(*) FROM server_tools GROUP BY server, method, state", {}
     for server, method, state, number in rows:
-        of, key = counted.setdefault(server, {}), (method in ITEMS, state)
+        of, key = counted.setdefault(server, {}), (method in ITEM_KINDS, state)
         of[key] = of.get(key, 0) + int(number)
     return counted
 
@@ -180,7 +180,7 @@ def set_server(row: ServerRow) -> Transaction[None]:
         "UPDATE server_listings SET identity = :changed || identity WHERE server = :name "
         "AND substr(identity, 1, 8) <> :changed "
         "AND EXISTS (SELECT 1 FROM servers WHERE name = :name AND settings <> :settings)",
-        {"changed": CHANGED, "name": row.name, "settings": row.settings},
+        {"changed": CHANGED_PREFIX, "name": row.name, "settings": row.settings},
     )
     yield (
         "INSERT INTO servers (name, settings, added_by, created_at, updated_at) "
@@ -213,10 +213,10 @@ def compare(
     identity: str,
     about: str,
     jail: str | None,
-    found: Mapping[tuple[str, str], Found],
+    found: Mapping[tuple[str, str], FoundDefinition],
     trust: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
     unknown: Container[str] = (),
-) -> Transaction[Compared]:
+) -> Transaction[Comparison]:
     """Take what a server has now, and say how it differs from what was accepted. `trust`: what of it is accepted unasked if
     it was never seen before, and under which name. `unknown`: methods of which it could not be found out what it has, so
     that nothing of them is gone. Two processes that list a server at once do this one after the other: the first statement
@@ -233,14 +233,14 @@ def compare(
         "SET identity = excluded.identity, about = excluded.about, jail = excluded.jail, listed_at = excluded.listed_at",
         values,
     )
-    if before is not None and before[0].removeprefix(CHANGED) != identity:
+    if before is not None and before[0].removeprefix(CHANGED_PREFIX) != identity:
         yield (
             "UPDATE server_tools SET accepted = NULL, accepted_hash = NULL, accepted_by = NULL, accepted_at = NULL, "
             "claimed_at = NULL, claimed_name = NULL, state = 'quarantined' WHERE server = :server",
             {"server": server},
         )
     known = {pin.key: pin for pin in (yield from pins(server))}
-    if sum(pin.state == "gone" for pin in known.values()) >= MOST_GONE:
+    if sum(pin.state == "gone" for pin in known.values()) >= MAX_GONE_TOOLS:
         trust = {}
     compared: dict[str, list[tuple[str, str]]] = {"new": [], "changed": [], "gone": [], "taken": []}
     for key, definition in found.items():
@@ -251,14 +251,18 @@ def compare(
         if known[key].state != "gone" and key[0] not in unknown:
             compared["gone"].append(key)
             yield from _set_gone(server, known[key])
-    result = Compared(**{what: tuple(keys) for what, keys in compared.items()})
+    result = Comparison(**{what: tuple(keys) for what, keys in compared.items()})
     if result.any or before != (identity, about, jail):
         yield from changed()
     return result
 
 
 def _compare_one(
-    server: str, key: tuple[str, str], found: Found, pin: Pin | None, trust: Mapping[tuple[str, str], str | None]
+    server: str,
+    key: tuple[str, str],
+    found: FoundDefinition,
+    pin: DefinitionPin | None,
+    trust: Mapping[tuple[str, str], str | None],
 ) -> Transaction[Literal["new", "changed", "taken"] | None]:
     by_trust = key in trust and (pin is None or pin.accepted_hash is None)
     accepted = by_trust or (pin is not None and pin.accepted_hash == found.hash)
@@ -291,7 +295,7 @@ def _compare_one(
     return "new" if pin is None or pin.accepted_hash is None else "changed"
 
 
-def _set_gone(server: str, pin: Pin) -> Transaction[None]:
+def _set_gone(server: str, pin: DefinitionPin) -> Transaction[None]:
     """What was never accepted is forgotten; the rest is kept, to be compared with what comes back under its name."""
     values = {"server": server, "method": pin.method, "tool": pin.tool}
     here = "WHERE server = :server AND method = :method AND tool = :tool"
@@ -332,7 +336,7 @@ def _claim(at: Mapping[str, str], name: str | None, moment_of_it: datetime) -> T
         )
 
 
-def _pin(row: tuple[Any, ...]) -> Pin:
+def _pin(row: tuple[Any, ...]) -> DefinitionPin:
     *rest, first_seen, changed_at, accepted_by, accepted_at = row
     at = None if accepted_at is None else moment(accepted_at)
-    return Pin._make((*rest, moment(first_seen), moment(changed_at), accepted_by, at))
+    return DefinitionPin._make((*rest, moment(first_seen), moment(changed_at), accepted_by, at))

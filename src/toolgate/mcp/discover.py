@@ -7,30 +7,30 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.errors import CallError, described
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import About, Unreachable
+from toolgate.mcp.client.model import ServerInfo, Unreachable
+from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.entries import Upstream, cleaned
-from toolgate.mcp.methods import CAPABILITIES
-from toolgate.mcp.prompts_resources import SHAPES, ItemKind
+from toolgate.mcp.method_tools import METHOD_CAPABILITIES
+from toolgate.mcp.prompts_resources import ITEM_SHAPES, ItemKind
 
-LONGEST_ABOUT = 65_536
-ITEM_SECONDS = 10.0
+MAX_INFO_BYTES = 65_536
+ITEM_LIST_SECONDS = 10.0
 """How long a server's tools wait for its prompts and resources."""
 
 logger = logging.getLogger("toolgate")
 
 
-class Answered(NamedTuple):
+class ServerListing(NamedTuple):
     """What a server says of itself, and what it has."""
 
-    about: About
+    about: ServerInfo
     tools: list[dict[str, Any]]
     items: dict[ItemKind, list[dict[str, Any]]]
     unknown: frozenset[ItemKind]
     """What it has and could not be asked about: its tools are no worse for it."""
 
 
-async def ask(engine: Servers, upstream: Upstream) -> Answered:
+async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     """Ask a server what it has. It is started if need be."""
     about = await engine.about(upstream.name)
     tools: list[dict[str, Any]] = []
@@ -47,36 +47,38 @@ async def ask(engine: Servers, upstream: Upstream) -> Answered:
         for task in listing.values():
             task.cancel()
     known = {kind: items for kind, items in listed.items() if items is not None}
-    return Answered(about, tools, known, frozenset(listing.keys() - known.keys()))
+    return ServerListing(about, tools, known, frozenset(listing.keys() - known.keys()))
 
 
-def _kinds(about: About) -> list[ItemKind]:
-    return [kind for kind in SHAPES if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
+def _kinds(about: ServerInfo) -> list[ItemKind]:
+    return [kind for kind in ITEM_SHAPES if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
 
 
-async def _items(engine: Servers, server: str, kind: ItemKind) -> list[dict[str, Any]] | None:
+async def _items(engine: UpstreamServers, server: str, kind: ItemKind) -> list[dict[str, Any]] | None:
     """A list of a server's; None if it does not give it in time."""
     try:
-        async with asyncio.timeout(ITEM_SECONDS):
+        async with asyncio.timeout(ITEM_LIST_SECONDS):
             return await engine.listed(server, kind, fresh=True)
     except (TimeoutError, CallError) as error:
         logger.warning("server %s did not list its %s: %s", server, kind, cleaned(described(error))[:300])
         return None
 
 
-def jail_of(engine: Servers, server: str) -> str | None:
+def jail_of(engine: UpstreamServers, server: str) -> str | None:
     """What holds a server; None: nothing."""
     return next((standing.jail for standing in engine.standings() if standing.name == server), None)
 
 
-def told(about: About) -> str:
+def info_json(about: ServerInfo) -> str:
     """What a server said of itself, as JSON that the store can keep: all of it, or as much as is fit to be kept."""
     words = {"protocol": about.protocol, "capabilities": about.capabilities, "info": about.info}
     try:
         text = orjson.dumps(words, option=orjson.OPT_SORT_KEYS).decode()
     except (TypeError, ValueError):
         text = ""
-    if 0 < len(text) <= LONGEST_ABOUT:
+    if 0 < len(text) <= MAX_INFO_BYTES:
         return text
-    names: dict[str, dict[str, Any]] = {name: {} for name in ("tools", *CAPABILITIES.values()) if name in about.capabilities}
+    names: dict[str, dict[str, Any]] = {
+        name: {} for name in ("tools", *METHOD_CAPABILITIES.values()) if name in about.capabilities
+    }
     return orjson.dumps({"protocol": about.protocol[:32], "capabilities": names, "info": {}}).decode()

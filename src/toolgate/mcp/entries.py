@@ -17,34 +17,34 @@ import orjson
 
 from toolgate.errors import DefinitionError, Fault
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
-from toolgate.mcp.client.port import Target
-from toolgate.mcp.definitions import Found
-from toolgate.mcp.methods import CAPABILITIES, METHOD_TAG, METHODS, definition_of
-from toolgate.mcp.structured_output import Structured
+from toolgate.mcp.client.model import Target
+from toolgate.mcp.definitions import FoundDefinition
+from toolgate.mcp.method_tools import METHOD_CAPABILITIES, METHOD_TAG, METHOD_TOOLS, definition_of
+from toolgate.mcp.structured_output import StructuredOutputValidator
 from toolgate.model import NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import MAX_NAME, Rules, compile_entry, definition, prefixed
 from toolgate.settings import ServerSettings, ServerTool
 
-Key = tuple[str, str]
+DefinitionKey = tuple[str, str]
 """A method, and the server's own name of the tool; empty where the method is the tool."""
 
-PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What a definition's hash covers: all that a model reads of it and all that we decide by. Not `_meta` and `icons`, which
 servers fill as they like."""
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-LONGEST_DESCRIPTION = 8_192
-LONGEST_TITLE = 256
-LONGEST_NAME = 256
+ANNOTATION_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+MAX_DESCRIPTION_CHARS = 8_192
+MAX_TITLE_CHARS = 256
+MAX_SERVER_TOOL_NAME_CHARS = 256
 MAX_DEFINITION_BYTES = 524_288
-UNSEEN = re.compile(
+INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 """Control characters, marks that turn the direction of writing, what has no width, and letters that are blank."""
 
 
-class Extra(NamedTuple):
+class PresetTool(NamedTuple):
     """What a preset knows of a tool beyond what settings can say."""
 
     per_unit: UnitCost | None = None
@@ -53,7 +53,7 @@ class Extra(NamedTuple):
     """Arguments that are SQL, of a database that is only to be read."""
 
 
-NOTHING_MORE = Extra()
+NO_PRESET = PresetTool()
 
 
 class Upstream(NamedTuple):
@@ -63,7 +63,7 @@ class Upstream(NamedTuple):
     settings: ServerSettings
     jail: str | None = None
     """What held it when it was last listed."""
-    extras: Mapping[str, Extra] = {}
+    extras: Mapping[str, PresetTool] = {}
     """By the server's own name of a tool."""
 
     @property
@@ -81,7 +81,7 @@ class Upstream(NamedTuple):
             kind = ("pypi", re.split(r"[\s\[<>=!~;@]", settings.pypi.strip(), maxsplit=1)[0].lower())
         return sha256(orjson.dumps(kind)).hexdigest()
 
-    def fingerprint(self, of: str, key: Key) -> str:
+    def fingerprint(self, of: str, key: DefinitionKey) -> str:
         """Of a tool, with what it is a tool of: what a person approved does not hold for another program, for another
         address, or where more can be reached."""
         said = self.settings
@@ -123,15 +123,15 @@ class Upstream(NamedTuple):
 
 def found_in(
     upstream: Upstream, capabilities: Mapping[str, Any], listed: Sequence[Any]
-) -> tuple[dict[Key, Found], list[Problem]]:
+) -> tuple[dict[DefinitionKey, FoundDefinition], list[Problem]]:
     """What a server has: what can be asked of it besides its tools, which comes first and so has its name first, then the
     definitions in its list, each with its hash; and what is no definition. A name that comes twice counts once."""
-    found: dict[Key, Found] = {}
+    found: dict[DefinitionKey, FoundDefinition] = {}
     problems: list[Problem] = []
-    for method, capability in CAPABILITIES.items():
+    for method, capability in METHOD_CAPABILITIES.items():
         if isinstance(capabilities.get(capability), Mapping):
             text = orjson.dumps(definition_of(upstream.name, method), option=orjson.OPT_SORT_KEYS)
-            found[method, ""] = Found(text.decode(), sha256(text).hexdigest())
+            found[method, ""] = FoundDefinition(text.decode(), sha256(text).hexdigest())
     for given in listed:
         try:
             name, text = _canonical(given)
@@ -140,7 +140,7 @@ def found_in(
         except ValueError as error:
             problems.append(Problem(f"server {upstream.name}, {_shown_name(given)}", str(error)))
             continue
-        found["tools/call", name] = Found(text.decode(), sha256(text).hexdigest())
+        found["tools/call", name] = FoundDefinition(text.decode(), sha256(text).hexdigest())
     return found, problems
 
 
@@ -149,9 +149,9 @@ def _canonical(given: Any) -> tuple[str, bytes]:
     if not isinstance(given, Mapping):
         raise ValueError("it is no definition of a tool")
     name = given.get("name")
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError(f"its name must be text of 1 to {LONGEST_NAME} characters")
-    pinned = {field: given[field] for field in PINNED if given.get(field) is not None}
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_SERVER_TOOL_NAME_CHARS:
+        raise ValueError(f"its name must be text of 1 to {MAX_SERVER_TOOL_NAME_CHARS} characters")
+    pinned = {field: given[field] for field in PINNED_FIELDS if given.get(field) is not None}
     if is_deeper(pinned, DEEPEST_DEFINITION):
         raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
     try:
@@ -170,28 +170,28 @@ def _shown_name(given: Any) -> str:
 
 def cleaned(text: str) -> str:
     """A text without what a reader would not see."""
-    return UNSEEN.sub("", text)
+    return INVISIBLE.sub("", text)
 
 
 # -- what it becomes here
 
 
-def entry_of(upstream: Upstream, key: Key, text: str, rules: Rules) -> Entry:
+def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: Rules) -> Entry:
     """The entry of an accepted definition. Raises DefinitionError if it can't be one."""
     method, name = key
     given = orjson.loads(text)
     said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerTool())
-    extra = upstream.extras.get(name, NOTHING_MORE) if method == "tools/call" else NOTHING_MORE
+    extra = upstream.extras.get(name, NO_PRESET) if method == "tools/call" else NO_PRESET
     tool = definition(_fields(upstream, key, given, said, extra))
     target = Target(upstream.name, name if method == "tools/call" else method, method)  # type: ignore[arg-type]
     entry = compile_entry(tool, target, (), rules)
     if entry.check_output is not None:
-        entry = msgspec.structs.replace(entry, check_output=Structured(entry.check_output))
+        entry = msgspec.structs.replace(entry, check_output=StructuredOutputValidator(entry.check_output))
     guards, fingerprint = _guards(entry, upstream, extra), upstream.fingerprint(entry.fingerprint, key)
     return msgspec.structs.replace(entry, guards=guards, fingerprint=fingerprint)
 
 
-def _guards(entry: Entry, upstream: Upstream, extra: Extra) -> Any:
+def _guards(entry: Entry, upstream: Upstream, extra: PresetTool) -> Any:
     """What is looked at of the arguments, with what is said of this server alone."""
     guards = entry.guards
     if extra.queries and guards is None:
@@ -201,7 +201,9 @@ def _guards(entry: Entry, upstream: Upstream, extra: Extra) -> Any:
     return guards if not extra.queries else msgspec.structs.replace(guards, queries=extra.queries)
 
 
-def _fields(upstream: Upstream, key: Key, given: Mapping[str, Any], said: ServerTool, extra: Extra) -> dict[str, Any]:
+def _fields(
+    upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], said: ServerTool, extra: PresetTool
+) -> dict[str, Any]:
     method, name = key
     settings = upstream.settings
     schema = given.get("inputSchema")
@@ -231,7 +233,7 @@ def _fields(upstream: Upstream, key: Key, given: Mapping[str, Any], said: Server
     }
 
 
-def name_here(upstream: Upstream, key: Key) -> str:
+def name_here(upstream: Upstream, key: DefinitionKey) -> str:
     """What a tool is called in the catalog."""
     method, name = key
     settings = upstream.settings
@@ -239,7 +241,7 @@ def name_here(upstream: Upstream, key: Key) -> str:
     if said is not None and said.name is not None:
         return said.name
     if method != "tools/call":
-        return prefixed(upstream.name, METHODS[method]["name"])  # type: ignore[index]
+        return prefixed(upstream.name, METHOD_TOOLS[method]["name"])  # type: ignore[index]
     if settings.prefix is None:
         return prefixed(upstream.name, name)
     full = settings.prefix + name
@@ -266,22 +268,22 @@ def _annotations(given: Mapping[str, Any]) -> dict[str, Any]:
     destructive and open to the world."""
     stated = given.get("annotations")
     stated = stated if isinstance(stated, Mapping) else {}
-    hints: dict[str, Any] = {hint: stated[hint] for hint in HINTS if isinstance(stated.get(hint), bool)}
+    hints: dict[str, Any] = {hint: stated[hint] for hint in ANNOTATION_HINTS if isinstance(stated.get(hint), bool)}
     title = given.get("title") or stated.get("title")
     if isinstance(title, str) and cleaned(title).strip():
-        hints["title"] = cleaned(title)[:LONGEST_TITLE].strip()
+        hints["title"] = cleaned(title)[:MAX_TITLE_CHARS].strip()
     return hints
 
 
 def _description(server: str, name: str, given: Mapping[str, Any]) -> str:
     words = given.get("description")
     words = cleaned(words).strip() if isinstance(words, str) else ""
-    if len(words) > LONGEST_DESCRIPTION:
-        words = f"{words[: LONGEST_DESCRIPTION - 2]} …"
+    if len(words) > MAX_DESCRIPTION_CHARS:
+        words = f"{words[: MAX_DESCRIPTION_CHARS - 2]} …"
     return words or f"{cleaned(name)[:64]} of the MCP server {server}."
 
 
-def _cost(said: ServerTool, extra: Extra) -> Cost:
+def _cost(said: ServerTool, extra: PresetTool) -> Cost:
     if said.cost is None and extra.per_unit is None:
         return Cost(model="free")
     return Cost(fixed=said.cost or Decimal(0), per_unit=extra.per_unit)

@@ -17,26 +17,26 @@ from toolgate.model import NAME
 from toolgate.registry.catalog import Problem
 from toolgate.settings import ServerSettings
 
-GROUPS = ("mcpServers", "servers", "mcp_servers", "context_servers")
+SERVER_SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
 """Where files keep their servers, whoever they are of."""
-SECRET_WORDS = re.compile(
+SECRET_NAMES = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PAT|CREDENTIALS?|AUTH|AUTHORIZATION|BEARER|DSN)(?:_|$)|"
     r"CONNECTION_STRING|DATABASE_URL|APIKEY"
 )
 """Names of variables whose values are credentials."""
-LOOKS_SECRET = re.compile(
+SECRET_VALUES = re.compile(
     r"(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|BSA|AKIA|hf|npm|tg)[-_A-Za-z0-9]{12,}\Z|github_pat_\w{20,}|eyJ[\w-]{10,}\.|"
     r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9_+=-]{32,}\Z"
 )
 """Values that are credentials whatever they are called."""
-IN_URL = re.compile(r"[a-z][a-z0-9+]*://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
+PASSWORD_IN_URL = re.compile(r"[a-z][a-z0-9+]*://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
 """An address with a password in it."""
-REFERENCE = re.compile(r"\$\{(?:env:|input:)?([A-Za-z_][\w-]*)\}")
+VARIABLE_REFERENCE = re.compile(r"\$\{(?:env:|input:)?([A-Za-z_][\w-]*)\}")
 """How such files name a variable, or something that the editor asks for."""
-BEARER = re.compile(r"(Bearer|Basic|token)\s+(\S+)\Z", re.IGNORECASE)
+AUTH_SCHEME = re.compile(r"(Bearer|Basic|token)\s+(\S+)\Z", re.IGNORECASE)
 
 
-class Imported(NamedTuple):
+class ImportedServer(NamedTuple):
     """A server out of such a file."""
 
     name: str
@@ -47,10 +47,10 @@ class Imported(NamedTuple):
     """Secrets that it names, and of which the file has no value."""
 
 
-def read_servers(document: Any) -> tuple[list[Imported], list[Problem]]:
+def read_servers(document: Any) -> tuple[list[ImportedServer], list[Problem]]:
     """The servers of a file, and those that can't be taken. Raises SettingsError if it has none at all."""
     group = _group(document)
-    taken: dict[str, Imported] = {}
+    taken: dict[str, ImportedServer] = {}
     problems: list[Problem] = []
     for given_name, given in group.items():
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(given_name)).strip("-_")[:64]
@@ -70,7 +70,7 @@ def _group(document: Any) -> Mapping[str, Any]:
     if isinstance(document, Mapping):
         section = document.get("mcp")
         for holder in (document, section if isinstance(section, Mapping) else {}):
-            found = next((holder[name] for name in GROUPS if isinstance(holder.get(name), Mapping)), None)
+            found = next((holder[name] for name in SERVER_SECTIONS if isinstance(holder.get(name), Mapping)), None)
             if found is not None:
                 return dict(found)
         if document and all(isinstance(one, Mapping) and ({"command", "url"} & one.keys()) for one in document.values()):
@@ -81,7 +81,7 @@ def _group(document: Any) -> Mapping[str, Any]:
     )
 
 
-def _server(name: str, given: Any) -> Imported:
+def _server(name: str, given: Any) -> ImportedServer:
     if not isinstance(given, Mapping):
         raise SettingsError("it is no object")
     if _refers(given):
@@ -92,7 +92,9 @@ def _server(name: str, given: Any) -> Imported:
     url = given.get("url") or given.get("serverUrl") or given.get("httpUrl")
     if isinstance(url, str):
         values["url"] = url
-        values["headers"] = kept(name, _texts("headers", given.get("headers")), secrets, missing, header=True)
+        values["headers"] = with_secret_references(
+            name, _texts("headers", given.get("headers")), secrets, missing, header=True
+        )
         if given.get("type") == "sse" or given.get("transport") == "sse":
             values["transport"] = "sse"
     else:
@@ -105,12 +107,12 @@ def _server(name: str, given: Any) -> Imported:
             raise SettingsError("its args are no list of texts")
         words = [program, *(str(word) for word in arguments or ())]
         values |= packaged(without_secrets(name, words, secrets))
-        values["env"] = kept(name, _texts("env", given.get("env")), secrets, missing)
+        values["env"] = with_secret_references(name, _texts("env", given.get("env")), secrets, missing)
         if isinstance(given.get("cwd"), str):
             values["cwd"] = given["cwd"]
     if given.get("disabled") is True or given.get("enabled") is False:
         values["enabled"] = False
-    return Imported(name, ServerSettings.model_validate(values), secrets, tuple(dict.fromkeys(missing)))
+    return ImportedServer(name, ServerSettings.model_validate(values), secrets, tuple(dict.fromkeys(missing)))
 
 
 def packaged(command: Sequence[str]) -> dict[str, Any]:
@@ -163,10 +165,12 @@ def is_secret(name: str, value: str) -> bool:
     """Whether a value is a credential, by its name or by what it looks like."""
     if not value or "{{" in value:
         return False
-    return bool(SECRET_WORDS.search(re.sub(r"\W", "_", name).upper()) or LOOKS_SECRET.match(value) or IN_URL.search(value))
+    return bool(
+        SECRET_NAMES.search(re.sub(r"\W", "_", name).upper()) or SECRET_VALUES.match(value) or PASSWORD_IN_URL.search(value)
+    )
 
 
-def kept(
+def with_secret_references(
     server: str,
     values: Mapping[str, str],
     secrets: dict[str, str],
@@ -178,13 +182,13 @@ def kept(
     `missing`."""
     named = {}
     for name, value in values.items():
-        scheme = BEARER.match(value) if header else None
+        scheme = AUTH_SCHEME.match(value) if header else None
         plain = scheme[2] if scheme is not None else value
-        if REFERENCE.search(plain):
-            names = [secret_name(server, found) for found in REFERENCE.findall(plain)]
+        if VARIABLE_REFERENCE.search(plain):
+            names = [secret_name(server, found) for found in VARIABLE_REFERENCE.findall(plain)]
             if missing is not None:
                 missing += names
-            named[name] = REFERENCE.sub(lambda found: _named(secret_name(server, found[1])), value)
+            named[name] = VARIABLE_REFERENCE.sub(lambda found: _named(secret_name(server, found[1])), value)
         elif scheme is not None or is_secret(name, plain):
             secret = secret_name(server, name)
             secrets[secret] = plain

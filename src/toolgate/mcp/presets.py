@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
-from toolgate.mcp.entries import Extra
+from toolgate.mcp.entries import PresetTool
 from toolgate.model import UnitCost
 from toolgate.screening.queries import PGOPTIONS
 
 
-class Needed(NamedTuple):
+class RequiredSecret(NamedTuple):
     """Something that only the person who adds a server has."""
 
     secret: str
@@ -30,10 +30,10 @@ class Preset(NamedTuple):
     name: str
     about: str
     settings: dict[str, Any]
-    needs: tuple[Needed, ...] = ()
+    needs: tuple[RequiredSecret, ...] = ()
     folders: Literal["arguments", "calls"] | None = None
     """The place in its arguments for the folders that it works on, those of `read` and `write`; None: it works on none."""
-    extras: Mapping[str, Extra] = {}
+    extras: Mapping[str, PresetTool] = {}
     advice: str | None = None
     reaches: str | None = None
     """The secret that holds the address of what it works on."""
@@ -68,9 +68,13 @@ def _all() -> Iterator[Preset]:
                 **{f"brave_{kind}": SEARCH for kind in SEARCHES},
             },
         },
-        (Needed("BRAVE_API_KEY", "a key of the Brave Search API", "https://api-dashboard.search.brave.com/app/keys"),),
+        (
+            RequiredSecret(
+                "BRAVE_API_KEY", "a key of the Brave Search API", "https://api-dashboard.search.brave.com/app/keys"
+            ),
+        ),
         extras={
-            "brave_web_search": Extra(UnitCost(unit="record", price=Decimal("0.001"), field="count"), "search"),
+            "brave_web_search": PresetTool(UnitCost(unit="record", price=Decimal("0.001"), field="count"), "search"),
         },
     )
     yield Preset(
@@ -103,8 +107,8 @@ def _all() -> Iterator[Preset]:
                 },
             },
         },
-        (Needed("POSTGRES_MCP_URL", "the address of the database: postgresql://user:password@host:5432/database"),),
-        extras={"query": Extra(category="database", queries=("sql",))},
+        (RequiredSecret("POSTGRES_MCP_URL", "the address of the database: postgresql://user:password@host:5432/database"),),
+        extras={"query": PresetTool(category="database", queries=("sql",))},
         advice="Let the database's user be one that may only read. In settings, name its host: `domains: [host:5432]`.",
         reaches="POSTGRES_MCP_URL",
     )
@@ -119,13 +123,13 @@ def _all() -> Iterator[Preset]:
             "tier": "external_api",
             "requires_permission": "tool:github",
         },
-        (Needed("GITHUB_TOKEN", "a personal access token", "https://github.com/settings/tokens"),),
+        (RequiredSecret("GITHUB_TOKEN", "a personal access token", "https://github.com/settings/tokens"),),
     )
     yield Preset(
         "fetch",
         "Fetch a page of the web as Markdown. Name the hosts that it may reach with --domain.",
         {"pypi": "mcp-server-fetch==2026.10.24", "tier": "external_api"},
-        extras={"fetch": Extra(category="api")},
+        extras={"fetch": PresetTool(category="api")},
     )
     yield Preset(
         "git",

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, cast
 import orjson
 
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
-from toolgate.mcp.definitions import ITEMS, Found, Pin
-from toolgate.mcp.entries import UNSEEN, Key, cleaned
+from toolgate.mcp.definitions import ITEM_KINDS, DefinitionPin, FoundDefinition
+from toolgate.mcp.entries import INVISIBLE, DefinitionKey, cleaned
 from toolgate.registry.catalog import Problem
 
 ItemKind = Literal["prompts", "resources", "templates"]
@@ -33,23 +33,23 @@ class ItemShape(NamedTuple):
     """All that a model reads of it. Not `_meta`, `icons` and `size`, which servers fill as they like."""
 
 
-SHAPES: dict[ItemKind, ItemShape] = {
+ITEM_SHAPES: dict[ItemKind, ItemShape] = {
     "prompts": ItemShape("prompt", "name", 256, ("name", "title", "description", "arguments")),
     "resources": ItemShape("resource", "uri", 8_192, ("uri", "name", "title", "description", "mimeType", "annotations")),
     "templates": ItemShape(
         "resource template", "uriTemplate", 8_192, ("uriTemplate", "name", "title", "description", "mimeType", "annotations")
     ),
 }
-assert tuple(SHAPES) == ITEMS
+assert tuple(ITEM_SHAPES) == ITEM_KINDS
 
 
-def pinned(kind: ItemKind, given: Any) -> tuple[str, Found]:
+def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
     """What an item is asked for by, and all of it that is pinned, with its hash. Raises ValueError if it is no item."""
-    shape = SHAPES[kind]
+    shape = ITEM_SHAPES[kind]
     name = given.get(shape.name) if isinstance(given, Mapping) else None
     if not isinstance(name, str) or not 0 < len(name) <= shape.longest:
         raise ValueError(f"its {shape.name} must be text of 1 to {shape.longest:,} characters")
-    if UNSEEN.search(name):
+    if INVISIBLE.search(name):
         raise ValueError(f"its {shape.name} has characters that a reader does not see")
     fields = {field: given[field] for field in shape.pinned if given.get(field) is not None}
     if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
@@ -62,30 +62,32 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, Found]:
         raise ValueError(f"its definition is not JSON: {error}") from None
     if len(text) > MAX_ITEM_BYTES:
         raise ValueError(f"its definition has more than {MAX_ITEM_BYTES:,} bytes")
-    return name, Found(text.decode(), sha256(text).hexdigest())
+    return name, FoundDefinition(text.decode(), sha256(text).hexdigest())
 
 
-def items_in(server: str, listed: Mapping[ItemKind, Iterable[Any]]) -> tuple[dict[Key, Found], list[Problem]]:
+def items_in(
+    server: str, listed: Mapping[ItemKind, Iterable[Any]]
+) -> tuple[dict[DefinitionKey, FoundDefinition], list[Problem]]:
     """What a server lists besides tools, each with its hash, and what is no item. What comes twice counts once."""
-    found: dict[Key, Found] = {}
+    found: dict[DefinitionKey, FoundDefinition] = {}
     problems: list[Problem] = []
     for kind, items in listed.items():
         for given in items:
             try:
                 name, definition = pinned(kind, given)
                 if found.setdefault((kind, name), definition) != definition:
-                    raise ValueError(f"the server has two of this {SHAPES[kind].name}; the first counts")
+                    raise ValueError(f"the server has two of this {ITEM_SHAPES[kind].name}; the first counts")
             except ValueError as error:
-                told = given.get(SHAPES[kind].name) if isinstance(given, Mapping) else None
+                told = given.get(ITEM_SHAPES[kind].name) if isinstance(given, Mapping) else None
                 words = cleaned(told)[:64] if isinstance(told, str) else "without a name"
-                problems.append(Problem(f"server {server}, {SHAPES[kind].word} {words}", str(error)))
+                problems.append(Problem(f"server {server}, {ITEM_SHAPES[kind].word} {words}", str(error)))
     return found, problems
 
 
 class AcceptedItems:
     """What was accepted of all servers, by server and kind: what it is asked for by, and the hash of its definition."""
 
-    def __init__(self, pins: Iterable[Pin] = ()) -> None:
+    def __init__(self, pins: Iterable[DefinitionPin] = ()) -> None:
         self._hashes: dict[tuple[str, str], dict[str, str | None]] = {}
         for pin in pins:
             self._hashes.setdefault((pin.server, pin.method), {})[pin.tool] = pin.accepted_hash
@@ -95,7 +97,7 @@ class AcceptedItems:
 
     def labels(self, server: str) -> list[str]:
         """What was accepted of a server, in words."""
-        return [label((kind, name)) for kind in ITEMS for name in self.of(server, kind)]
+        return [label((kind, name)) for kind in ITEM_KINDS for name in self.of(server, kind)]
 
     def differ(self, other: "AcceptedItems") -> set[tuple[str, str]]:
         """The servers and kinds of which the two hold another."""
@@ -112,7 +114,7 @@ class AcceptedItems:
     def may_ask(self, server: str, method: str, params: Mapping[str, Any]) -> bool:
         """Whether a server may be asked this: for an accepted prompt, an accepted resource or one of an accepted template's,
         or about an argument of one of them."""
-        asked = _ASKED.get(method)
+        asked = _PERMITTED_REQUESTS.get(method)
         return asked is not None and asked(self, server, params)
 
     def has_prompt(self, server: str, name: Any) -> bool:
@@ -132,7 +134,7 @@ class AcceptedItems:
         return isinstance(uri, str) and (uri in self.of(server, "templates") or self.has_resource(server, uri))
 
 
-_ASKED: dict[str, Callable[[AcceptedItems, str, Mapping[str, Any]], bool]] = {
+_PERMITTED_REQUESTS: dict[str, Callable[[AcceptedItems, str, Mapping[str, Any]], bool]] = {
     "prompts/get": lambda items, server, params: items.has_prompt(server, params.get("name")),
     "resources/read": lambda items, server, params: items.has_resource(server, params.get("uri")),
     "completion/complete": lambda items, server, params: items._has_reference(server, params.get("ref")),
@@ -145,7 +147,7 @@ def _template(text: str) -> Any:
     from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
     scheme, colon, _ = text.partition(":")
-    if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not scheme.translate(NO_SIGNS).isalnum():
+    if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not scheme.translate(SCHEME_SIGNS).isalnum():
         return None
     try:
         return UriTemplate.parse(text)
@@ -153,7 +155,7 @@ def _template(text: str) -> Any:
         return None
 
 
-NO_SIGNS = str.maketrans("", "", "+.-")
+SCHEME_SIGNS = str.maketrans("", "", "+.-")
 
 
 def fits(template: str, uri: str) -> bool:
@@ -162,12 +164,12 @@ def fits(template: str, uri: str) -> bool:
     return parsed is not None and parsed.match(uri) is not None
 
 
-def label(key: Key) -> str:
+def label(key: DefinitionKey) -> str:
     """A definition of a server's, in words that no other of its definitions has: `say`, `prompts/say`, `resources/read`."""
     method, name = key
-    return f"{method}/{name}" if method in ITEMS else name or method
+    return f"{method}/{name}" if method in ITEM_KINDS else name or method
 
 
 def word_for(method: str) -> str:
     """What a definition of this method is, for people: a tool, a prompt …"""
-    return SHAPES[cast("ItemKind", method)].word if method in ITEMS else "tool"
+    return ITEM_SHAPES[cast("ItemKind", method)].word if method in ITEM_KINDS else "tool"

@@ -9,26 +9,26 @@ from time import monotonic
 from typing import NamedTuple
 
 from toolgate.errors import CallError, DefinitionError
-from toolgate.mcp.definitions import Pin
-from toolgate.mcp.entries import Key, Upstream, cleaned, entry_of
-from toolgate.mcp.names import Names, is_wanted
+from toolgate.mcp.definitions import DefinitionPin
+from toolgate.mcp.entries import DefinitionKey, Upstream, cleaned, entry_of
+from toolgate.mcp.tool_names import ToolNames, is_wanted
 from toolgate.model import Entry
 from toolgate.registry.catalog import Catalog, Problem
 from toolgate.registry.compile import Rules
 
-LONGEST_WORDS = 500
-PIECE = 0.005
+MAX_FAULT_CHARS = 500
+MAX_TURN_SECONDS = 0.005
 """Seconds for which calls are held up."""
 
 
-class Made(NamedTuple):
+class BuiltEntry(NamedTuple):
     """An entry that was made of a definition, or why none could be; `of` is all that it was made of."""
 
     of: tuple[str | None, Upstream]
     entry: Entry | Problem
 
 
-class Offering:
+class Publisher:
     """What `McpTools` has in the catalog."""
 
     def __init__(
@@ -38,28 +38,28 @@ class Offering:
         self._rules = rules
         self._register = register
         self._forget = forget
-        self._made: dict[tuple[str, Key], Made] = {}
+        self._made: dict[tuple[str, DefinitionKey], BuiltEntry] = {}
         self._held: dict[str, Entry] = {}
         self.callable: dict[tuple[str, str, str], str] = {}
         """By server, method and the server's own name, the fingerprint of all that may be called."""
         self.refused: list[Problem] = []
 
-    async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[Pin]) -> None:
+    async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[DefinitionPin]) -> None:
         """Make the entries that `use` will need: a piece at a time, because of many it takes seconds."""
         servers = {upstream.name: upstream for upstream in upstreams}
-        async for pin in in_pieces(accepted):
+        async for pin in in_turns(accepted):
             upstream = servers.get(pin.server)
             if upstream is not None and is_wanted(upstream, pin.key):
                 self._made[upstream.name, pin.key] = self._entry(upstream, pin)
 
-    def use(self, upstreams: Iterable[Upstream], accepted: Iterable[Pin], names: Names) -> None:
+    def use(self, upstreams: Iterable[Upstream], accepted: Iterable[DefinitionPin], names: ToolNames) -> None:
         """Offer what is accepted of these servers, and nothing else of any. Nothing is awaited meanwhile: no call finds half
         of it."""
-        pins: dict[str, list[Pin]] = {}
+        pins: dict[str, list[DefinitionPin]] = {}
         for pin in accepted:
             pins.setdefault(pin.server, []).append(pin)
-        wanted: dict[str, tuple[Entry, Pin]] = {}
-        made: dict[tuple[str, Key], Made] = {}
+        wanted: dict[str, tuple[Entry, DefinitionPin]] = {}
+        made: dict[tuple[str, DefinitionKey], BuiltEntry] = {}
         self.refused = []
         for upstream in upstreams:
             for pin in pins.get(upstream.name, ()):
@@ -70,18 +70,20 @@ class Offering:
         self._put({name: entry for name, (entry, _) in wanted.items()})
         self.callable = {(pin.server, pin.method, pin.tool): entry.fingerprint for entry, pin in wanted.values()}
 
-    def _entry(self, upstream: Upstream, pin: Pin) -> Made:
+    def _entry(self, upstream: Upstream, pin: DefinitionPin) -> BuiltEntry:
         """The entry of a pin; the one that there is, if nothing that it was made of has changed."""
         of = (pin.accepted_hash, upstream)
         known = self._made.get((upstream.name, pin.key))
         if known is not None and known.of == of:
             return known
         try:
-            return Made(of, entry_of(upstream, pin.key, pin.accepted or "{}", self._rules))
+            return BuiltEntry(of, entry_of(upstream, pin.key, pin.accepted or "{}", self._rules))
         except DefinitionError as error:
-            return Made(of, _problem(pin, faults(error)))
+            return BuiltEntry(of, _problem(pin, faults(error)))
 
-    def _want(self, entry: Entry | Problem, pin: Pin, fault: str | None, wanted: dict[str, tuple[Entry, Pin]]) -> None:
+    def _want(
+        self, entry: Entry | Problem, pin: DefinitionPin, fault: str | None, wanted: dict[str, tuple[Entry, DefinitionPin]]
+    ) -> None:
         if isinstance(entry, Problem):
             self.refused.append(entry)
         elif fault is not None or entry.name in wanted:
@@ -118,20 +120,20 @@ class Offering:
             return False
 
 
-async def in_pieces(pins: Iterable[Pin]) -> AsyncIterator[Pin]:
+async def in_turns(pins: Iterable[DefinitionPin]) -> AsyncIterator[DefinitionPin]:
     """One after the other, with pauses in which calls go on."""
     paused = monotonic()
     for pin in pins:
         yield pin
-        if monotonic() - paused > PIECE:
+        if monotonic() - paused > MAX_TURN_SECONDS:
             await asyncio.sleep(0)
             paused = monotonic()
 
 
-def _problem(pin: Pin, words: str) -> Problem:
+def _problem(pin: DefinitionPin, words: str) -> Problem:
     return Problem(f"server {pin.server}, tool {cleaned(pin.tool or pin.method)[:64]}", words)
 
 
 def faults(error: DefinitionError) -> str:
     """What is wrong with a definition, in a line."""
-    return "; ".join(str(fault) for fault in error.faults)[:LONGEST_WORDS]
+    return "; ".join(str(fault) for fault in error.faults)[:MAX_FAULT_CHARS]

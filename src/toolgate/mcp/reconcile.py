@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from toolgate.errors import CallError
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.engine import Servers
-from toolgate.mcp.client.port import Unreachable
-from toolgate.mcp.definitions import ITEMS, Compared, Found
-from toolgate.mcp.discover import Answered, ask, jail_of, told
-from toolgate.mcp.entries import Key, Upstream, cleaned, found_in, name_here
+from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison, FoundDefinition
+from toolgate.mcp.discover import ServerListing, ask, info_json, jail_of
+from toolgate.mcp.entries import DefinitionKey, Upstream, cleaned, found_in, name_here
 from toolgate.mcp.prompts_resources import items_in, label
 from toolgate.model import LOCAL, Actor
 from toolgate.registry.catalog import Problem
@@ -25,54 +25,54 @@ from toolgate.threads import to_thread
 
 RELIST_SECONDS = 300.0
 """How often servers that are up are asked again what they have, should they not tell."""
-MOST_COMPARISONS = 3
+MAX_COMPARISONS = 3
 """How often one call asks for a server's list, should the server go down over it."""
-AT_MOST_EVERY = 0.25
+MIN_RECONCILE_SECONDS = 0.25
 """Seconds between comparisons that a server brings about by saying that its tools have changed."""
-SHARE = 20
+RECONCILE_IDLE_FACTOR = 20
 """How many times as long as a comparison took the next such one waits: a server with many tools does not keep us busy."""
-SLOWEST = 30.0
+MAX_RECONCILE_SECONDS = 30.0
 """Seconds that it waits at most."""
-MANY = 100
+MAX_INLINE_DEFINITIONS = 100
 """Tools that are looked at in a thread, beside the calls."""
-MOST_NAMED = 100
+MAX_AUDITED_TOOLS = 100
 """Tools that one record of the audit log names."""
-LONGEST_WORDS = 500
-LISTS = ("tools", "prompts", "resources")
+MAX_FAILURE_CHARS = 500
+LIST_CHANGES = ("tools", "prompts", "resources")
 """What a server may say has changed."""
 
-READING = 20e-6
+READ_SECONDS_PER_DEFINITION = 20e-6
 """Seconds that reading one definition took, before it was looked at."""
 
-Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
+RecordAudit = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 logger = logging.getLogger("toolgate")
 
 
-class Seen(NamedTuple):
+class ServerSnapshot(NamedTuple):
     """What a server was found to have; the digest is of all of it."""
 
     about: str
     jail: str | None
-    found: dict[Key, Found]
+    found: dict[DefinitionKey, FoundDefinition]
     problems: list[Problem]
-    trust: dict[Key, str]
+    trust: dict[DefinitionKey, str]
     unknown: frozenset[str]
     digest: str
 
 
-class Comparing:
+class Reconciler:
     """One for each App. `take` is called after each comparison, to take what the store says now, and gives the number that
     changes whenever that does. `trusts` gives the name under which a tool that was never seen before may be used unasked."""
 
     def __init__(
         self,
-        engine: Servers,
+        engine: UpstreamServers,
         store: Store,
         *,
-        note: Note,
+        note: RecordAudit,
         announce: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[int]],
-        trusts: Callable[[Upstream, Key], str | None],
+        trusts: Callable[[Upstream, DefinitionKey], str | None],
     ) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
         self.no_definitions: dict[str, list[Problem]] = {}
@@ -89,7 +89,7 @@ class Comparing:
         """Servers that were, since they came up, and how often each had been started then."""
         self._lives: Counter[str] = Counter()
         """How often each went down, or was changed."""
-        self._under_way: dict[str, asyncio.Task[Compared]] = {}
+        self._under_way: dict[str, asyncio.Task[Comparison]] = {}
         self._again: set[str] = set()
         self._waiting: set[str] = set()
         """Servers that are about to be compared."""
@@ -116,7 +116,7 @@ class Comparing:
     async def before_a_call(self, server: str) -> int:
         """Have a server compared, if it was not since it came up. Gives which start of it was."""
         tries = 0
-        while server not in self._compared and tries < MOST_COMPARISONS:
+        while server not in self._compared and tries < MAX_COMPARISONS:
             tries += 1
             await self.compare(server)
         if server not in self._compared:
@@ -132,9 +132,9 @@ class Comparing:
         """The engine tells what has happened to a server."""
         if what == "down":
             self.doubt(server)
-        elif what in LISTS and server in self._under_way:
+        elif what in LIST_CHANGES and server in self._under_way:
             self._again.add(server)
-        elif what in LISTS or (what == "up" and server not in self._compared):
+        elif what in LIST_CHANGES or (what == "up" and server not in self._compared):
             self.soon(server)
 
     def soon(self, server: str) -> None:
@@ -169,13 +169,13 @@ class Comparing:
         try:
             await self.compare(server)
         except CallError as error:
-            logger.warning("server %s: %s", server, cleaned(error.message)[:LONGEST_WORDS])
+            logger.warning("server %s: %s", server, cleaned(error.message)[:MAX_FAILURE_CHARS])
         except Exception as error:  # noqa: BLE001 - one server's trouble is not the others'
             logger.warning("server %s could not be listed: %s", server, type(error).__name__)
 
     # -- how
 
-    async def compare(self, server: str, *, anew: bool = False) -> Compared:
+    async def compare(self, server: str, *, anew: bool = False) -> Comparison:
         """Ask a server what it has, and compare. Whoever wants the same meanwhile gets the same answer, unless it is to be
         what the server has from now on (`anew`): one that is under way may have been asked before."""
         task = self._under_way.get(server)
@@ -190,7 +190,7 @@ class Comparing:
             task.add_done_callback(lambda done: self._done(server, done))
         return await asyncio.shield(task)
 
-    def _done(self, server: str, task: "asyncio.Task[Compared]") -> None:
+    def _done(self, server: str, task: "asyncio.Task[Comparison]") -> None:
         del self._under_way[server]
         if not task.cancelled():
             task.exception()  # whoever waited was told; if nobody waited any more, nobody need be
@@ -198,7 +198,7 @@ class Comparing:
             self._again.discard(server)
             self.soon(server)
 
-    async def _compare(self, server: str, anew: bool) -> Compared:
+    async def _compare(self, server: str, anew: bool) -> Comparison:
         upstream = self.upstreams.get(server)
         if upstream is None:
             raise Unreachable(message=f"There is no server named {server!r}.")
@@ -207,29 +207,31 @@ class Comparing:
         try:
             answered = await ask(self._engine, upstream)
         except CallError as error:
-            self.failures[server] = cleaned(error.message)[:LONGEST_WORDS]
+            self.failures[server] = cleaned(error.message)[:MAX_FAILURE_CHARS]
             raise
         start, began = self._engine.starts(server), monotonic()
         self.failures.pop(server, None)
         read, many = self._read(upstream, answered), len(answered.tools) + sum(map(len, answered.items.values()))
-        seen = await to_thread(read) if many > MANY else read()
+        seen = await to_thread(read) if many > MAX_INLINE_DEFINITIONS else read()
         self.no_definitions[server] = seen.problems
         known = None if anew else self._last.get(server)
         if known is not None and known == (seen.digest, await self._take()):
-            compared = Compared()
+            compared = Comparison()
         else:
             compared = await self._put(upstream, seen)
         if self._lives[server] == lives:
             self._compared[server] = start
-        took = monotonic() - began + many * READING
-        self._due[server] = monotonic() + min(max(AT_MOST_EVERY, took * SHARE), SLOWEST)
+        took = monotonic() - began + many * READ_SECONDS_PER_DEFINITION
+        self._due[server] = monotonic() + min(
+            max(MIN_RECONCILE_SECONDS, took * RECONCILE_IDLE_FACTOR), MAX_RECONCILE_SECONDS
+        )
         return compared
 
-    def _read(self, upstream: Upstream, answered: Answered) -> Callable[[], Seen]:
+    def _read(self, upstream: Upstream, answered: ServerListing) -> Callable[[], ServerSnapshot]:
         """What finds out what a server has; it needs nothing of what changes meanwhile."""
-        words, jail, trusts = told(answered.about), jail_of(self._engine, upstream.name), self._trusts
+        words, jail, trusts = info_json(answered.about), jail_of(self._engine, upstream.name), self._trusts
 
-        def read() -> Seen:
+        def read() -> ServerSnapshot:
             tools, no_tools = found_in(upstream, answered.about.capabilities, answered.tools)
             items, no_items = items_in(upstream.name, answered.items)
             found, problems, unknown = {**tools, **items}, [*no_tools, *no_items], answered.unknown
@@ -237,11 +239,11 @@ class Comparing:
             hashes = sorted((key, one.hash) for key, one in found.items())
             whole = (upstream.identity, words, jail, hashes, sorted(trust.items()), sorted(unknown))
             digest = sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
-            return Seen(words, jail, found, problems, trust, unknown, digest)
+            return ServerSnapshot(words, jail, found, problems, trust, unknown, digest)
 
         return read
 
-    async def _put(self, upstream: Upstream, seen: Seen) -> Compared:
+    async def _put(self, upstream: Upstream, seen: ServerSnapshot) -> Comparison:
         """Put what a server has beside what was accepted of it."""
         compared = await self._store.transact(
             table.compare(
@@ -260,11 +262,11 @@ class Comparing:
         self._last[upstream.name] = (seen.digest, await self._take())
         return compared
 
-    async def _record(self, upstream: Upstream, compared: Compared) -> None:
+    async def _record(self, upstream: Upstream, compared: Comparison) -> None:
         """Put on record what was found: each tool that has changed on its own, the others together."""
-        for key in compared.changed[:MOST_NAMED]:
+        for key in compared.changed[:MAX_AUDITED_TOOLS]:
             details = {"server": upstream.name, "tool": label(key), "why": "its definition has changed"}
-            name = "" if key[0] in ITEMS else name_here(upstream, key)
+            name = "" if key[0] in ITEM_KINDS else name_here(upstream, key)
             await self._note("mcp.tool_quarantined", LOCAL, name, details)
         for action, keys in (
             ("mcp.tools_quarantined", compared.new),
@@ -272,5 +274,5 @@ class Comparing:
             ("mcp.tools_gone", compared.gone),
         ):
             if keys:
-                names = [label(key) for key in keys[:MOST_NAMED]]
+                names = [label(key) for key in keys[:MAX_AUDITED_TOOLS]]
                 await self._note(action, LOCAL, "", {"server": upstream.name, "count": len(keys), "tools": names})

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from toolgate.errors import CallError, Failed, shortened
-from toolgate.mcp.client.port import Lost, Refused
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse
 from toolgate.model import Caller
 
-SOONEST, LATEST = 0.05, 5.0
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 5.0
 """Seconds between two looks at a task, whatever its server wishes."""
 CANCEL_SECONDS = 5.0
-LONGEST_ID = 1_024
+MAX_TASK_ID_CHARS = 1_024
 
 
-class Ask(Protocol):
+class ServerRequest(Protocol):
     """`Servers.request`."""
 
     def __call__(
@@ -27,10 +27,10 @@ class Ask(Protocol):
     ) -> Awaitable[Mapping[str, Any]]: ...
 
 
-async def follow(ask: Ask, server: str, task: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
+async def follow(ask: ServerRequest, server: str, task: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
     """What a task ends with, as if the tool had answered at once."""
     id = task.get("taskId")
-    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID:
+    if not isinstance(id, str) or not 0 < len(id) <= MAX_TASK_ID_CHARS:
         raise Failed("MCP_ERROR", "The tool's server began a task that has no id.")
     if caller is not None:
         caller.goes_on()
@@ -49,7 +49,9 @@ async def follow(ask: Ask, server: str, task: Mapping[str, Any], caller: Caller 
         await _cancel(ask, server, named, caller)
         raise
     except CallError as error:
-        if not isinstance(error, Refused | Lost):  # those are the server's own; after any other it still works on it
+        if not isinstance(
+            error, ErrorResponse | ConnectionLost
+        ):  # those are the server's own; after any other it still works on it
             await _cancel(ask, server, named, caller)
         raise
 
@@ -64,7 +66,7 @@ def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
         error = task.get("error")
         told = error if isinstance(error, Mapping) else {}
         number, words = told.get("code"), told.get("message")
-        raise Refused(
+        raise ErrorResponse(
             number if isinstance(number, int) else -32603,
             shortened(words, 4_000) if isinstance(words, str) else "The task failed.",
             told.get("data"),
@@ -78,8 +80,8 @@ def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _pause(task: Mapping[str, Any]) -> float:
     wished = task.get("pollIntervalMs")
-    seconds = wished / 1000 if isinstance(wished, int | float) and not isinstance(wished, bool) else SOONEST
-    return min(max(seconds, SOONEST), LATEST)
+    seconds = wished / 1000 if isinstance(wished, int | float) and not isinstance(wished, bool) else MIN_POLL_SECONDS
+    return min(max(seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
 async def _answers(questions: Mapping[str, Any], caller: Caller | None) -> dict[str, Any]:
@@ -98,7 +100,7 @@ async def _put(caller: Caller, asked: Any) -> Mapping[str, Any]:
     return await caller.ask(asked["method"], params if isinstance(params, Mapping) else {})
 
 
-async def _cancel(ask: Ask, server: str, named: Mapping[str, Any], caller: Caller | None) -> None:
+async def _cancel(ask: ServerRequest, server: str, named: Mapping[str, Any], caller: Caller | None) -> None:
     """Tell the server that nobody wants it any more, whoever else is cancelled meanwhile."""
 
     async def tell() -> None:

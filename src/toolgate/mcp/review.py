@@ -11,31 +11,31 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.mcp.entries import PINNED, UNSEEN, Key
-from toolgate.mcp.prompts_resources import SHAPES, label, word_for
+from toolgate.mcp.entries import INVISIBLE, PINNED_FIELDS, DefinitionKey
+from toolgate.mcp.prompts_resources import ITEM_SHAPES, label, word_for
 
-FIELDS = tuple(dict.fromkeys((*PINNED, *(field for shape in SHAPES.values() for field in shape.pinned))))
+SHOWN_FIELDS = tuple(dict.fromkeys((*PINNED_FIELDS, *(field for shape in ITEM_SHAPES.values() for field in shape.pinned))))
 """All that is pinned of anything, in the order in which it is shown."""
-FOLD = 200
+LINE_CHARS = 200
 """Characters of a line."""
-MOST_COMPARED = 4_000
+MAX_DIFF_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""
-INDENT = 80
+MAX_INDENT = 80
 """Blanks with which a line may begin uncounted."""
 BLANKS = re.compile(r"([^\S\n])\1{8,}")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n){4,}")
 BLANK_NAMES = {" ": "blanks", "\t": "tabs"}
-MOST_WARNINGS = 20
-MOST_ARGUMENTS = 30
+MAX_WARNINGS = 20
+MAX_SHOWN_ARGUMENTS = 30
 PLAIN_NAME = re.compile(r"[\w.$-]{1,64}\Z")
 PLAIN_SCHEMA = frozenset(
     {"$defs", "$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
 )
 """Fields of a schema beside which there are no arguments but those in `properties`."""
-IN_BRIEF = ("name", "description", "uri", "uriTemplate")
-WITHOUT_PROSE = ("$ref", "$schema", "required", "type")
+BRIEF_FIELDS = ("name", "description", "uri", "uriTemplate")
+FIELDS_WITHOUT_PROSE = ("$ref", "$schema", "required", "type")
 """Fields of a schema in which only words of its own can stand."""
-ORDERS = {
+SUSPICIOUS_TEXT = {
     "tells its reader to ignore what it was told": (
         r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|any)\b"
     ),
@@ -52,10 +52,10 @@ ORDERS = {
     "names files that hold secrets": r"(?:~/|/)\.(?:ssh|aws|env|gnupg|netrc|config)\b|\bid_rsa\b|\bmcp\.json\b",
     "holds a long piece of encoded data": r"(?:[A-Za-z0-9+/]{4}){50,}={0,2}",
 }
-_ORDERS = {words: re.compile(pattern, re.IGNORECASE | re.DOTALL) for words, pattern in ORDERS.items()}
+_SUSPICIOUS = {words: re.compile(pattern, re.IGNORECASE | re.DOTALL) for words, pattern in SUSPICIOUS_TEXT.items()}
 
 
-class Waiting(NamedTuple):
+class PendingDefinition(NamedTuple):
     """A definition that waits to be accepted."""
 
     server: str
@@ -77,7 +77,7 @@ class Waiting(NamedTuple):
     """That it would have here; None: it is no tool, or can't be offered."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> DefinitionKey:
         return self.method, self.tool
 
     @property
@@ -131,7 +131,7 @@ def _first_line(description: Any) -> list[str]:
     if not isinstance(description, str) or not description.strip():
         return ["(no description)"]
     text = description.strip()
-    first = text.split("\n", 1)[0][:FOLD]
+    first = text.split("\n", 1)[0][:LINE_CHARS]
     more = len(text) - len(first)
     return [visible(first) + (f" … and {more:,} characters more" if more else "")]
 
@@ -147,8 +147,8 @@ def _arguments(found: Mapping[str, Any]) -> list[str]:
         parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         names = [str(one.get("name")) for one in parts]
         needed = {str(one.get("name")) for one in parts if one.get("required") is True}
-    words = [_argument(name) if name in needed else f"[{_argument(name)}]" for name in map(str, names[:MOST_ARGUMENTS])]
-    more = [f"and {len(names) - MOST_ARGUMENTS:,} more"] if len(names) > MOST_ARGUMENTS else []
+    words = [_argument(name) if name in needed else f"[{_argument(name)}]" for name in map(str, names[:MAX_SHOWN_ARGUMENTS])]
+    more = [f"and {len(names) - MAX_SHOWN_ARGUMENTS:,} more"] if len(names) > MAX_SHOWN_ARGUMENTS else []
     elsewhere = sorted(schema.keys() - PLAIN_SCHEMA) if isinstance(schema, Mapping) else []
     if elsewhere:
         more.append(f"and what {' and '.join(_argument(str(key)) for key in elsewhere[:5])} says of them")
@@ -167,7 +167,9 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))
     if isinstance(arguments := found.get("arguments"), list):  # of a prompt, whose names are shown
         found = {**found, "arguments": [{**one, "name": None} if isinstance(one, Mapping) else one for one in arguments]}
-    counts = {field: sum(map(len, _prose(found.get(field), known, ""))) for field in FIELDS if field not in IN_BRIEF}
+    counts = {
+        field: sum(map(len, _prose(found.get(field), known, ""))) for field in SHOWN_FIELDS if field not in BRIEF_FIELDS
+    }
     parts = [f"{number:,} in {field}" for field, number in counts.items() if number]
     return [f"not shown: characters of text, {', '.join(parts)}"] if parts else []
 
@@ -175,7 +177,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
 def _prose(value: Any, known: tuple[str, ...], key: str) -> Iterator[str]:
     """The texts in a field, and names that are no arguments', but for what is known."""
     if isinstance(value, str):
-        if key not in WITHOUT_PROSE and _letters(value) not in known:
+        if key not in FIELDS_WITHOUT_PROSE and _letters(value) not in known:
             yield value
     elif isinstance(value, Mapping):
         for name, part in value.items():
@@ -195,7 +197,7 @@ def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     """A unified diff, field by field: a field that differs in anything has lines here. What no reader would see is written
     out."""
     lines: list[str] = []
-    for field in FIELDS:
+    for field in SHOWN_FIELDS:
         old, new = (before or {}).get(field), after.get(field)
         if _json(old) == _json(new):
             continue
@@ -205,7 +207,7 @@ def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
 
 
 def _changes(old: list[str], new: list[str]) -> list[str]:
-    if len(old) + len(new) <= MOST_COMPARED:
+    if len(old) + len(new) <= MAX_DIFF_LINES:
         return list(unified_diff(old, new, lineterm="", n=2))[2:]
     if old == new:
         return []
@@ -233,11 +235,11 @@ def _lines(value: Any) -> list[str]:
 
 def visible(text: str) -> str:
     """A text with what no reader would see written out, as in `\\u200b`, and long runs of blanks counted."""
-    return BLANKS.sub(_counted, UNSEEN.sub(lambda found: _escaped(found[0]), text))
+    return BLANKS.sub(_counted, INVISIBLE.sub(lambda found: _escaped(found[0]), text))
 
 
 def _counted(blanks: re.Match[str]) -> str:
-    if blanks.start() == 0 and len(blanks[0]) <= INDENT:
+    if blanks.start() == 0 and len(blanks[0]) <= MAX_INDENT:
         return blanks[0]
     return f"⟨{len(blanks[0]):,} {BLANK_NAMES.get(blanks[1]) or _escaped(blanks[1])}⟩"
 
@@ -248,21 +250,24 @@ def _escaped(character: str) -> str:
 
 def _folded(line: str) -> list[str]:
     """A line in pieces that a terminal can show; all but the first begin with a sign for that."""
-    return [line[:FOLD], *(f"… {line[place : place + FOLD]}" for place in range(FOLD, len(line), FOLD))]
+    return [
+        line[:LINE_CHARS],
+        *(f"… {line[place : place + LINE_CHARS]}" for place in range(LINE_CHARS, len(line), LINE_CHARS)),
+    ]
 
 
 def suspicious(definition: Mapping[str, Any]) -> list[str]:
     """What in a definition a person should look at twice: where it is, and what."""
     warnings: dict[str, None] = {}
     for where, text in _texts(definition, ""):
-        if UNSEEN.search(text.replace("\r\n", "\n")):
+        if INVISIBLE.search(text.replace("\r\n", "\n")):
             warnings[f"{where}: has characters that a reader does not see"] = None
-        plain = UNSEEN.sub("", text)
-        for words, pattern in _ORDERS.items():
+        plain = INVISIBLE.sub("", text)
+        for words, pattern in _SUSPICIOUS.items():
             if pattern.search(plain):
                 warnings[f"{where}: {words}"] = None
-    more = len(warnings) - MOST_WARNINGS
-    return [*list(warnings)[:MOST_WARNINGS], *([f"and {more:,} more such things"] if more > 0 else [])]
+    more = len(warnings) - MAX_WARNINGS
+    return [*list(warnings)[:MAX_WARNINGS], *([f"and {more:,} more such things"] if more > 0 else [])]
 
 
 def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:

@@ -11,26 +11,26 @@ from typing import Any, Protocol, cast
 import orjson
 
 from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
-from toolgate.mcp.client.port import InputRequired, Lost, Target
+from toolgate.mcp.client.model import ConnectionLost, InputRequired, Target
 from toolgate.mcp.remote_tasks import follow
 from toolgate.model import Caller, Entry
 from toolgate.pipeline.context import InvokeContext
 
-MOST_ROUNDS = 10
+MAX_INPUT_ROUNDS = 10
 """How often one call may come back with questions."""
-LONGEST_WORDS = 4_000
+MAX_TOOL_ERROR_CHARS = 4_000
 """Characters of what a tool says of its failure."""
-PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
-PLAIN = frozenset({"type", "text"})
+CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
+TEXT_FIELDS = frozenset({"type", "text"})
 
-NOBODY = Failed(
+NO_CALLER_TO_ASK = Failed(
     "MCP_ERROR",
     "The tool's server wants to ask the person who called something, and nobody can be asked through this door.",
     suggestion="Call it from an MCP client that can be asked (elicitation).",
 )
 
 
-class Asks(Protocol):
+class ServerRequests(Protocol):
     """Asks servers for what was accepted of them: `registry.sources.mcp_taking.McpTools`, as far as calls need it."""
 
     async def request(
@@ -54,7 +54,7 @@ class Asks(Protocol):
 class McpRunner:
     """Runs tools of kind mcp."""
 
-    def __init__(self, servers: Asks) -> None:
+    def __init__(self, servers: ServerRequests) -> None:
         self._servers = servers
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
@@ -66,20 +66,20 @@ class McpRunner:
             if not time.expired():
                 raise
             raise timed_out(ctx.time_limit) from None
-        except Lost as error:
+        except ConnectionLost as error:
             if entry.tier == "read_only":  # it had no effect, so it may be asked again
                 raise Failed("CONNECTION_ERROR", error.message) from error
             raise
 
     async def _ask(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Mapping[str, Any]:
         target: Target = entry.implementation
-        caller = None if ctx.call.caller is None else cast("Caller", _Witnessed(ctx.call.caller, ctx))
+        caller = None if ctx.call.caller is None else cast("Caller", _AuditedCaller(ctx.call.caller, ctx))
         params = _params(target, arguments)
         if ctx.injected:
             self._servers.conceal(target.server, ctx.injected)
         if caller is not None and caller.input_responses is not None:
             params |= _answers(caller.input_responses, caller.request_state)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_INPUT_ROUNDS):
             try:
                 answer = await self._servers.request(
                     target.server, target.method, params, caller=caller, seconds=ctx.time_limit, entry=entry
@@ -89,7 +89,7 @@ class McpRunner:
                 return answer
             except InputRequired as more:
                 if caller is None:
-                    raise NOBODY from None
+                    raise NO_CALLER_TO_ASK from None
                 if caller.can_come_again:
                     caller.remind(more.state, more.requests)
                     ctx.log(f"its server asks the caller: {', '.join(map(_method, more.requests.values()))}")
@@ -97,13 +97,13 @@ class McpRunner:
                     raise Pending(message=words, kind="input", id=ctx.id, details={"inputRequests": more.requests}) from None
                 answers = await asyncio.gather(*(_put(caller.ask, asked) for asked in more.requests.values()))
                 params |= _answers(dict(zip(more.requests, answers, strict=True)), more.state)
-        raise Failed("MCP_ERROR", f"The tool's server asked for more {MOST_ROUNDS} times, and was not content.")
+        raise Failed("MCP_ERROR", f"The tool's server asked for more {MAX_INPUT_ROUNDS} times, and was not content.")
 
     async def close(self) -> list[str]:
         return await self._servers.close()
 
 
-class _Witnessed:
+class _AuditedCaller:
     """A caller whose answers leave a trace in the call's record: that its server asked for something, and was told."""
 
     def __init__(self, caller: Caller, ctx: InvokeContext) -> None:
@@ -166,11 +166,11 @@ def result(answer: Mapping[str, Any]) -> Any:
 
 def _failure(content: list[Any]) -> CallError:
     words = "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
-    return Failed("MCP_ERROR", shortened(words, LONGEST_WORDS) or "The tool failed, and did not say why.")
+    return Failed("MCP_ERROR", shortened(words, MAX_TOOL_ERROR_CHARS) or "The tool failed, and did not say why.")
 
 
 def is_plain(part: Any) -> bool:
-    return isinstance(part, dict) and part.keys() == PLAIN and part["type"] == "text" and isinstance(part["text"], str)
+    return isinstance(part, dict) and part.keys() == TEXT_FIELDS and part["type"] == "text" and isinstance(part["text"], str)
 
 
 def says(text: str, value: Any) -> bool:
@@ -186,6 +186,8 @@ def parts(output: Any) -> list[dict[str, Any]] | None:
     if not isinstance(output, dict) or not output.keys() <= {"content", "structuredContent"}:
         return None
     content = output.get("content")
-    if not isinstance(content, list) or not all(isinstance(one, dict) and one.get("type") in PARTS for one in content):
+    if not isinstance(content, list) or not all(
+        isinstance(one, dict) and one.get("type") in CONTENT_TYPES for one in content
+    ):
         return None
     return content

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from toolgate.errors import SettingsError
-from toolgate.mcp.client.secret_refs import REFERENCE, node_runs
+from toolgate.mcp.client.secret_refs import SECRET_REFERENCE, node_runs
 from toolgate.mcp.entries import Upstream
 from toolgate.mcp.import_files import without_values
 from toolgate.model import MASK
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from toolgate.mcp.presets import Preset
 
 NUL = re.compile("\x00")
-CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
-TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 """What the name of a header is."""
 KEY_IN_PATH = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{10,}\Z|.{32,}\Z")
 """Parts of an address that may be keys."""
@@ -42,14 +42,14 @@ def _check_texts(name: str, settings: ServerSettings) -> None:
     texts: list[tuple[str, str, re.Pattern[str]]] = [
         ("command", " ".join(settings.command), NUL),
         ("cwd", str(settings.cwd or ""), NUL),
-        ("url", settings.url or "", CONTROLS),
+        ("url", settings.url or "", CONTROL_CHARACTERS),
         *(("env", text, NUL) for text in (*settings.env, *settings.env.values())),
-        *(("headers", text, CONTROLS) for text in (*settings.headers, *settings.headers.values())),
+        *(("headers", text, CONTROL_CHARACTERS) for text in (*settings.headers, *settings.headers.values())),
     ]
     wrong = next((what for what, text, pattern in texts if pattern.search(text)), None)
     if wrong is None and any(not variable or "=" in variable for variable in settings.env):
         wrong = "env"
-    if wrong is None and not all(TOKEN.match(header) for header in settings.headers):
+    if wrong is None and not all(HEADER_NAME.match(header) for header in settings.headers):
         wrong = "headers"
     if wrong is not None:
         raise SettingsError(
@@ -61,7 +61,7 @@ def secrets_in(settings: ServerSettings) -> dict[str, None]:
     """The names of the secrets that settings refer to."""
     login = (settings.oauth.client_secret or "",) if settings.oauth is not None else ()
     texts = (*settings.env.values(), *settings.headers.values(), *settings.command, settings.url or "", *login)
-    return dict.fromkeys(found.strip() for text in texts for found in REFERENCE.findall(text))
+    return dict.fromkeys(found.strip() for text in texts for found in SECRET_REFERENCE.findall(text))
 
 
 def described(settings: ServerSettings, version: str | None = None) -> str:
@@ -93,17 +93,17 @@ def _address(url: str) -> str:
 
 
 def _may_be_key(part: str) -> bool:
-    return KEY_IN_PATH.match(part) is not None and REFERENCE.fullmatch(part) is None
+    return KEY_IN_PATH.match(part) is not None and SECRET_REFERENCE.fullmatch(part) is None
 
 
 def _check_references(name: str, settings: ServerSettings) -> None:
     """Refuse references to secrets where their values would be seen, or decide what is reached. Raises SettingsError."""
-    if any(REFERENCE.search(word) for word in settings.command) and not node_runs(settings):
+    if any(SECRET_REFERENCE.search(word) for word in settings.command) and not node_runs(settings):
         raise SettingsError(
             f"The command of server {name} refers to a secret, which would be in the process list for every user to see.",
             suggestion="Give it to the program in its `env`: `--env NAME=VALUE`, or `env: {NAME: '{{secret:NAME}}'}`.",
         )
-    if settings.url is None or REFERENCE.search(settings.url) is None:
+    if settings.url is None or SECRET_REFERENCE.search(settings.url) is None:
         return
     host = settings.url.partition("://")[2]
     host = re.split(r"[/?#]", host, maxsplit=1)[0]

@@ -7,22 +7,22 @@ from typing import Any
 
 from toolgate.model import Validator
 
-PART = "structuredContent"
+STRUCTURED_CONTENT = "structuredContent"
 
 
-class Structured:
+class StructuredOutputValidator:
     """A compiled schema, for outputs that are the value itself or have it in `structuredContent`."""
 
     def __init__(self, check: Validator) -> None:
         self._check: Any = check
 
     def is_valid(self, output: Any, /) -> bool:
-        return bool(self._check.is_valid(output[PART] if _has_parts(output) else output))
+        return bool(self._check.is_valid(output[STRUCTURED_CONTENT] if _has_parts(output) else output))
 
     def iter_errors(self, output: Any, /) -> Iterator[Any]:
         if not _has_parts(output):
             return iter(self._check.iter_errors(output))
-        return map(Deeper, self._check.iter_errors(output[PART]))
+        return map(NestedError, self._check.iter_errors(output[STRUCTURED_CONTENT]))
 
     def validate(self, output: Any, /) -> None:
         """Raise the first thing that is wrong."""
@@ -30,33 +30,35 @@ class Structured:
             self._check.validate(output)
             return
         try:
-            self._check.validate(output[PART])
+            self._check.validate(output[STRUCTURED_CONTENT])
         except ValueError as error:
-            raise Deeper(error) from None
+            raise NestedError(error) from None
 
 
-class Deeper(ValueError):
+class NestedError(ValueError):
     """An error of the structured part, told as one of the whole output."""
 
     def __init__(self, error: Any) -> None:
         super().__init__(str(error))
-        self.instance_path = [PART, *error.instance_path]
+        self.instance_path = [STRUCTURED_CONTENT, *error.instance_path]
         self.schema_path = error.schema_path
-        self.kind = _Kind(error.kind)
+        self.kind = _NestedErrorKind(error.kind)
 
 
-class _Kind:
+class _NestedErrorKind:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
     @property
-    def context(self) -> list[list[Deeper]]:
+    def context(self) -> list[list[NestedError]]:
         """What each alternative of a choice finds wrong."""
-        return [[Deeper(error) for error in branch] for branch in self._kind.context]
+        return [[NestedError(error) for error in branch] for branch in self._kind.context]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kind, name)
 
 
 def _has_parts(output: Any) -> bool:
-    return isinstance(output, dict) and output.keys() == {"content", PART} and isinstance(output["content"], list)
+    return (
+        isinstance(output, dict) and output.keys() == {"content", STRUCTURED_CONTENT} and isinstance(output["content"], list)
+    )

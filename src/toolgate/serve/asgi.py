@@ -17,8 +17,8 @@ from toolgate.app.app import App
 from toolgate.errors import StoreError, described
 from toolgate.jsontext import holds_too_much
 from toolgate.mcp.client import sdk
-from toolgate.mcp.server.envelope import find_fault
-from toolgate.mcp.server.fast_path import Quick
+from toolgate.mcp.server.envelope import find_envelope_fault
+from toolgate.mcp.server.fast_path import FastPath
 from toolgate.serve.authentication import Authenticator, Headers, is_local
 from toolgate.serve.health import Health, Part
 from toolgate.serve.keys import Keys
@@ -56,7 +56,7 @@ class HttpApp:
         self.door = Authenticator(app.settings, self.keys)
         self._health = Health(app, self._mcp_part)
         self._metering = Metering(app)
-        self._quick = Quick(app)
+        self._quick = FastPath(app)
         self._most = app.settings.serve.body_bytes
         self._endpoint: asyncio.Future[McpEndpoint] = asyncio.get_running_loop().create_future()
         self._stopped = asyncio.Event()
@@ -167,7 +167,7 @@ class HttpApp:
         body = await self._body(headers, receive)
         if plain and not holds_too_much(body) and await self._quick.serve(scope, headers, body, credential, send):
             return
-        if (fault := find_fault(body)) is not None:
+        if (fault := find_envelope_fault(body)) is not None:
             await answer(send, fault.body(), 400)
             return
         lasts = headers.get(b"mcp-method") == b"subscriptions/listen"

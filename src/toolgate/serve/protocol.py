@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from toolgate.mcp.server.fast_path import CALL, REPLY
+from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
 
 MOST_HEAD = 65_536
 """Bytes of a request's first line and headers."""
@@ -77,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True  # uvicorn tells only the request that came last, which may not have begun
             running.message_event.set()
-            call = running.scope.get(CALL)
+            call = running.scope.get(CALL_KEY)
             if call is not None:
                 call.cancel()  # type: ignore[attr-defined]
 
@@ -103,7 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if 0 < len(self.pipeline) <= MOST_AHEAD:
             self.flow.resume_reading()  # uvicorn reads no more until it is this one's turn, and would not see the client go
-        self.scope[REPLY] = _Reply(self.cycle)  # type: ignore[literal-required]
+        self.scope[REPLY_KEY] = _Reply(self.cycle)  # type: ignore[literal-required]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle

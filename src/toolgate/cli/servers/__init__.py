@@ -12,7 +12,7 @@ from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, next_step, say_compared, state_of
 from toolgate.cli.table import columns
 from toolgate.errors import Denied, SettingsError
-from toolgate.mcp.definitions import Compared
+from toolgate.mcp.definitions import Comparison
 from toolgate.mcp.presets import PRESETS
 from toolgate.registry.catalog import Problem
 from toolgate.sandbox.quarantine import Listed
@@ -171,7 +171,7 @@ def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Ask a server what it offers now. It is started if need be; what is new, changed or gone is shown."""
 
-    async def run() -> tuple[Compared, ServerStatus]:
+    async def run() -> tuple[Comparison, ServerStatus]:
         async with opened(ctx) as app:
             await known(app, name)
             return await app.refresh_server(name), await app.server(name)

@@ -19,8 +19,8 @@ from toolgate.cli.servers.status import Name, compared_words, say_compared
 from toolgate.cli.spinner import StepProgress
 from toolgate.errors import CallError
 from toolgate.extras import require
-from toolgate.mcp.definitions import Compared
-from toolgate.mcp.import_files import Imported
+from toolgate.mcp.definitions import Comparison
+from toolgate.mcp.import_files import ImportedServer
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import described, lacks_version
 from toolgate.model import Tier
@@ -140,7 +140,7 @@ class AddedServer(NamedTuple):
 
     status: ServerStatus | None = None
     """None: it was not."""
-    compared: Compared | None = None
+    compared: Comparison | None = None
     failure: CallError | None = None
     lacking: Sequence[str] = ()
 
@@ -224,7 +224,7 @@ def import_file(
     """
     document = _read(file)
 
-    async def run() -> tuple[list[Imported], list[Problem]]:
+    async def run() -> tuple[list[ImportedServer], list[Problem]]:
         async with opened(ctx) as app:
             return await app.import_servers(document, replace=replace, use=use or ())
 
@@ -248,7 +248,7 @@ def import_file(
     return 1 if problems else 0
 
 
-def _imported(one: Imported) -> dict[str, Any]:
+def _imported(one: ImportedServer) -> dict[str, Any]:
     return {"name": one.name, "secrets": sorted(one.secrets), "missing_secrets": list(one.missing)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from toolgate.cli.output import complain, note
 from toolgate.errors import CallError, Failed
-from toolgate.mcp.client.backoff import SAID
+from toolgate.mcp.client.backoff import STDERR_PREFIX
 
 JAIL = "Its jail shows it the system's programs and its own folder, and gives it no network."
 HINTS = {
@@ -32,7 +32,7 @@ def say_not_added(name: str, failure: CallError | None, command: Sequence[str], 
     if as_json:
         words = f"Server {name} was not added. {failure.message}"
         raise Failed(failure.code, words, suggestion=advice, details=failure.details)
-    complain(f"Server {name} was not added. {failure.message.partition(SAID)[0] if lines else failure.message}")
+    complain(f"Server {name} was not added. {failure.message.partition(STDERR_PREFIX)[0] if lines else failure.message}")
     for line in lines:
         if not line.startswith("Traceback ("):  # what follows says it all
             note((f"  {line}", "dim"))

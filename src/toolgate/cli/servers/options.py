@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.cli.context import Usage
-from toolgate.mcp.client.executables import INTERPRETERS, RUNNERS, find_program, script_in
+from toolgate.mcp.client.executables import INTERPRETERS, PACKAGE_RUNNERS, find_program, script_in
 from toolgate.mcp.client.mounts import is_shared
-from toolgate.mcp.import_files import kept, packaged, without_secrets
+from toolgate.mcp.import_files import packaged, with_secret_references, without_secrets
 from toolgate.model import NAME
 
-STARTERS = frozenset((*RUNNERS, *INTERPRETERS, "docker"))
+STARTERS = frozenset((*PACKAGE_RUNNERS, *INTERPRETERS, "docker"))
 """First words of commands: somebody who gives such a name to a server has mostly left the name out."""
 
 
@@ -76,9 +76,9 @@ def settings_of(
             values |= _begun(words, Path.cwd())
     named_env, named_headers = pairs("--env", env), pairs("--header", headers, ":")
     if named_env:
-        values["env"] = kept(name, named_env, secrets)
+        values["env"] = with_secret_references(name, named_env, secrets)
     if named_headers:
-        values["headers"] = kept(name, named_headers, secrets, header=True)
+        values["headers"] = with_secret_references(name, named_headers, secrets, header=True)
     return values, secrets
 
 

@@ -11,8 +11,8 @@ from toolgate.cli.completion import server_names
 from toolgate.cli.context import NotFound
 from toolgate.cli.output import note, plural, say
 from toolgate.errors import SettingsError
-from toolgate.mcp.definitions import ITEMS, Compared
-from toolgate.mcp.methods import CAPABILITIES
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison
+from toolgate.mcp.method_tools import METHOD_CAPABILITIES
 from toolgate.mcp.prompts_resources import label
 
 MOST_NAMED = 20
@@ -60,11 +60,11 @@ def next_step(one: ServerStatus, lacking: Sequence[str]) -> str | None:
 
 
 def _definitions(one: ServerStatus, number: int) -> str:
-    has_methods = not set(CAPABILITIES.values()).isdisjoint(one.about.get("capabilities") or ())
+    has_methods = not set(METHOD_CAPABILITIES.values()).isdisjoint(one.about.get("capabilities") or ())
     return plural(number, "definition" if one.items.waiting or has_methods else "tool")
 
 
-def compared_words(compared: Compared | None) -> dict[str, Any]:
+def compared_words(compared: Comparison | None) -> dict[str, Any]:
     """What a listing has changed, for programs."""
     return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
 
@@ -74,12 +74,12 @@ def _some(names: list[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
-def say_compared(status: ServerStatus, compared: Compared) -> None:
+def say_compared(status: ServerStatus, compared: Comparison) -> None:
     """What a listing has changed, for people."""
     words = {"new": "new", "changed": "changed", "gone": "gone", "taken": "in use from now on"}
     for what, keys in compared._asdict().items():
         tools = [label(key) for key in keys if key[0] == "tools/call"]
-        items = [label(key) for key in keys if key[0] in ITEMS]
+        items = [label(key) for key in keys if key[0] in ITEM_KINDS]
         methods = [METHOD_WORDS[key[0]] for key in keys if key[0] in METHOD_WORDS]
         if tools:
             say(f"  {plural(len(tools), 'tool')} {words[what]}: {_some(tools)}")

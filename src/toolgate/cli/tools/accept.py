@@ -11,7 +11,7 @@ from toolgate.cli.context import NotFound, Usage, opened
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError
-from toolgate.mcp.review import Waiting, visible
+from toolgate.mcp.review import PendingDefinition, visible
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MOST_LINES = 400
@@ -79,11 +79,11 @@ class Review:
     def __init__(self, app: App, full: bool) -> None:
         self._app = app
         self._full = full
-        self.accepted: list[Waiting] = []
-        self.changed: list[Waiting] = []
+        self.accepted: list[PendingDefinition] = []
+        self.changed: list[PendingDefinition] = []
         """Definitions that were said yes to, and had changed by then."""
 
-    async def each_of(self, server: str, those: list[Waiting]) -> bool:
+    async def each_of(self, server: str, those: list[PendingDefinition]) -> bool:
         """Ask about one after another. False: the person has had enough."""
         for number, one in enumerate(those):
             say_waiting(one, full=self._full)
@@ -96,7 +96,7 @@ class Review:
                 await self._accept([one])
         return True
 
-    async def _answer(self, one: Waiting, left: list[Waiting], of: int) -> str:
+    async def _answer(self, one: PendingDefinition, left: list[PendingDefinition], of: int) -> str:
         question = f"Accept {visible(one.name)}?" + (f" ({of - len(left) + 1} of {of})" if of > 1 else "")
         more = (f"[a] all {len(left)} that are left of {one.server}",) if len(left) > 1 else ()
         while True:
@@ -105,7 +105,7 @@ class Review:
                 return STOP[0] if answer is None else answer
             say_waiting(one, full=True)
 
-    async def all_of(self, server: str, those: list[Waiting], seen: int = 0) -> bool:
+    async def all_of(self, server: str, those: list[PendingDefinition], seen: int = 0) -> bool:
         """Show all of them, but for those that were `seen`, and ask once."""
         for one in those[seen:]:
             say_waiting(one, full=self._full)
@@ -124,18 +124,18 @@ class Review:
             await self._accept(those)
         return answer is not None and answer not in STOP
 
-    async def _accept(self, those: list[Waiting]) -> None:
+    async def _accept(self, those: list[PendingDefinition]) -> None:
         taken = await self._app.accept_tools(those)
         self.accepted += taken
         self.changed += [one for one in those if one not in taken]
 
 
-def _count(number: int, those: list[Waiting]) -> str:
+def _count(number: int, those: list[PendingDefinition]) -> str:
     kinds = {one.kind for one in those}
     return plural(number, kinds.pop() if len(kinds) == 1 else "definition")
 
 
-async def chosen(app: App, names: list[str]) -> list[Waiting]:
+async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
     """What waits under these names; all of it if there are none."""
     known = {status.name for status in await app.servers()}
     for name in names:
@@ -153,7 +153,7 @@ async def chosen(app: App, names: list[str]) -> list[Waiting]:
     return [one for one in waiting if (one.server, one.key) in meant]
 
 
-def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> list[Waiting]:
+def _meant(app: App, name: str, servers: set[str], waiting: list[PendingDefinition]) -> list[PendingDefinition]:
     """What waits under a name: a server's, a tool's here, or SERVER/TOOL. What a tool is called at its server is no name on
     its own: any server could call one of its tools like another server, or like a tool of it."""
     if name in servers:
@@ -177,7 +177,7 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[Waiting]) -> li
     return found
 
 
-def say_waiting(one: Waiting, *, full: bool) -> None:
+def say_waiting(one: PendingDefinition, *, full: bool) -> None:
     """A definition that waits, in brief: what it is, or what has changed in it. One that should be looked at twice is shown
     in full, and so is every one if that is wanted."""
     warnings = one.warnings()
@@ -202,7 +202,7 @@ def say_waiting(one: Waiting, *, full: bool) -> None:
     say("")
 
 
-def _say_accepted(accepted: list[Waiting], left: list[Waiting]) -> None:
+def _say_accepted(accepted: list[PendingDefinition], left: list[PendingDefinition]) -> None:
     if accepted:
         kinds = {one.kind for one in accepted}
         what = kinds.pop() if len(kinds) == 1 else "definition"
@@ -213,5 +213,5 @@ def _say_accepted(accepted: list[Waiting], left: list[Waiting]) -> None:
         note(("Nothing was accepted.", "dim"))
 
 
-def _brief(one: Waiting) -> dict[str, str]:
+def _brief(one: PendingDefinition) -> dict[str, str]:
     return {"name": one.name, "server": one.server, "tool": one.label, "hash": one.hash}

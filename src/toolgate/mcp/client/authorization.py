@@ -11,15 +11,15 @@ import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth
 
 from toolgate.mcp.client.login_http import send
-from toolgate.mcp.client.oauth import Provider
+from toolgate.mcp.client.oauth import OAuthProvider
 
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-class Login(httpx2.Auth):
+class OAuthHttpAuth(httpx2.Auth):
     """What is done about a request to a server that wants a login. `asks`: a person is there, who shall log in now."""
 
-    def __init__(self, provider: Provider, *, asks: bool = False) -> None:
+    def __init__(self, provider: OAuthProvider, *, asks: bool = False) -> None:
         self.provider, self._asks = provider, asks
 
     async def async_auth_flow(self, request: httpx2.Request) -> Flow:
@@ -50,7 +50,7 @@ class Login(httpx2.Auth):
 class _Attempt:
     """One request on its way to a server. `refusal`: the last answer to it."""
 
-    def __init__(self, provider: Provider, request: httpx2.Request) -> None:
+    def __init__(self, provider: OAuthProvider, request: httpx2.Request) -> None:
         self._provider, self._request = provider, request
         self.refusal: httpx2.Response | None = None
 

@@ -6,26 +6,26 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from toolgate.mcp.client.http_errors import SessionLost
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.errors import SessionLost
+from toolgate.mcp.client.model import Unreachable
 from toolgate.mcp.client.untrusted_text import innermost, sentence, span
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.connection import Line
+    from toolgate.mcp.client.connection import ServerChannel
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
 """Seconds: between these the longest wait doubles."""
-SAID = " The last that it said: "
-NEAR = 3.0
+STDERR_PREFIX = " The last that it said: "
+MAX_WAIT_FOR_START_SECONDS = 3.0
 """Seconds: a start that is so near is waited for."""
 
 
-class Died(Unreachable):
+class ProcessExited(Unreachable):
     """A server went away when it was asked whether it speaks the new protocol: some that don't, do. It is asked no more."""
 
 
-class Tries:
+class RestartBackoff:
     """Of one server."""
 
     def __init__(self, name: str, settings: ServerSettings, conceal: Callable[[str], str]) -> None:
@@ -49,7 +49,7 @@ class Tries:
         """Count a failure. The seconds until the next try, and what the server is until then."""
         self.in_a_row += 1
         rests = self.in_a_row > self._settings.restarts
-        longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(self.in_a_row - 1, 16))
+        longest = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(self.in_a_row - 1, 16))
         wait = self._settings.rest_seconds if rests else random.uniform(0, longest)
         self._next = monotonic() + wait
         return wait, "resting" if rests else "waiting"
@@ -62,7 +62,7 @@ class Tries:
 
     def words(self) -> str | None:
         """What went wrong last, for operators."""
-        return with_last_words(str(self.failure), self._said) if self.failure is not None else None
+        return with_stderr(str(self.failure), self._said) if self.failure is not None else None
 
     def forget(self) -> None:
         """Begin anew."""
@@ -87,7 +87,7 @@ class Tries:
         return Unreachable(code, " ".join(filter(None, words)), suggestion=suggestion)
 
 
-async def explained(error: Exception, line: "Line | None", settings: ServerSettings) -> Unreachable:
+async def start_failure(error: Exception, line: "ServerChannel | None", settings: ServerSettings) -> Unreachable:
     """Why a server did not start: what the transport knows says more than what was raised. It was asked nothing yet, so its
     last words are about nobody's call, and help whoever set it up."""
     inner = innermost(error)
@@ -95,16 +95,16 @@ async def explained(error: Exception, line: "Line | None", settings: ServerSetti
         return inner if isinstance(inner, Unreachable) else Unreachable(message=sentence(error))
     if isinstance(inner, TimeoutError):
         words = f"It did not say what it is within {span(settings.start_seconds)} (setting start_seconds)."
-        return Unreachable(message=with_last_words(words, line.said()))
+        return Unreachable(message=with_stderr(words, line.said()))
     if not isinstance(inner, Unreachable):
         why = await line.why()
-        return Unreachable(message=with_last_words(why, line.said()) if why else sentence(error))
+        return Unreachable(message=with_stderr(why, line.said()) if why else sentence(error))
     why = await line.why() if inner.suggestion is None else None
-    kind = Died if isinstance(inner, Died) else Unreachable
-    words = with_last_words(why, line.said()) if why else inner.message
+    kind = ProcessExited if isinstance(inner, ProcessExited) else Unreachable
+    words = with_stderr(why, line.said()) if why else inner.message
     return kind(inner.code, words, suggestion=inner.suggestion)
 
 
-def with_last_words(words: str, said: str) -> str:
+def with_stderr(words: str, said: str) -> str:
     """Words of ours, and the last of the server's."""
-    return f"{words}{SAID}{said}" if said else words
+    return f"{words}{STDERR_PREFIX}{said}" if said else words

@@ -31,26 +31,26 @@ from mcp_types import LOG_LEVEL_META_KEY as LOG_LEVEL
 from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolgate.mcp.client.answers import checked, translated
-from toolgate.mcp.client.correlation import CALL, LEVELS, Dispatch, UnderWay
-from toolgate.mcp.client.fast_http import NotHere
-from toolgate.mcp.client.handshake import Agreeing, Era, envelope
-from toolgate.mcp.client.port import About, Lost, Refused, Unreachable
-from toolgate.mcp.client.secret_masking import Concealer
-from toolgate.mcp.client.streams import Watched
-from toolgate.mcp.client.untrusted_text import longest, sentence
+from toolgate.mcp.client.answers import check_result, from_mcp_error
+from toolgate.mcp.client.correlation import CURRENT_CALL, LOG_LEVELS, ActiveCall, CorrelatingDispatcher
+from toolgate.mcp.client.fast_http import FastPathUnavailable
+from toolgate.mcp.client.handshake import Era, Handshake, envelope
+from toolgate.mcp.client.inbound_stream import InboundStream
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, ServerInfo, Unreachable
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.untrusted_text import longest_timeout, sentence
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 
-Notice = Callable[[str, Mapping[str, Any]], None]
-QUICK = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
-TRACKED = frozenset({"tools/call", "resources/read", "prompts/get"})
+OnNotification = Callable[[str, Mapping[str, Any]], None]
+FAST_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests in the course of which a server may ask back."""
-NAMED = {**NAME_BEARING_METHODS, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+NAME_PARAMETERS = {**NAME_BEARING_METHODS, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 """Which parameter of a request also goes into the header Mcp-Name."""
-SIGNS_OF_LIFE = frozenset({"ping", "server/discover"})
+HEARTBEAT_METHODS = frozenset({"ping", "server/discover"})
 """Requests that are not cancelled: it does not matter whether they are answered late."""
-GOES_ON = 600.0
+ABANDONED_CALL_SECONDS = 600.0
 """Seconds that a server may go on with a call that was given up, at least."""
 REASON_SECONDS = 3.0
 """How long whoever was let down waits to hear why."""
@@ -59,10 +59,10 @@ _streams = count(1)
 logger = logging.getLogger("toolgate.mcp")
 
 
-class Wire(Protocol):
+class FastChannel(Protocol):
     """The quick way to a remote server (`wire.Wire`)."""
 
-    notice: Notice | None
+    notice: OnNotification | None
 
     async def request(
         self,
@@ -70,13 +70,13 @@ class Wire(Protocol):
         params: Mapping[str, Any],
         caller: Caller | None,
         headers: Mapping[str, str] | None = None,
-        call: UnderWay | None = None,
+        call: ActiveCall | None = None,
     ) -> Mapping[str, Any]: ...
 
     async def close(self) -> None: ...
 
 
-class Line(Protocol):
+class ServerChannel(Protocol):
     """A transport: of a program (`stdio.Stdio`) or of an address (`remote.Remote`)."""
 
     hopeless: bool
@@ -96,18 +96,20 @@ class Line(Protocol):
     def said(self) -> str:
         """The last that it said, for people."""
 
-    def wire(self, about: About) -> Wire | None:
+    def wire(self, about: ServerInfo) -> FastChannel | None:
         """The quick way, if there is one."""
 
 
 class Connection:
     """What is agreed with a server that is up."""
 
-    def __init__(self, name: str, settings: ServerSettings, line: Line, notice: Notice, concealer: Concealer) -> None:
+    def __init__(
+        self, name: str, settings: ServerSettings, line: ServerChannel, notice: OnNotification, concealer: SecretMasker
+    ) -> None:
         self.name = name
-        self.about = About("", {}, {})
+        self.about = ServerInfo("", {}, {})
         self.modern = False
-        self.wire: Wire | None = None
+        self.wire: FastChannel | None = None
         self.renewed = False
         self.begun = asyncio.Event()
         self.answered = 0
@@ -122,10 +124,12 @@ class Connection:
         def unreadable(fault: Exception) -> None:
             logger.debug("server %s: %s", name, concealer.words(sentence(fault)))
 
-        self._watched = Watched(line.read, unreadable, concealer)
-        self._dispatch = Dispatch(self._watched, line.write, self.notice, max(GOES_ON, longest(settings)))
+        self._watched = InboundStream(line.read, unreadable, concealer)
+        self._dispatch = CorrelatingDispatcher(
+            self._watched, line.write, self.notice, max(ABANDONED_CALL_SECONDS, longest_timeout(settings))
+        )
         self._acknowledging: dict[str, asyncio.Event] = {}
-        self._log_level = len(LEVELS)
+        self._log_level = len(LOG_LEVELS)
 
     # Where it stands
 
@@ -160,7 +164,7 @@ class Connection:
 
     async def agree(self, era: Era) -> None:
         """Find out what the server is, and speaks."""
-        self.about = await Agreeing(self.name, self._settings, self._dispatch, self.ended).agree(era)
+        self.about = await Handshake(self.name, self._settings, self._dispatch, self.ended).agree(era)
         self.modern = self.about.protocol in MODERN_PROTOCOL_VERSIONS
 
     # Asking
@@ -171,38 +175,38 @@ class Connection:
             raise Unreachable(message=f"The server {self.name} has just gone.")
         try:
             raw = await self._ask(method, params, caller)
-        except Refused as error:
+        except ErrorResponse as error:
             if not (self.modern and method == "tools/call" and error.number == HEADER_MISMATCH):
                 raise
             await self._learn_headers()
             raw = await self._ask(method, params, caller)
         self.answered += 1
-        return checked(self.name, method, raw)
+        return check_result(self.name, method, raw)
 
     async def _ask(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
-        if method not in TRACKED:
+        if method not in TRACKED_METHODS:
             return await self._sent_quickly(method, params, caller, None)
         await self._want_logs(caller)
         call = self._dispatch.begin(caller)
-        token = CALL.set(call)
+        token = CURRENT_CALL.set(call)
         forget = self._dispatch.give_up
         try:
             answer = await self._sent_quickly(method, params, caller, call)
             forget = self._dispatch.forget
             return answer
-        except (Refused, Unreachable):
+        except (ErrorResponse, Unreachable):
             forget = self._dispatch.forget
             raise
         finally:
-            CALL.reset(token)
+            CURRENT_CALL.reset(token)
             forget(call)
 
     async def _sent_quickly(
-        self, method: str, params: Mapping[str, Any], caller: Caller | None, call: UnderWay | None
+        self, method: str, params: Mapping[str, Any], caller: Caller | None, call: ActiveCall | None
     ) -> Mapping[str, Any]:
         """By the quick way, where there is one that can do it."""
-        if self.wire is not None and method in QUICK:
-            with suppress(NotHere):
+        if self.wire is not None and method in FAST_METHODS:
+            with suppress(FastPathUnavailable):
                 return await self.wire.request(method, params, caller, self._param_headers(method, params), call)
         raw = await self._sent(method, params, caller, call.token if call is not None else None)
         if call is not None:
@@ -223,19 +227,21 @@ class Connection:
             if caller is not None and caller.log_level is not None:
                 meta[LOG_LEVEL] = caller.log_level
             headers[MCP_METHOD_HEADER] = method
-            name = given.get(NAMED.get(method, ""))
+            name = given.get(NAME_PARAMETERS.get(method, ""))
             if isinstance(name, str):
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
             headers |= self._param_headers(method, given)
         if meta or "_meta" in given:
             given["_meta"] = meta
         try:
-            options: CallOptions = {"headers": headers, "cancel_on_abandon": method not in SIGNS_OF_LIFE}
+            options: CallOptions = {"headers": headers, "cancel_on_abandon": method not in HEARTBEAT_METHODS}
             return await self._dispatch.send_raw_request(method, given, options)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and self.ended.done():
-                raise Lost(message=f"The server {self.name} went away before it answered. {await self._why()}") from None
-            raise translated(error, self.name, self._settings) from None
+                raise ConnectionLost(
+                    message=f"The server {self.name} went away before it answered. {await self._why()}"
+                ) from None
+            raise from_mcp_error(error, self.name, self._settings) from None
 
     async def _why(self) -> str:
         with suppress(TimeoutError):
@@ -249,18 +255,18 @@ class Connection:
         return mcp_param_headers(known, arguments if isinstance(arguments, Mapping) else {}) if known else {}
 
     async def _learn_headers(self) -> None:
-        from toolgate.mcp.client.lists import fetch
+        from toolgate.mcp.client.list_cache import fetch
 
         await fetch(self, "tools", self._settings)
 
     async def _want_logs(self, caller: Caller | None) -> None:
         """A server of the old protocol is told once what the most curious caller wants."""
-        if self.modern or caller is None or caller.log_level not in LEVELS or "logging" not in self.about.capabilities:
+        if self.modern or caller is None or caller.log_level not in LOG_LEVELS or "logging" not in self.about.capabilities:
             return
-        level = LEVELS.index(caller.log_level)
+        level = LOG_LEVELS.index(caller.log_level)
         if level < self._log_level:
             self._log_level = level
-            with suppress(Refused):
+            with suppress(ErrorResponse):
                 await self._sent("logging/setLevel", {"level": caller.log_level}, None, None)
 
     async def listen(self, wanted: Mapping[str, Any], acknowledged: asyncio.Event) -> None:
@@ -272,7 +278,7 @@ class Connection:
         try:
             await self._dispatch.send_raw_request("subscriptions/listen", params, {"request_id": name, "headers": headers})
         except MCPError as error:
-            raise translated(error, self.name, self._settings) from None
+            raise from_mcp_error(error, self.name, self._settings) from None
         finally:
             self._acknowledging.pop(name, None)
 
@@ -288,7 +294,7 @@ class Connection:
 
     async def beat(self) -> None:
         """Ask for a sign of life. Raises Unreachable or Lost if there is none; any answer is one."""
-        with suppress(Refused):
+        with suppress(ErrorResponse):
             if self.modern:
                 await self._sent("server/discover", {}, None, None)
             else:
@@ -296,8 +302,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(
-    name: str, settings: ServerSettings, line: Line, era: Era, notice: Notice, concealer: Concealer
+async def open_connection(
+    name: str, settings: ServerSettings, line: ServerChannel, era: Era, notice: OnNotification, concealer: SecretMasker
 ) -> AsyncIterator[Connection]:
     """A connection over a transport that is open, agreed on. To be entered and left by the owner of the server."""
     connection = Connection(name, settings, line, notice, concealer)

@@ -24,36 +24,36 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, RequestId
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.streams import Watched
+from toolgate.mcp.client.inbound_stream import InboundStream
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
 
 METHOD_NOT_FOUND = -32601
 REJECTED = -1
 """What MCP has for a request that the user did not want."""
-ASKED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+REQUEST_CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """What a server may ask for, and the capability that says so."""
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-MOST_WAITING = 256
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+MAX_QUEUED_MESSAGES = 256
 """Messages for one caller that are kept while it is slow."""
-MOST_LOGGED = 65_536
+MAX_LOG_BYTES = 65_536
 """Bytes of one log line."""
-MOST_WORDS = 4_000
+MAX_PROGRESS_CHARS = 4_000
 """Characters of what is said of progress."""
-MOST_ASKED, MOST_AT_ONCE = 32, 8
+MAX_SERVER_REQUESTS, MAX_CALL_REQUESTS = 32, 8
 """Requests of one server that may wait for answers, and of one call."""
-TOO_MUCH = "Too much is asked at once."
-MOST_GIVEN_UP = 1_000
-LAST_WORDS = 2.0
+TOO_MANY_REQUESTS = "Too much is asked at once."
+MAX_ABANDONED_CALLS = 1_000
+FLUSH_SECONDS = 2.0
 """Seconds that a caller has to take what was said before the answer."""
 
 logger = logging.getLogger("toolgate.mcp")
 _tokens = count(1)
-CALL: ContextVar["UnderWay | None"] = ContextVar("toolgate_mcp_call", default=None)
+CURRENT_CALL: ContextVar["ActiveCall | None"] = ContextVar("toolgate_mcp_call", default=None)
 """The call for which something is sent; the SDK's HTTP transport reads answers in the context that sent the request."""
 
 
-class UnderWay:
+class ActiveCall:
     """A call that a server works on."""
 
     def __init__(self, caller: Caller | None) -> None:
@@ -61,7 +61,7 @@ class UnderWay:
         self.token = next(_tokens)
         self.request_id: Any = None
         """What the server knows it by, where the dispatcher sent it."""
-        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_QUEUED_MESSAGES)
         self._passing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Future[Mapping[str, Any]]] = set()
 
@@ -69,16 +69,16 @@ class UnderWay:
         """How far it has got."""
         caller, done, total = self.caller, _number(params.get("progress")), _number(params.get("total"))
         message = params.get("message")
-        words = printable(message, MOST_WORDS) if isinstance(message, str) else None
+        words = printable(message, MAX_PROGRESS_CHARS) if isinstance(message, str) else None
         if caller is not None and done is not None:
             self._pass_on(lambda: caller.progress(done, total, words))
 
     def log(self, params: Mapping[str, Any]) -> None:
         """A message of the tool's, if whoever called wants to see such."""
         caller, level, name = self.caller, params.get("level"), params.get("logger")
-        if caller is None or caller.log_level not in LEVELS or level not in LEVELS:
+        if caller is None or caller.log_level not in LOG_LEVELS or level not in LOG_LEVELS:
             return
-        if LEVELS.index(level) >= LEVELS.index(caller.log_level):
+        if LOG_LEVELS.index(level) >= LOG_LEVELS.index(caller.log_level):
             data, logger_name = _bounded(params.get("data")), printable(name, 200) if isinstance(name, str) else None
             self._pass_on(lambda: caller.log(level, data, logger_name))
 
@@ -99,8 +99,8 @@ class UnderWay:
         """Put a request to whoever called; no longer than the call lasts."""
         if self.caller is None:
             raise CallError("MCP_ERROR", "Nobody can be asked.")
-        if len(self._asking) >= MOST_AT_ONCE:
-            raise CallError("CAPACITY_EXCEEDED", TOO_MUCH)
+        if len(self._asking) >= MAX_CALL_REQUESTS:
+            raise CallError("CAPACITY_EXCEEDED", TOO_MANY_REQUESTS)
         asking = asyncio.ensure_future(self.caller.ask(method, params))
         self._asking.add(asking)
         try:
@@ -117,7 +117,7 @@ class UnderWay:
         """The answer is there: what was said before it goes first, and nobody is asked any more."""
         self._stop_asking()
         if self._passing is not None:
-            await asyncio.wait({self._passing}, timeout=LAST_WORDS)
+            await asyncio.wait({self._passing}, timeout=FLUSH_SECONDS)
 
     def end(self) -> None:
         """Whoever called hears no more of it."""
@@ -134,49 +134,51 @@ class UnderWay:
 def _bounded(data: Any) -> Any:
     """What a log line says; if that is too much, the beginning of it as text."""
     plain = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
-    return data if len(plain) <= MOST_LOGGED else printable(plain[:MOST_WORDS], MOST_WORDS)
+    return data if len(plain) <= MAX_LOG_BYTES else printable(plain[:MAX_PROGRESS_CHARS], MAX_PROGRESS_CHARS)
 
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-class Dispatch(JSONRPCDispatcher):
+class CorrelatingDispatcher(JSONRPCDispatcher):
     """The SDK's dispatcher, with what comes in given to the call that it belongs to."""
 
-    def __init__(self, read: Watched, write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float) -> None:
+    def __init__(
+        self, read: InboundStream, write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float
+    ) -> None:
         """`goes_on`: seconds after which a server is taken to have stopped what was given up, if it has not said so."""
         super().__init__(read, write)
         self._read = read
         self._notice = notice
         self._goes_on = goes_on
-        self._calls: dict[int, UnderWay] = {}
+        self._calls: dict[int, ActiveCall] = {}
         self._given_up: dict[Any, float] = {}
         """Calls that nobody waits for and that the server may still be at work on, and until when that may be."""
         self._asked_now = 0
 
     # Calls
 
-    def begin(self, caller: Caller | None) -> UnderWay:
+    def begin(self, caller: Caller | None) -> ActiveCall:
         """A call is about to be sent."""
-        call = UnderWay(caller)
+        call = ActiveCall(caller)
         self._calls[call.token] = call
         return call
 
-    def forget(self, call: UnderWay) -> None:
+    def forget(self, call: ActiveCall) -> None:
         """It was answered, or never got there."""
         self._calls.pop(call.token, None)
         call.end()
 
-    def give_up(self, call: UnderWay) -> None:
+    def give_up(self, call: ActiveCall) -> None:
         """Nobody waits for it any more. The server may go on with it all the same, and ask about it."""
         self.forget(call)
         self._given_up[call if call.request_id is None else call.request_id] = monotonic() + self._goes_on
-        if len(self._given_up) > MOST_GIVEN_UP:
+        if len(self._given_up) > MAX_ABANDONED_CALLS:
             del self._given_up[next(iter(self._given_up))]
 
     def _allocate_id(self) -> int:
-        id, call = super()._allocate_id(), CALL.get()
+        id, call = super()._allocate_id(), CURRENT_CALL.get()
         if call is not None:
             call.request_id = id
         return id
@@ -193,7 +195,7 @@ class Dispatch(JSONRPCDispatcher):
         """How many calls it works on."""
         return len(self._calls)
 
-    def _whose(self, call: UnderWay | None) -> UnderWay | None:
+    def _whose(self, call: ActiveCall | None) -> ActiveCall | None:
         if call is not None:
             return call if self._calls.get(call.token) is call else None
         if self._given_up:
@@ -216,7 +218,7 @@ class Dispatch(JSONRPCDispatcher):
                 call.progress(given)
         elif method == "notifications/message":
             context = self._read.last_context
-            call = self._whose(context.get(CALL) if context is not None else None)
+            call = self._whose(context.get(CURRENT_CALL) if context is not None else None)
             if call is not None:
                 call.log(given)
         else:
@@ -229,13 +231,13 @@ class Dispatch(JSONRPCDispatcher):
         """A server's request. It runs in the context of the call's own stream, where there is one."""
         if method == "ping":
             return {}
-        if method not in ASKED:
+        if method not in REQUEST_CAPABILITIES:
             raise MCPError(METHOD_NOT_FOUND, "Method not found")
-        call = self._whose(CALL.get())
-        if call is None or call.caller is None or ASKED[method] not in call.caller.capabilities:
+        call = self._whose(CURRENT_CALL.get())
+        if call is None or call.caller is None or REQUEST_CAPABILITIES[method] not in call.caller.capabilities:
             return _refusal(method, "Nobody can be asked for this.")
-        if self._asked_now >= MOST_ASKED:
-            return _refusal(method, TOO_MUCH)
+        if self._asked_now >= MAX_SERVER_REQUESTS:
+            return _refusal(method, TOO_MANY_REQUESTS)
         self._asked_now += 1
         try:
             return dict(await call.ask(method, params or {}))

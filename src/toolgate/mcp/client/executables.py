@@ -15,34 +15,34 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.model import Unreachable
 
-SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin")
-RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+PACKAGE_RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")
 """Programs that fetch what they run, and the setting that does it once instead."""
 INTERPRETERS = ("node", "nodejs", "python", "python2", "python3", "deno", "bun", "ruby", "sh", "bash")
-SHIMS = "shims"
+SHIM_FOLDER = "shims"
 """The folder of programs that pyenv and its like put in place of others."""
-PROJECT = ("package.json", "pyproject.toml", "node_modules")
-SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
-CODE = ("-c", "-e", "--eval", "-p", "--print", "eval")
+PROJECT_FILES = ("package.json", "pyproject.toml", "node_modules")
+SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
+INLINE_CODE_OPTIONS = ("-c", "-e", "--eval", "-p", "--print", "eval")
 """Options after which comes code, not the name of a file."""
-MOST_STEPS = 4
+MAX_INTERPRETER_DEPTH = 4
 """From a script to what runs it, and to what runs that."""
 
 
-class Command(NamedTuple):
+class LaunchCommand(NamedTuple):
     """What is started."""
 
     argv: tuple[str, ...]
     readable: tuple[Path, ...]
     """What it needs besides the system's own programs and libraries."""
-    path: tuple[str, ...] = SYSTEM
+    path: tuple[str, ...] = SYSTEM_PATH
     own: tuple[Path, ...] = ()
     """The script that it runs, or the project of that: a person's files, to be shown without what no tool may open."""
 
 
-def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
+def find_command(name: str, words: Sequence[str], cwd: Path | None) -> LaunchCommand:
     """The program by its whole path. Raises Unreachable if there is none."""
     if not words or not words[0]:
         raise Unreachable(message=f"The server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
@@ -52,13 +52,13 @@ def find(name: str, words: Sequence[str], cwd: Path | None) -> Command:
             message=f"The program {words[0]!r} of the server {name!r} is not installed here.",
             suggestion=_instead_of(words[0]),
         )
-    path = dict.fromkeys((str(program.parent), *SYSTEM))
+    path = dict.fromkeys((str(program.parent), *SYSTEM_PATH))
     own = tuple(_own_files(name, program, words[1:], cwd))
-    return Command((str(program), *words[1:]), tuple(dict.fromkeys(needs(program))), tuple(path), own)
+    return LaunchCommand((str(program), *words[1:]), tuple(dict.fromkeys(required_paths(program))), tuple(path), own)
 
 
 def _instead_of(word: str) -> str:
-    setting = fetches(word)
+    setting = package_setting(word)
     if setting is not None:
         return f"Install it, and name the package in the setting `{setting}`: it is installed once and then started."
     return "Install it, or name it with its whole path."
@@ -73,12 +73,12 @@ def find_program(word: str, cwd: Path | None = None) -> Path | None:
     return Path(os.path.abspath(found)) if found else None  # noqa: PTH100
 
 
-def fetches(word: str) -> str | None:
+def package_setting(word: str) -> str | None:
     """Whether it is a program that fetches what it runs: the setting that takes its place."""
-    return RUNNERS.get(Path(word).name)
+    return PACKAGE_RUNNERS.get(Path(word).name)
 
 
-def needs(program: Path, steps: int = MOST_STEPS) -> Iterator[Path]:
+def required_paths(program: Path, steps: int = MAX_INTERPRETER_DEPTH) -> Iterator[Path]:
     """The program, what it is a link to, what interprets it, and what those are installed with."""
     if steps == 0:
         return
@@ -88,7 +88,7 @@ def needs(program: Path, steps: int = MOST_STEPS) -> Iterator[Path]:
         yield from _installation(path, steps)
     interpreter = _interpreter(real)
     if interpreter is not None:
-        yield from needs(interpreter, steps - 1)
+        yield from required_paths(interpreter, steps - 1)
 
 
 def _installation(path: Path, steps: int) -> Iterator[Path]:
@@ -113,7 +113,7 @@ def _base_of(settings: Path, steps: int) -> Iterator[Path]:
         if key.strip() == "home":
             base = find_program(str(Path(value.strip()) / "python3"))
             if base is not None:
-                yield from needs(base, steps - 1)
+                yield from required_paths(base, steps - 1)
 
 
 def _interpreter(script: Path) -> Path | None:
@@ -137,7 +137,7 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
         return
     path = Path(script).expanduser()
     if not path.is_absolute() and cwd is None:
-        if path.suffix in SCRIPTS:
+        if path.suffix in SCRIPT_SUFFIXES:
             raise Unreachable(
                 message=f"The server {name!r} runs {script}, which is a relative path, and no folder is set for it.",
                 suggestion="Say where it is: `--cwd DIR` (setting `cwd`), or give its whole path.",
@@ -146,7 +146,7 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
     real = Path(os.path.realpath(Path(cwd or "/", path)))
     if real.is_file():
         yield _project(real) or real
-    elif path.suffix in SCRIPTS and not real.exists():
+    elif path.suffix in SCRIPT_SUFFIXES and not real.exists():
         raise Unreachable(
             message=f"There is no file {real}, which the server {name!r} is to run.",
             suggestion=_near(real) or "Check its name, and the folder that it is started in (`--cwd DIR`, setting `cwd`).",
@@ -164,13 +164,15 @@ def script_in(words: Sequence[str], here: Path) -> Path | None:
         script = _script(arguments)
         return _module(arguments, here) if script is None else _below(script, here)
     # A runner of scripts, as in `fastmcp run server.py:mcp`.
-    named = (_below(word.partition(":")[0], here) for word in arguments if Path(word.partition(":")[0]).suffix in SCRIPTS)
+    named = (
+        _below(word.partition(":")[0], here) for word in arguments if Path(word.partition(":")[0]).suffix in SCRIPT_SUFFIXES
+    )
     return next((path for path in named if path is not None), None)
 
 
 def _below(word: str, here: Path) -> Path | None:
     path = Path(os.path.realpath(Path(here, word).expanduser()))
-    is_script = path.is_file() or (path.suffix in SCRIPTS and not path.exists())
+    is_script = path.is_file() or (path.suffix in SCRIPT_SUFFIXES and not path.exists())
     return path if is_script and path.is_relative_to(os.path.realpath(here)) else None
 
 
@@ -193,7 +195,7 @@ def _interprets(program: Path) -> bool:
 def _script(words: Sequence[str]) -> str | None:
     """The word of an interpreter's arguments that names its script; None: it runs a module, or code."""
     for place, word in enumerate(words):
-        if word in CODE or word == "-m":
+        if word in INLINE_CODE_OPTIONS or word == "-m":
             return None
         if not word.startswith("-") and (place, word) != (0, "run"):  # as in `deno run`
             return word
@@ -218,6 +220,6 @@ def _project(script: Path) -> Path | None:
             found = folder.stat()
             if home.is_relative_to(folder) or found.st_uid not in owners or found.st_mode & stat.S_IWOTH:
                 return None
-            if any((folder / name).exists() and (folder / name).stat().st_uid in owners for name in PROJECT):
+            if any((folder / name).exists() and (folder / name).stat().st_uid in owners for name in PROJECT_FILES):
                 return folder
     return None

@@ -1,8 +1,8 @@
-"""The quick way to a remote server that the SDK's session is already connected to: one POST, one answer.
+"""The fast path to a remote server that the SDK's session is already connected to: one POST, one response.
 
 The session's own layers cost a millisecond a request. Here the same request (headers, `_meta`, an id of its own) goes out on
-a pool of connections that are kept open, and the answer is taken as JSON or as a stream of events. Whatever is not plain (a
-login that has to be renewed, a redirect, cookies) is `NotHere`: then nothing was done, and the session is to be used. The
+a pool of open connections, and the response is read as JSON or as server-sent events. Whatever needs more (a token that has
+to be refreshed, a redirect, cookies) raises `FastPathUnavailable`: nothing was sent, and the session is to be used. The
 session stays the one that connects, lists, subscribes and listens.
 """
 
@@ -15,44 +15,44 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.events import Event
-from toolgate.mcp.client.http_errors import PARSE, error_of, forgets_session, kind_of, shown, status_words
-from toolgate.mcp.client.http_pool import CONNECT_SECONDS, Posting, is_json, is_stream
+from toolgate.mcp.client.errors import PARSE_ERROR, as_call_error, failure_kind, means_session_lost, shown, status_message
+from toolgate.mcp.client.http_pool import POOL_CONNECT_SECONDS, HttpPool, is_json, is_stream
 from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
-from toolgate.mcp.client.port import Lost, Refused
-from toolgate.mcp.client.request_meta import META, MODERN, NAMED, envelope, header_value
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse
+from toolgate.mcp.client.request_meta import META_PREFIX, MODERN_VERSION, NAME_PARAMETERS, header_value, request_meta
+from toolgate.mcp.client.sse import SseEvent
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-    from toolgate.mcp.client.correlation import UnderWay
-    from toolgate.mcp.client.secret_masking import Concealer
+    from toolgate.mcp.client.correlation import ActiveCall
+    from toolgate.mcp.client.secret_masking import SecretMasker
 
-METHODS = frozenset({*NAMED, "completion/complete"})
-MOST_ASKED = 64
+FAST_METHODS = frozenset({*NAME_PARAMETERS, "completion/complete"})
+MAX_SERVER_REQUESTS = 64
 """Requests of the server that are looked at at once; of what comes beyond these it hears nothing."""
-RESUMES = 3
+MAX_RESUMES = 3
 """How often a stream that broke is taken up again without anything new coming on it."""
 RESUME_SECONDS = 1.0
-LONGEST_RESUME = 60.0
-WORDS = 4_000
+MAX_RESUME_SECONDS = 60.0
+MAX_ERROR_CHARS = 4_000
 METHOD_NOT_FOUND, REJECTED = -32601, -1
 
 
-class NotHere(Exception):
+class FastPathUnavailable(Exception):
     """The quick way can't do this; nothing was done. Use the session."""
 
 
-class Address(Protocol):
+class RemoteServer(Protocol):
     """What the wire has to know of the server (`remote.Remote`)."""
 
     name: str
     url: str
     most: int
     oauth: bool
-    concealer: "Concealer"
+    concealer: "SecretMasker"
 
     def headers(self) -> Mapping[str, str]: ...
     def token(self) -> str | None: ...
@@ -60,14 +60,14 @@ class Address(Protocol):
     def has_cookies(self) -> bool: ...
 
 
-class Wire:
+class FastHttp:
     """The quick way to one server, for the protocol that was agreed on."""
 
-    def __init__(self, address: Address, protocol: str) -> None:
+    def __init__(self, address: RemoteServer, protocol: str) -> None:
         self.notice: Callable[[str, Mapping[str, Any]], None] | None = None
-        self._to, self._protocol, self._modern = address, protocol, protocol >= MODERN
+        self._to, self._protocol, self._modern = address, protocol, protocol >= MODERN_VERSION
         self._ids = count(1)
-        self._http = Posting(address.name, address.url, address.most)
+        self._http = HttpPool(address.name, address.url, address.most)
         self._off = False
         self._asked_now = 0
         self._always = {
@@ -83,15 +83,15 @@ class Wire:
         params: Mapping[str, Any],
         caller: Caller | None,
         headers: Mapping[str, str] | None = None,
-        call: "UnderWay | None" = None,
+        call: "ActiveCall | None" = None,
     ) -> Mapping[str, Any]:
         """Ask, and give the result as the server sent it. Raises `port`'s errors, or NotHere.
 
         `headers`: arguments that are sent as headers too. `call`: who gets what is said meanwhile, if that is known already.
         """
-        if self._off or method not in METHODS or self._to.has_cookies():
-            raise NotHere
-        call = call or _under_way(caller)
+        if self._off or method not in FAST_METHODS or self._to.has_cookies():
+            raise FastPathUnavailable
+        call = call or _active_call(caller)
         id = f"w{next(self._ids)}"
         sent = self._headers(method, params)
         if headers and self._modern:
@@ -120,45 +120,45 @@ class Wire:
         if self._to.oauth:
             token = self._to.token()
             if token is None:
-                raise NotHere  # the session sees to logins
+                raise FastPathUnavailable  # the session sees to logins
             sent["Authorization"] = f"Bearer {token}"
         if not self._modern:
             session = self._to.session_id()
             return sent if session is None else {**sent, "Mcp-Session-Id": session}
         if method is not None:
             sent["Mcp-Method"] = method
-            name = (params or {}).get(NAMED.get(method, ""))
+            name = (params or {}).get(NAME_PARAMETERS.get(method, ""))
             if isinstance(name, str):
                 sent["Mcp-Name"] = header_value(name)
         return sent
 
     def _body(
-        self, id: str, method: str, params: Mapping[str, Any], caller: Caller | None, call: "UnderWay | None"
+        self, id: str, method: str, params: Mapping[str, Any], caller: Caller | None, call: "ActiveCall | None"
     ) -> bytes:
         meta = {**(params.get("_meta") or {})}
         meta.pop("progressToken", None)
         if call is not None:
             meta["progressToken"] = call.token
         if self._modern:
-            meta.update(envelope(self._protocol, caller.capabilities if caller is not None else {}))
+            meta.update(request_meta(self._protocol, caller.capabilities if caller is not None else {}))
             if caller is not None and caller.log_level is not None:
-                meta[META + "logLevel"] = caller.log_level
+                meta[META_PREFIX + "logLevel"] = caller.log_level
         given = {**params, "_meta": meta} if meta else params
         try:
             return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": given}, default=dict)
         except TypeError:  # numbers of more than 64 bits: the session writes them
-            raise NotHere from None
+            raise FastPathUnavailable from None
 
     async def _tell(self, message: Mapping[str, Any]) -> None:
         """Send what needs no answer."""
-        with suppress(CallError, NotHere, TimeoutError):
-            async with asyncio.timeout(CONNECT_SECONDS):
+        with suppress(CallError, FastPathUnavailable, TimeoutError):
+            async with asyncio.timeout(POOL_CONNECT_SECONDS):
                 body = orjson.dumps({"jsonrpc": "2.0", **message}, default=dict)
                 (await self._http.post(body, self._headers())).release()
 
     # -- in
 
-    async def _answer(self, response: "ClientResponse", id: str, call: "UnderWay | None") -> Mapping[str, Any]:
+    async def _answer(self, response: "ClientResponse", id: str, call: "ActiveCall | None") -> Mapping[str, Any]:
         compressed = response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
         if response.status == 200 and is_stream(response) and not compressed:
             return await self._from_stream(response, id, call)
@@ -166,13 +166,15 @@ class Wire:
             if response.status >= 300:
                 raise await self._refusal(response, id)
             if compressed:
-                raise Refused(PARSE, f"The server {self._to.name} gave a compressed answer, which was not asked for.")
+                raise ErrorResponse(
+                    PARSE_ERROR, f"The server {self._to.name} gave a compressed answer, which was not asked for."
+                )
             if response.status == 200 and is_json(response):
                 return self._result(self._read(await self._http.body(response)), id)
             kind = response.headers.get("Content-Type") or "nothing"
             what = shown(kind) if response.status == 200 else f"HTTP {response.status}"
             words = f"The server {self._to.name} answered with {what}, where JSON or a stream of events was due."
-            raise Refused(PARSE, words)
+            raise ErrorResponse(PARSE_ERROR, words)
         except asyncio.CancelledError:
             response.close()  # which tells a server of the new protocol to stop
             raise
@@ -185,22 +187,22 @@ class Wire:
         in_session = not self._modern and self._to.session_id() is not None
         if status < 400:  # the session follows it, unless it leads elsewhere
             self._off = True
-            return NotHere()
+            return FastPathUnavailable()
         if status in (401, 403) and self._to.oauth:
-            return NotHere()
-        kind = kind_of(status, session=in_session)
+            return FastPathUnavailable()
+        kind = failure_kind(status, session=in_session)
         message = self._read(await self._http.beginning(response)) if is_json(response) else {}
         if isinstance(message.get("error"), dict) and kind != "login":
-            if not (in_session and forgets_session(status, message, id)):
+            if not (in_session and means_session_lost(status, message, id)):
                 return _refused(message["error"])
             kind = "session"
         response.close()
-        return error_of(kind, name, status_words(name, status))
+        return as_call_error(kind, name, status_message(name, status))
 
     def _read(self, body: bytes) -> Mapping[str, Any]:
         """A message of the server's, or nothing at all; without the secrets that it was given."""
         if holds_too_much(body):
-            raise Refused(PARSE, f"The server {self._to.name} gave an answer of more than {MOST_VALUES} values.")
+            raise ErrorResponse(PARSE_ERROR, f"The server {self._to.name} gave an answer of more than {MOST_VALUES} values.")
         try:
             message = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -214,13 +216,13 @@ class Wire:
         if isinstance(message.get("error"), dict) and message.get("id") in (id, None):
             raise _refused(message["error"])
         what = "an answer to something else" if "result" in message or "error" in message else "no JSON-RPC message"
-        raise Refused(PARSE, f"The server {self._to.name} answered with {what}.")
+        raise ErrorResponse(PARSE_ERROR, f"The server {self._to.name} answered with {what}.")
 
     # -- streams
 
-    async def _from_stream(self, response: "ClientResponse", id: str, call: "UnderWay | None") -> Mapping[str, Any]:
+    async def _from_stream(self, response: "ClientResponse", id: str, call: "ActiveCall | None") -> Mapping[str, Any]:
         """The answer on a stream; one that breaks is taken up again where the server can (the old protocol only)."""
-        place = _Place()
+        place = _StreamPosition()
         stream: ClientResponse | None = response
         while True:
             if stream is not None:
@@ -230,14 +232,16 @@ class Wire:
                         await call.over()
                     return self._result(answer, id)
             if place.last is None or self._modern or place.left == 0:
-                raise Lost(message=f"The server {self._to.name} ended the stream without an answer.")
+                raise ConnectionLost(message=f"The server {self._to.name} ended the stream without an answer.")
             place.left -= 1
             await asyncio.sleep(place.wait)
             headers = {**self._headers(), "Accept": "text/event-stream", "Last-Event-ID": place.last}
             del headers["Content-Type"]
             stream = await self._http.resume(headers)
 
-    async def _listen(self, stream: "ClientResponse", place: "_Place", call: "UnderWay | None") -> Mapping[str, Any] | None:
+    async def _listen(
+        self, stream: "ClientResponse", place: "_StreamPosition", call: "ActiveCall | None"
+    ) -> Mapping[str, Any] | None:
         """Hear all that comes on a stream, up to the answer; None if there is none."""
         try:
             async with aclosing(self._http.events(stream)) as events:
@@ -253,7 +257,7 @@ class Wire:
             self._http.done(stream)
         return None
 
-    def _heard(self, event: Event, call: "UnderWay | None") -> Mapping[str, Any] | None:
+    def _heard(self, event: SseEvent, call: "ActiveCall | None") -> Mapping[str, Any] | None:
         """Deal with one message on the stream of a request; the answer is given back."""
         if event.name != "message" or not event.data:
             return None
@@ -263,7 +267,7 @@ class Wire:
             return message
         given = params if isinstance(params, dict) else {}
         if "id" in message:
-            if not self._modern and self._asked_now < MOST_ASKED:
+            if not self._modern and self._asked_now < MAX_SERVER_REQUESTS:
                 self._asked_now += 1
                 self._http.later(self._asked(message["id"], method, given, call), certainly=True)
         elif method == "notifications/progress":
@@ -276,21 +280,26 @@ class Wire:
             self.notice(method, given)
         return None
 
-    async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: "UnderWay | None") -> None:
+    async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> None:
         """Deal with a request that came on a call's own stream, and tell the server the answer."""
         try:
             await self._tell({"id": id, **await self._put(method, params, call)})
         finally:
             self._asked_now -= 1
 
-    async def _put(self, method: str, params: Mapping[str, Any], call: "UnderWay | None") -> Mapping[str, Any]:
+    async def _put(self, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> Mapping[str, Any]:
         """Put a request to whoever called, if it is one for them."""
-        from toolgate.mcp.client.correlation import ASKED
+        from toolgate.mcp.client.correlation import REQUEST_CAPABILITIES
 
         if method == "ping":
             return {"result": {}}
         caller = call.caller if call is not None else None
-        if call is None or caller is None or method not in ASKED or ASKED[method] not in caller.capabilities:
+        if (
+            call is None
+            or caller is None
+            or method not in REQUEST_CAPABILITIES
+            or REQUEST_CAPABILITIES[method] not in caller.capabilities
+        ):
             return _no_answer(method, "Nobody can be asked for this.")
         try:
             return {"result": await call.ask(method, params)}
@@ -298,31 +307,33 @@ class Wire:
             return _no_answer(method, error.message)
 
 
-class _Place:
+class _StreamPosition:
     """Where a stream has got to, and how to go on if it breaks."""
 
     def __init__(self) -> None:
         self.last: str | None = None
-        self.left, self.wait = RESUMES, RESUME_SECONDS
+        self.left, self.wait = MAX_RESUMES, RESUME_SECONDS
 
-    def move(self, event: Event) -> None:
-        self.left, self.last = RESUMES, event.id or self.last
+    def move(self, event: SseEvent) -> None:
+        self.left, self.last = MAX_RESUMES, event.id or self.last
         if event.retry is not None:
-            self.wait = min(event.retry / 1_000, LONGEST_RESUME)
+            self.wait = min(event.retry / 1_000, MAX_RESUME_SECONDS)
 
 
-def _under_way(caller: Caller | None) -> "UnderWay | None":
+def _active_call(caller: Caller | None) -> "ActiveCall | None":
     if caller is None:
         return None
-    from toolgate.mcp.client.correlation import UnderWay
+    from toolgate.mcp.client.correlation import ActiveCall
 
-    return UnderWay(caller)
+    return ActiveCall(caller)
 
 
-def _refused(error: Mapping[str, Any]) -> Refused:
+def _refused(error: Mapping[str, Any]) -> ErrorResponse:
     code, message = error.get("code"), error.get("message")
-    number = code if isinstance(code, int) and not isinstance(code, bool) else PARSE
-    return Refused(number, printable(message, WORDS) if isinstance(message, str) else "(no words)", error.get("data"))
+    number = code if isinstance(code, int) and not isinstance(code, bool) else PARSE_ERROR
+    return ErrorResponse(
+        number, printable(message, MAX_ERROR_CHARS) if isinstance(message, str) else "(no words)", error.get("data")
+    )
 
 
 def _no_answer(method: str, words: str) -> dict[str, Any]:

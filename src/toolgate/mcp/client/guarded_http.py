@@ -15,29 +15,28 @@ import httpx2
 import orjson
 
 from toolgate.errors import CallError, described
-from toolgate.mcp.client.events import Event, Events, written
-from toolgate.mcp.client.events import TooLong as EventTooLong
-from toolgate.mcp.client.http_errors import (
-    CLOSED,
-    INTERNAL,
-    PARSE,
-    Kind,
-    error_body,
-    forgets_session,
-    kind_of,
+from toolgate.mcp.client.errors import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    PARSE_ERROR,
+    FailureKind,
+    as_jsonrpc_error,
+    failure_kind,
+    means_session_lost,
     shown,
-    status_words,
+    status_message,
 )
 from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
 from toolgate.mcp.client.tls import tls
 
-CONNECT_SECONDS = 10.0
-LONGEST_READ = 3_600.0
+HTTP_CONNECT_SECONDS = 10.0
+MAX_READ_SECONDS = 3_600.0
 """Seconds without a byte after which an answer is given up, whatever the call's own time says."""
-GOODBYE_SECONDS = 3.0
-ERROR_BYTES = 65_536
+SESSION_DELETE_SECONDS = 3.0
+MAX_ERROR_BYTES = 65_536
 """What is read of the body of an error."""
-SESSION = "mcp-session-id"
+SESSION_HEADER = "mcp-session-id"
 
 for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth"):
     # They log addresses, messages, session ids and what authorization servers answer. What matters of it, we say ourselves.
@@ -47,7 +46,7 @@ Late = Callable[[dict[str, Any]], Awaitable[None]]
 """Puts an error among what the server says: for the old transport, where answers don't come with the request."""
 
 
-class TooLong(httpx2.TransportError):
+class ResponseTooLong(httpx2.TransportError):
     """An answer is longer than it may be."""
 
 
@@ -59,7 +58,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
-                raise TooLong("the answer is too long")
+                raise ResponseTooLong("the answer is too long")
             yield chunk
 
     async def aclose(self) -> None:
@@ -74,7 +73,7 @@ class _WholeEvents(httpx2.AsyncByteStream):
         self._inner, self._name, self._most = inner, name, most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        events, answered, resumable = Events(self._most), False, False
+        events, answered, resumable = SseParser(self._most), False, False
         failure: Exception | None = None
         try:
             async for chunk in self._inner:
@@ -83,16 +82,16 @@ class _WholeEvents(httpx2.AsyncByteStream):
                         raise EventTooLong
                     answered = answered or _is_answer(event)
                     resumable = resumable or event.id is not None
-                    yield written(event)
+                    yield encode_event(event)
         except EventTooLong:
-            failure, resumable = TooLong("the event is too long"), False
+            failure, resumable = ResponseTooLong("the event is too long"), False
         except httpx2.TransportError as error:
             if resumable:
                 raise
             failure = error
         if not answered and not resumable:
             kind, message, code = _failed(self._name, failure or httpx2.RemoteProtocolError("it ended"), self._most)
-            yield b"data: " + orjson.dumps(error_body(kind, message, code=code, id=0)) + b"\n\n"
+            yield b"data: " + orjson.dumps(as_jsonrpc_error(kind, message, code=code, id=0)) + b"\n\n"
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -108,13 +107,13 @@ class GuardedClient(httpx2.AsyncClient):
         headers: Callable[[], Mapping[str, str]],
         most: int,
         auth: httpx2.Auth | None = None,
-        read_seconds: float = LONGEST_READ,
+        read_seconds: float = MAX_READ_SECONDS,
     ) -> None:
         super().__init__(
             auth=auth,
             verify=tls(),
             headers={"accept-encoding": "identity"},
-            timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
+            timeout=httpx2.Timeout(HTTP_CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
             limits=httpx2.Limits(max_connections=256, max_keepalive_connections=20, keepalive_expiry=4.0),
             follow_redirects=False,
             event_hooks={"response": [self._bound]},
@@ -143,7 +142,7 @@ class GuardedClient(httpx2.AsyncClient):
                 await response.aclose()
             return settled
         except CallError as error:  # a login or a secret that is not there
-            return await self._instead(request, "login", error.message, CLOSED)
+            return await self._instead(request, "login", error.message, CONNECTION_CLOSED)
         except Exception as error:  # noqa: BLE001 - whatever it was, it must not end the session of all others
             return await self._instead(request, *_failed(self._name, error, self._most, login=self.auth is not None))
 
@@ -159,7 +158,7 @@ class GuardedClient(httpx2.AsyncClient):
         """What is answered to it is not of interest, and not waited for long."""
         if self.hopeless:
             return httpx2.Response(204, request=request)
-        async with asyncio.timeout(GOODBYE_SECONDS):
+        async with asyncio.timeout(SESSION_DELETE_SECONDS):
             response = await super().send(request, stream=True, **rest)
             await response.aclose()
         return httpx2.Response(response.status_code, request=request)
@@ -181,7 +180,7 @@ class GuardedClient(httpx2.AsyncClient):
         status = response.status_code
         if status >= 400:
             return await self._refusal(request, response)
-        self.session_id = response.headers.get(SESSION) or self.session_id
+        self.session_id = response.headers.get(SESSION_HEADER) or self.session_id
         id = _id_of(request)
         if id is None or self.late is not None or status == 202 or response.is_redirect:
             return response
@@ -191,34 +190,34 @@ class GuardedClient(httpx2.AsyncClient):
         if not _is(response, "application/json"):
             words = shown(response.headers.get("content-type", "nothing"))
             message = f"The server {self._name} answered with {words}, where JSON or a stream of events was due."
-            return await self._instead(request, "refused", message, PARSE)
+            return await self._instead(request, "refused", message, PARSE_ERROR)
         body = await response.aread()
         if holds_too_much(body):
-            raise TooLong("the answer holds too much")
+            raise ResponseTooLong("the answer holds too much")
         answer = _parsed(body)
         if answer is None or answer.get("id") != id:
             what = "no JSON-RPC message" if answer is None else "an answer to something else"
-            return await self._instead(request, "refused", f"The server {self._name} answered with {what}.", PARSE)
+            return await self._instead(request, "refused", f"The server {self._name} answered with {what}.", PARSE_ERROR)
         self.failure = None
-        return _response(request, status, answer, response.headers.get(SESSION))
+        return _response(request, status, answer, response.headers.get(SESSION_HEADER))
 
     async def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        status, in_session = response.status_code, SESSION in request.headers
-        kind = kind_of(status, session=in_session)
+        status, in_session = response.status_code, SESSION_HEADER in request.headers
+        kind = failure_kind(status, session=in_session)
         error = _parsed(await _beginning(response)) if _is(response, "application/json") else None
         said = error.get("error") if error is not None else None
         if isinstance(said, dict) and kind != "login":
             id = _id_of(request)
-            if not (in_session and forgets_session(status, error or {}, id)):
+            if not (in_session and means_session_lost(status, error or {}, id)):
                 return _response(request, status, {**(error or {}), "id": id})
             kind = "session"
-        return await self._instead(request, kind, status_words(self._name, status), INTERNAL)
+        return await self._instead(request, kind, status_message(self._name, status), INTERNAL_ERROR)
 
-    async def _instead(self, request: httpx2.Request, kind: Kind, message: str, code: int) -> httpx2.Response:
+    async def _instead(self, request: httpx2.Request, kind: FailureKind, message: str, code: int) -> httpx2.Response:
         """Our own answer to a message that has none. What is no request needs none."""
         self.failure = message
         id = _id_of(request)
-        body = error_body(kind, message, code=code, id=id)
+        body = as_jsonrpc_error(kind, message, code=code, id=id)
         if self.late is None:
             return _response(request, 400, body)
         if id is not None:
@@ -226,16 +225,20 @@ class GuardedClient(httpx2.AsyncClient):
         return httpx2.Response(202, request=request)
 
 
-def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> tuple[Kind, str, int]:
+def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> tuple[FailureKind, str, int]:
     """What an exception on the way means, in words, and as a number."""
-    if isinstance(error, TooLong):
+    if isinstance(error, ResponseTooLong):
         what = f"{most} bytes (its setting output_bytes) or {MOST_VALUES} values"
-        return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL
+        return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL_ERROR
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
-        return "unreachable", f"The server {name} can't be reached: {_why(error)}.", CLOSED
+        return "unreachable", f"The server {name} can't be reached: {_why(error)}.", CONNECTION_CLOSED
     if isinstance(error, httpx2.TransportError) or not login:
-        return "lost", f"The connection to the server {name} broke before its answer was there: {_why(error)}.", CLOSED
-    return "login", f"The login to the server {name} failed: {_why(error)}.", CLOSED
+        return (
+            "lost",
+            f"The connection to the server {name} broke before its answer was there: {_why(error)}.",
+            CONNECTION_CLOSED,
+        )
+    return "login", f"The login to the server {name} failed: {_why(error)}.", CONNECTION_CLOSED
 
 
 def _why(error: Exception) -> str:
@@ -256,7 +259,7 @@ async def _beginning(response: httpx2.Response) -> bytes:
     read = b""
     async for chunk in response.aiter_raw():
         read += chunk
-        if len(read) > ERROR_BYTES:
+        if len(read) > MAX_ERROR_BYTES:
             break
     return read
 
@@ -269,7 +272,7 @@ def _parsed(body: bytes) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def _is_answer(event: Event) -> bool:
+def _is_answer(event: SseEvent) -> bool:
     message = _parsed(event.data) if event.name == "message" and event.data else None
     return message is not None and "method" not in message
 
@@ -281,5 +284,5 @@ def _id_of(request: httpx2.Request) -> Any:
 
 
 def _response(request: httpx2.Request, status: int, body: Mapping[str, Any], session: str | None = None) -> httpx2.Response:
-    headers = {"content-type": "application/json", **({SESSION: session} if session else {})}
+    headers = {"content-type": "application/json", **({SESSION_HEADER: session} if session else {})}
     return httpx2.Response(status, content=orjson.dumps(body), headers=headers, request=request)

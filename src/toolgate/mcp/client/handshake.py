@@ -23,10 +23,10 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from toolgate.mcp.client.answers import marked, translated
-from toolgate.mcp.client.backoff import Died
-from toolgate.mcp.client.correlation import Dispatch
-from toolgate.mcp.client.port import About, Unreachable
+from toolgate.mcp.client.answers import from_mcp_error, transport_failure
+from toolgate.mcp.client.backoff import ProcessExited
+from toolgate.mcp.client.correlation import CorrelatingDispatcher
+from toolgate.mcp.client.model import ServerInfo, Unreachable
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.settings import ServerSettings
 from toolgate.version import VERSION
@@ -34,28 +34,30 @@ from toolgate.version import VERSION
 Era = Literal["unknown", "legacy", "modern"]
 PROBE_SECONDS = 10.0
 """How long a server may take to say that it speaks the new protocol; then the old one is tried."""
-US = {"name": "toolgate", "version": VERSION}
-HANDSHAKE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+CLIENT_INFO_VALUE = {"name": "toolgate", "version": VERSION}
+HANDSHAKE_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
 """What a server of the old protocol is told that can be asked. Not roots: one caller's would decide for all of them."""
-INSTRUCTIONS = 32_000
+MAX_INSTRUCTIONS_CHARS = 32_000
 """Characters of them that are kept."""
 
 
 def envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """What every request of the new protocol carries."""
-    return {PROTOCOL: version, CLIENT_INFO: US, CAPABILITIES: dict(capabilities)}
+    return {PROTOCOL: version, CLIENT_INFO: CLIENT_INFO_VALUE, CAPABILITIES: dict(capabilities)}
 
 
-class Agreeing:
+class Handshake:
     """With one server."""
 
-    def __init__(self, name: str, settings: ServerSettings, dispatch: Dispatch, ended: asyncio.Future[None]) -> None:
+    def __init__(
+        self, name: str, settings: ServerSettings, dispatch: CorrelatingDispatcher, ended: asyncio.Future[None]
+    ) -> None:
         self._name = name
         self._settings = settings
         self._dispatch = dispatch
         self._ended = ended
 
-    async def agree(self, era: Era) -> About:
+    async def agree(self, era: Era) -> ServerInfo:
         """What the server is, and speaks. Raises Unreachable if that is nothing that is known here."""
         found = await self._discover(LATEST_MODERN_VERSION) if era != "legacy" else None
         if found is not None:
@@ -63,7 +65,11 @@ class Agreeing:
         try:
             raw = await self._dispatch.send_raw_request(
                 "initialize",
-                {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": HANDSHAKE, "clientInfo": US},
+                {
+                    "protocolVersion": LATEST_HANDSHAKE_VERSION,
+                    "capabilities": HANDSHAKE_CAPABILITIES,
+                    "clientInfo": CLIENT_INFO_VALUE,
+                },
                 {"cancel_on_abandon": False},
             )
         except MCPError as error:
@@ -79,7 +85,7 @@ class Agreeing:
         await self._dispatch.notify("notifications/initialized", None, {"headers": headers})
         return _about(version, raw, raw.get("serverInfo"))
 
-    async def _discover(self, version: str, *, again: bool = True) -> About | None:
+    async def _discover(self, version: str, *, again: bool = True) -> ServerInfo | None:
         """None: it does not speak the new protocol, or does not say so."""
         options: CallOptions = {
             "timeout": min(PROBE_SECONDS, self._settings.start_seconds / 2),
@@ -90,11 +96,13 @@ class Agreeing:
             raw = await self._dispatch.send_raw_request("server/discover", {"_meta": envelope(version, {})}, options)
         except MCPError as error:
             if self._ended.done():
-                raise Died(message="It ended when it was asked which protocol it speaks.") from None
+                raise ProcessExited(message="It ended when it was asked which protocol it speaks.") from None
             mutual = _mutual(error)
             if mutual is not None and again:
                 return await self._discover(mutual, again=False)
-            if marked(error, self._settings) is not None or (error.code == UNSUPPORTED and not _knows_handshake(error)):
+            if transport_failure(error, self._settings) is not None or (
+                error.code == UNSUPPORTED and not _knows_handshake(error)
+            ):
                 raise self._not_agreed(error) from error
             return None
         versions, meta = raw.get("supportedVersions"), raw.get("_meta")
@@ -104,8 +112,8 @@ class Agreeing:
     def _not_agreed(self, error: MCPError) -> Exception:
         if self._ended.done():
             return Unreachable(message="It ended before it had said what it is.")
-        if marked(error, self._settings) is not None:
-            return translated(error, self._name, self._settings)
+        if transport_failure(error, self._settings) is not None:
+            return from_mcp_error(error, self._name, self._settings)
         if error.code == UNSUPPORTED:
             return Unreachable(message=f"It speaks no protocol version that is known here: {printable(error.message, 200)}")
         return Unreachable(message=f"It refused to begin: {printable(error.message, 300)} ({error.code}).")
@@ -128,11 +136,11 @@ def _knows_handshake(error: MCPError) -> bool:
     return not supported or any(one in supported for one in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
-def _about(version: str, raw: Mapping[str, Any], info: Any) -> About:
+def _about(version: str, raw: Mapping[str, Any], info: Any) -> ServerInfo:
     capabilities, instructions = raw.get("capabilities"), raw.get("instructions")
-    return About(
+    return ServerInfo(
         version,
         capabilities if isinstance(capabilities, dict) else {},
         info if isinstance(info, dict) else {},
-        printable(instructions, INSTRUCTIONS) if isinstance(instructions, str) else None,
+        printable(instructions, MAX_INSTRUCTIONS_CHARS) if isinstance(instructions, str) else None,
     )

@@ -9,24 +9,24 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import described
-from toolgate.mcp.client.events import Event, Events, TooLong
-from toolgate.mcp.client.http_errors import PARSE, shown
-from toolgate.mcp.client.port import Lost, Refused, Unreachable
+from toolgate.mcp.client.errors import PARSE_ERROR, shown
+from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 logger = logging.getLogger("toolgate.mcp")
-CONNECT_SECONDS = 10.0
-IDLE_SECONDS = 4.0
+POOL_CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS = 4.0
 """How long a connection is kept without use: less than servers do (5 s), or a request may meet one that is being closed."""
-CONNECTIONS = 256
+MAX_POOL_CONNECTIONS = 256
 DRAIN_SECONDS = 1.0
-MOST_BEHIND = 256
-ERROR_BYTES = 65_536
+MAX_BACKGROUND_TASKS = 256
+MAX_ERROR_BYTES = 65_536
 
 
-class Posting:
+class HttpPool:
     """Requests to one address."""
 
     def __init__(self, name: str, url: str, most: int) -> None:
@@ -61,7 +61,7 @@ class Posting:
 
     def later(self, work: Coroutine[Any, Any, None], *, certainly: bool = False) -> None:
         """Do something besides; no more of it at once than is sensible, unless whoever wants it sees to that."""
-        if len(self._behind) >= MOST_BEHIND and not certainly:
+        if len(self._behind) >= MAX_BACKGROUND_TASKS and not certainly:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(work)
@@ -110,22 +110,22 @@ class Posting:
         try:
             async for chunk in response.content.iter_any():
                 read += chunk
-                if len(read) > ERROR_BYTES:
+                if len(read) > MAX_ERROR_BYTES:
                     break
         except (ClientError, OSError):
             response.close()
         return bytes(read)
 
-    async def events(self, response: "ClientResponse") -> AsyncGenerator[Event]:
+    async def events(self, response: "ClientResponse") -> AsyncGenerator[SseEvent]:
         """The events on a stream, until it ends or breaks."""
         from aiohttp import ClientError
 
-        events = Events(self._most)
+        events = SseParser(self._most)
         try:
             async for chunk in response.content.iter_any():
                 for event in events.feed(chunk):
                     yield event
-        except TooLong:
+        except EventTooLong:
             response.close()
             raise self._too_long() from None
         except (ClientError, OSError):
@@ -147,20 +147,22 @@ class Posting:
             from toolgate.mcp.client.tls import tls
 
             self._pool = ClientSession(
-                connector=TCPConnector(ssl=tls(), limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
+                connector=TCPConnector(ssl=tls(), limit=MAX_POOL_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS),
                 cookie_jar=DummyCookieJar(),
                 auto_decompress=False,
-                timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                timeout=ClientTimeout(total=None, sock_connect=POOL_CONNECT_SECONDS),
             )
         return self._pool
 
-    def _lost(self, error: BaseException) -> Lost:
+    def _lost(self, error: BaseException) -> ConnectionLost:
         words = shown(described(error))
-        return Lost(message=f"The connection to the server {self._name} broke before its answer was there: {words}")
+        return ConnectionLost(
+            message=f"The connection to the server {self._name} broke before its answer was there: {words}"
+        )
 
-    def _too_long(self) -> Refused:
+    def _too_long(self) -> ErrorResponse:
         words = f"The server {self._name} gave an answer of more than {self._most} bytes (its setting output_bytes)."
-        return Refused(PARSE, words)
+        return ErrorResponse(PARSE_ERROR, words)
 
 
 def is_stream(response: "ClientResponse") -> bool:

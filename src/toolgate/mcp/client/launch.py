@@ -17,33 +17,33 @@ from typing import TYPE_CHECKING, Literal
 from toolgate.errors import NotReached
 from toolgate.mcp.client import executables as finding
 from toolgate.mcp.client import packages
-from toolgate.mcp.client.executables import Command
-from toolgate.mcp.client.mounts import Lent, lend
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.executables import LaunchCommand
+from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.mounts import MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import conceal_arguments, fill
 from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.domains import Domains, Layout
-    from toolgate.mcp.client.layers import FolderLayers
-    from toolgate.mcp.client.proxy import Proxy, Resolve
+    from toolgate.mcp.client.allowed_hosts import AllowedHosts, LoopbackLayout
+    from toolgate.mcp.client.egress_proxy import EgressProxy, Resolve
+    from toolgate.mcp.client.folder_layers import FolderLayers
     from toolgate.sandbox.engine import Sandbox
     from toolgate.sandbox.workspaces import Places
     from toolgate.screening.paths import Sensitive
 
-Reach = Literal["none", "domains", "host"]
+NetworkReach = Literal["none", "domains", "host"]
 
-SCRATCH_FILES = 50_000
-PROCESSES = 128
+MAX_SCRATCH_FILES = 50_000
+MAX_PROCESSES = 128
 """And threads: Node alone has a dozen."""
-OPEN_FILES = 1024
-LOCALE = ("LANG", "LANGUAGE", "TZ")
+MAX_OPEN_FILES = 1024
+LOCALE_VARIABLES = ("LANG", "LANGUAGE", "TZ")
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
-class Program:
+class ServerProcess:
     """A server's program that was started."""
 
     def __init__(
@@ -51,8 +51,8 @@ class Program:
         box: Box,
         *,
         jail: str | None,
-        network: Reach,
-        proxy: "Proxy | None" = None,
+        network: NetworkReach,
+        proxy: "EgressProxy | None" = None,
         layers: "FolderLayers | None" = None,
     ) -> None:
         self.box = box
@@ -86,7 +86,7 @@ class Program:
                 await self.proxy.close()
 
 
-async def open_program(
+async def launch_server(
     name: str,
     settings: ServerSettings,
     secrets: Callable[[str], str | None],
@@ -97,7 +97,7 @@ async def open_program(
     places: "Places | None" = None,
     resolve: "Resolve | None" = None,
     step: Callable[[str], None] = lambda _: None,
-) -> Program:
+) -> ServerProcess:
     """Start it; raises Unreachable. Must be called on the event loop's thread.
 
     `rules`: what no tool may open. `places`: decides what of its changes is brought in. `resolve`: how the names of hosts
@@ -105,7 +105,9 @@ async def open_program(
     given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
     if settings.isolation != "none":
         _refuse_runners(name, settings)
-    command = await packages.command(name, settings, home, step) or finding.find(name, settings.command, settings.cwd)
+    command = await packages.command(name, settings, home, step) or finding.find_command(
+        name, settings.command, settings.cwd
+    )
     step("starting")
     command, values = conceal_arguments(name, command, secrets)
     given |= values
@@ -116,13 +118,15 @@ async def open_program(
     try:
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
-        look = partial(lend, name, settings, home, rules, command.own)
+        look = partial(plan_mounts, name, settings, home, rules, command.own)
         lent = await to_thread(look)
         spec = _spec(name, settings, command, given, home, layout, lent)
         box = await jail.start(spec)
     except Unavailable as error:
         raise _not_held(name, error.message, error.suggestion) from error
-    program = Program(box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, look, box, home, places))
+    program = ServerProcess(
+        box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, look, box, home, places)
+    )
     if domains is not None and layout is not None:
         try:
             program.proxy = await _open_proxy(name, box, domains, layout, resolve)
@@ -134,7 +138,7 @@ async def open_program(
     return program
 
 
-def reach_of(settings: ServerSettings) -> Reach:
+def reach_of(settings: ServerSettings) -> NetworkReach:
     """What of the network its settings give it, in a jail."""
     return settings.network or ("domains" if settings.domains else "none")
 
@@ -154,7 +158,7 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
         ) from error
 
 
-async def _start_plainly(name: str, command: Command, given: Mapping[str, str], cwd: Path | None) -> Program:
+async def _start_plainly(name: str, command: LaunchCommand, given: Mapping[str, str], cwd: Path | None) -> ServerProcess:
     from toolgate.mcp.client import unsandboxed as plain
 
     own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
@@ -162,12 +166,12 @@ async def _start_plainly(name: str, command: Command, given: Mapping[str, str], 
         box = await plain.start(command.argv, {**own, **locale(), **given}, cwd)
     except OSError as error:
         raise Unreachable(message=f"The server {name!r} can't be started: {error.strerror or error}.") from error
-    return Program(box, jail=None, network="host")
+    return ServerProcess(box, jail=None, network="host")
 
 
 def locale() -> dict[str, str]:
     """Language and time zone, the only variables of ours that a server gets."""
-    return {key: value for key, value in os.environ.items() if key in LOCALE or key.startswith("LC_")}
+    return {key: value for key, value in os.environ.items() if key in LOCALE_VARIABLES or key.startswith("LC_")}
 
 
 # -- in a jail
@@ -176,14 +180,14 @@ def locale() -> dict[str, str]:
 def _refuse_runners(name: str, settings: ServerSettings) -> None:
     if not settings.command or settings.npm is not None or settings.pypi is not None:
         return
-    setting = finding.fetches(settings.command[0])
+    setting = finding.package_setting(settings.command[0])
     if settings.command[:2] == ("uv", "run"):
         raise Unreachable(
             message="`uv run` looks after an environment at each start, which it can't from inside of a jail.",
             suggestion="Make the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
         )
     program = finding.find_program(settings.command[0], settings.cwd)
-    if program is not None and program.parent.name == finding.SHIMS and setting is None:
+    if program is not None and program.parent.name == finding.SHIM_FOLDER and setting is None:
         raise Unreachable(
             message=f"{program} only looks for the program that it stands for, which it can't from inside of a jail.",
             suggestion=f"Name that program: `pyenv which {program.name}` shows it, for one. Or name that of an environment: "
@@ -196,11 +200,11 @@ def _refuse_runners(name: str, settings: ServerSettings) -> None:
         )
 
 
-def _domains(name: str, settings: ServerSettings) -> "Domains":
-    from toolgate.mcp.client.domains import Domains
+def _domains(name: str, settings: ServerSettings) -> "AllowedHosts":
+    from toolgate.mcp.client.allowed_hosts import AllowedHosts
 
     try:
-        return Domains(settings.domains)
+        return AllowedHosts(settings.domains)
     except ValueError as error:
         raise Unreachable(
             message=f"The domains of the server {name!r} can't be read: {error}.",
@@ -211,11 +215,11 @@ def _domains(name: str, settings: ServerSettings) -> "Domains":
 def _spec(
     name: str,
     settings: ServerSettings,
-    command: Command,
+    command: LaunchCommand,
     given: Mapping[str, str],
     home: Path | None,
-    layout: "Layout | None",
-    lent: Lent,
+    layout: "LoopbackLayout | None",
+    lent: MountPlan,
 ) -> Spec:
     network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
     variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
@@ -240,10 +244,10 @@ def _spec(
             seconds=math.inf,
             memory=settings.memory_mb * MB,
             disk=settings.disk_mb * MB,
-            files=SCRATCH_FILES,
-            processes=PROCESSES,
+            files=MAX_SCRATCH_FILES,
+            processes=MAX_PROCESSES,
             output=settings.output_bytes,
-            open_files=OPEN_FILES,
+            open_files=MAX_OPEN_FILES,
         ),
     )
 
@@ -251,15 +255,15 @@ def _spec(
 def _layers(
     name: str,
     settings: ServerSettings,
-    lent: Lent,
-    look: Callable[[], Lent],
+    lent: MountPlan,
+    look: Callable[[], MountPlan],
     box: Box,
     home: Path | None,
     places: "Places | None",
 ) -> "FolderLayers | None":
     if not lent.writable and not lent.projected:
         return None
-    from toolgate.mcp.client.layers import FolderLayers
+    from toolgate.mcp.client.folder_layers import FolderLayers
     from toolgate.sandbox.workspaces import Places
 
     known = places or Places(home or Path.home() / ".toolgate")
@@ -280,7 +284,7 @@ def proxy_variables(port: int) -> dict[str, str]:
     return found | {key.lower(): value for key, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
 
-def _shown(name: str, home: Path | None, layout: "Layout | None") -> "list[tuple[Path, Path]]":
+def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "list[tuple[Path, Path]]":
     """Small files of /etc: the time zone and, where names are found on its own loopback, how."""
     zone = Path("/etc/localtime")
     shown = [(zone.resolve(), zone)] if zone.exists() else []
@@ -303,14 +307,16 @@ def _replace(file: Path, text: str) -> None:
     new.replace(file)
 
 
-async def _open_proxy(name: str, box: Box, domains: "Domains", layout: "Layout", resolve: "Resolve | None") -> "Proxy":
-    from toolgate.mcp.client import proxy
+async def _open_proxy(
+    name: str, box: Box, domains: "AllowedHosts", layout: "LoopbackLayout", resolve: "Resolve | None"
+) -> "EgressProxy":
+    from toolgate.mcp.client import egress_proxy
     from toolgate.sandbox.jails.box import Process
 
     if not isinstance(box, Process):
         raise Unavailable("This jail has no network of its own.")
     listeners = await box.listeners()
-    opened = proxy.Proxy(name, domains, resolve=resolve or proxy.resolve)
+    opened = egress_proxy.EgressProxy(name, domains, resolve=resolve or egress_proxy.resolve)
     await opened.serve(listeners, layout.places)
     return opened
 

@@ -20,22 +20,22 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from toolgate.errors import CallError, ToolgateError, described
-from toolgate.mcp.client.http_errors import shown
-from toolgate.mcp.client.remote import ready
-from toolgate.mcp.client.request_meta import MODERN, envelope
-from toolgate.mcp.client.secret_refs import Secrets, fill
-from toolgate.mcp.client.tokens import Keep, Kept, Read, pin_of
+from toolgate.mcp.client.errors import shown
+from toolgate.mcp.client.http_transport import load_dependencies
+from toolgate.mcp.client.request_meta import MODERN_VERSION, request_meta
+from toolgate.mcp.client.secret_refs import ReadSecret, fill
+from toolgate.mcp.client.token_store import KeepToken, LoginStore, ReadToken, pinned_issuer
 from toolgate.settings import OAuth, ServerSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult
 
-WAIT_SECONDS = 300.0
-LONGEST_REQUEST = 16_384
-CALLBACK = "/callback"
-DISCOVER = "server/discover"
-PAGE = "<!doctype html><meta charset=utf-8><title>Toolgate</title><p>{}"
+LOGIN_WAIT_SECONDS = 300.0
+MAX_CALLBACK_BYTES = 16_384
+CALLBACK_PATH = "/callback"
+DISCOVER_METHOD = "server/discover"
+CALLBACK_PAGE = "<!doctype html><meta charset=utf-8><title>Toolgate</title><p>{}"
 
 
 class LoginFailed(ToolgateError):
@@ -48,13 +48,13 @@ class LoginFailed(ToolgateError):
 async def login(
     name: str,
     settings: ServerSettings,
-    secrets: Secrets,
-    keep: Keep | None,
+    secrets: ReadSecret,
+    keep: KeepToken | None,
     show: Callable[[str], None],
     *,
-    tokens: Read | None = None,
+    tokens: ReadToken | None = None,
     browser: bool = True,
-    wait_seconds: float = WAIT_SECONDS,
+    wait_seconds: float = LOGIN_WAIT_SECONDS,
     accept_issuer: str | None = None,
 ) -> str | None:
     """Log in to a server, keep its tokens and give the authorization server that is pinned. Raises LoginFailed with the
@@ -64,8 +64,8 @@ async def login(
             f"The server {name} has no login.",
             suggestion="Give it a `url` and `oauth` in its settings (`oauth: {}` where it registers its clients itself).",
         )
-    await ready()
-    kept = Kept(name, settings.url, tokens, keep)
+    await load_dependencies()
+    kept = LoginStore(name, settings.url, tokens, keep)
     if accept_issuer is not None:
         await _accept(name, settings.oauth, kept, accept_issuer)
     try:
@@ -73,22 +73,22 @@ async def login(
             if settings.oauth.grant == "client_credentials":
                 await _log_in(name, settings, settings.oauth, secrets, kept, None)
             else:
-                async with listening(settings.oauth, show, browser=browser) as back:
+                async with listen_for_redirect(settings.oauth, show, browser=browser) as back:
                     await _log_in(name, settings, settings.oauth, secrets, kept, back)
     except TimeoutError:
         raise LoginFailed(f"Nobody logged in to {name} within {wait_seconds:g} s.", suggestion="Try again.") from None
     return issuer_of(name, settings, tokens) if tokens is not None else None
 
 
-def issuer_of(name: str, settings: ServerSettings, tokens: Read) -> str | None:
+def issuer_of(name: str, settings: ServerSettings, tokens: ReadToken) -> str | None:
     """The authorization server that a server's login is pinned to: by its settings, by a person, or by the first login."""
     if settings.url is None or settings.oauth is None:
         return None
-    pin = pin_of(Kept(name, settings.url, tokens, None))
+    pin = pinned_issuer(LoginStore(name, settings.url, tokens, None))
     return settings.oauth.issuer or (pin.issuer if pin else None)
 
 
-async def _accept(name: str, oauth: OAuth, kept: Kept, issuer: str) -> None:
+async def _accept(name: str, oauth: OAuth, kept: LoginStore, issuer: str) -> None:
     """Pin the authorization server that a person named."""
     parts = urlsplit(issuer)
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
@@ -105,27 +105,31 @@ async def _accept(name: str, oauth: OAuth, kept: Kept, issuer: str) -> None:
 
 
 async def _log_in(
-    name: str, settings: ServerSettings, oauth: OAuth, secrets: Secrets, kept: Kept, back: "Return | None"
+    name: str, settings: ServerSettings, oauth: OAuth, secrets: ReadSecret, kept: LoginStore, back: "BrowserRedirect | None"
 ) -> None:
-    from toolgate.mcp.client.authorization import Login
+    from toolgate.mcp.client.authorization import OAuthHttpAuth
     from toolgate.mcp.client.guarded_http import GuardedClient
-    from toolgate.mcp.client.oauth import Provider
+    from toolgate.mcp.client.oauth import OAuthProvider
 
     url = settings.url or ""
     try:
-        provider = Provider(
+        provider = OAuthProvider(
             name, url, oauth, secrets, kept, show=back.show if back else None, wait=back.result if back else None
         )
     except (CallError, ValueError) as error:
         raise LoginFailed(f"The login to {name} can't be tried: {shown(described(error))}") from error
-    auth = Login(provider, asks=True)
+    auth = OAuthHttpAuth(provider, asks=True)
 
     def filled() -> dict[str, str]:
         return {header: fill(value, secrets, f"A header of the server {name}") for header, value in settings.headers.items()}
 
     async with GuardedClient(name, headers=filled, most=settings.output_bytes, auth=auth, read_seconds=30.0) as client:
-        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": MODERN, "mcp-method": DISCOVER}
-        body = {"jsonrpc": "2.0", "id": 1, "method": DISCOVER, "params": {"_meta": envelope(MODERN, {})}}
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": MODERN_VERSION,
+            "mcp-method": DISCOVER_METHOD,
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": DISCOVER_METHOD, "params": {"_meta": request_meta(MODERN_VERSION, {})}}
         response = await client.send(
             client.build_request(
                 "POST", url, content=orjson.dumps(body), headers={**headers, "content-type": "application/json"}
@@ -144,7 +148,7 @@ def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
     return failed
 
 
-class Return:
+class BrowserRedirect:
     """A browser that is on its way: where it was sent, and with what it came back."""
 
     def __init__(self, show: Callable[[str], None], *, browser: bool) -> None:
@@ -174,7 +178,7 @@ class Return:
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, words = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))
-                page = PAGE.format(words).encode()
+                page = CALLBACK_PAGE.format(words).encode()
                 writer.write(
                     f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/html; charset=utf-8\r\n"
                     f"content-length: {len(page)}\r\nconnection: close\r\n\r\n".encode()
@@ -186,7 +190,7 @@ class Return:
     def _take(self, line: str) -> tuple[HTTPStatus, str]:
         method, _, rest = line.partition(" ")
         where = urlsplit(rest.partition(" ")[0])
-        if method != "GET" or where.path != CALLBACK:
+        if method != "GET" or where.path != CALLBACK_PATH:
             return HTTPStatus.NOT_FOUND, "There is nothing here."
         found = {name: values[0] for name, values in parse_qs(where.query).items()}
         if self._state is None or found.get("state") != self._state or self._came.done():
@@ -196,11 +200,11 @@ class Return:
 
 
 @asynccontextmanager
-async def listening(oauth: OAuth, show: Callable[[str], None], *, browser: bool) -> AsyncIterator[Return]:
+async def listen_for_redirect(oauth: OAuth, show: Callable[[str], None], *, browser: bool) -> AsyncIterator[BrowserRedirect]:
     """Listen for the browser's return, on loopback only."""
-    back = Return(show, browser=browser)
+    back = BrowserRedirect(show, browser=browser)
     try:
-        server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=LONGEST_REQUEST)
+        server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=MAX_CALLBACK_BYTES)
     except OSError as error:
         raise LoginFailed(
             f"Port {oauth.redirect_port}, where the browser is to come back to, can't be used: {error.strerror}.",

@@ -15,19 +15,19 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 
 from toolgate.errors import described
-from toolgate.mcp.client.domains import canonical, is_address, is_public
-from toolgate.mcp.client.http_errors import shown
-from toolgate.mcp.client.proxy import resolve
+from toolgate.mcp.client.allowed_hosts import canonical, is_address, is_public
+from toolgate.mcp.client.egress_proxy import resolve
+from toolgate.mcp.client.errors import shown
 from toolgate.mcp.client.tls import goes_through_proxy, tls
 
 LOGIN_SECONDS = 30.0
-LOGIN_BYTES = 1_048_576
+MAX_LOGIN_BYTES = 1_048_576
 """For one document of a login."""
 MAX_ADDRESSES = 4
 """Addresses of one host that are tried."""
-KEEP_BODY = frozenset({307, 308})
+BODY_KEEPING_REDIRECTS = frozenset({307, 308})
 
-Origin = tuple[str, str, int | None]
+UrlOrigin = tuple[str, str, int | None]
 
 
 class LoginGuard:
@@ -114,8 +114,8 @@ async def _answer(client: httpx2.AsyncClient, sent: httpx2.Request, request: htt
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
-            if len(body) > LOGIN_BYTES:
-                raise OAuthFlowError(f"the answer of {shown(request.url.host)} is longer than {LOGIN_BYTES} bytes")
+            if len(body) > MAX_LOGIN_BYTES:
+                raise OAuthFlowError(f"the answer of {shown(request.url.host)} is longer than {MAX_LOGIN_BYTES} bytes")
     finally:
         await response.aclose()
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "transfer-encoding"]
@@ -133,7 +133,7 @@ def _to(request: httpx2.Request, address: str) -> httpx2.Request:
 
 def _next(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Request | None:
     """Where a redirect leads, if it keeps the method and the body."""
-    if not answer.has_redirect_location or (request.method != "GET" and answer.status_code not in KEEP_BODY):
+    if not answer.has_redirect_location or (request.method != "GET" and answer.status_code not in BODY_KEEPING_REDIRECTS):
         return None
     try:
         url = request.url.join(answer.headers["location"])
@@ -143,7 +143,7 @@ def _next(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Request | 
     return httpx2.Request(request.method, url, headers=headers, content=request.content)
 
 
-def _origin(url: httpx2.URL) -> Origin:
+def _origin(url: httpx2.URL) -> UrlOrigin:
     return url.scheme, url.host, url.port
 
 

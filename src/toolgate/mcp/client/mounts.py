@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from toolgate.discovery import FILE
 from toolgate.errors import Denied
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.model import Unreachable
 from toolgate.sandbox.port import Piece
 from toolgate.settings import ServerSettings
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from toolgate.sandbox.workspace_scan import Parts
     from toolgate.screening.paths import Sensitive
 
-NEVER_READ = ("/proc", "/sys", "/dev", "/run", "/boot")
+NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/boot")
 
 
-class Lent(NamedTuple):
+class MountPlan(NamedTuple):
     """What the jail is told. What is written is in a layer over the folder."""
 
     readable: tuple[Path, ...]
@@ -42,9 +42,9 @@ class Lent(NamedTuple):
     """When each folder that was looked through was last changed: as long as that holds, so does all of this."""
 
 
-def lend(
+def plan_mounts(
     name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None, own: Iterable[Path] = ()
-) -> Lent:
+) -> MountPlan:
     """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
 
     `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or the project of that."""
@@ -81,7 +81,7 @@ def lend(
                 repositories |= dict.fromkeys(found.repositories)
     kept = tuple(path for path in fixed if path not in hidden and not any(above in hidden for above in path.parents))
     projected = tuple(path for path in seen if _innermost(path, (*seen, *writable)) not in seen)
-    return Lent(
+    return MountPlan(
         readable=tuple(path for path in readable if path not in seen),
         writable=writable,
         fixed=kept,
@@ -169,7 +169,7 @@ def is_shared(folder: Path) -> bool:
 def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> Iterator[str]:
     from toolgate.sandbox.workspaces import NEVER, NEVER_INSIDE
 
-    places = (*NEVER_READ, *(NEVER_INSIDE if writing else ()))
+    places = (*NEVER_MOUNTED, *(NEVER_INSIDE if writing else ()))
     if str(path) in NEVER or any(path.is_relative_to(place) for place in places):
         yield "it belongs to the system"
     if Path(os.path.realpath(rules.home)).is_relative_to(path):

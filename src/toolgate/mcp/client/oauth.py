@@ -24,18 +24,18 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from toolgate.mcp.client.http_errors import NeedsLogin, login_suggestion, shown
+from toolgate.mcp.client.errors import LoginRequired, login_suggestion, shown
 from toolgate.mcp.client.login_http import LoginGuard
-from toolgate.mcp.client.secret_refs import Secrets, fill
-from toolgate.mcp.client.tokens import Kept, good_until, pin_of
+from toolgate.mcp.client.secret_refs import ReadSecret, fill
+from toolgate.mcp.client.token_store import LoginStore, good_until, pinned_issuer
 from toolgate.settings import OAuth
 
-EARLY = 10.0
+EXPIRY_MARGIN_SECONDS = 10.0
 """Seconds before its end at which a token is no longer used."""
 
-Learn = Callable[[str | None], None]
-Show = Callable[[str], Awaitable[None]]
-Await = Callable[[], Awaitable[AuthorizationCodeResult]]
+LearnToken = Callable[[str | None], None]
+ShowUrl = Callable[[str], Awaitable[None]]
+AwaitRedirect = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
 def redirect_uri(settings: OAuth) -> str:
@@ -43,15 +43,15 @@ def redirect_uri(settings: OAuth) -> str:
     return f"http://127.0.0.1:{settings.redirect_port}/callback"
 
 
-class Provider(OAuthClientProvider):
+class OAuthProvider(OAuthClientProvider):
     """The SDK's provider, for one server, with its state kept from one process to the next.
 
     With `show` and `wait` it can ask a person; without, it gives up where one would be needed.
     """
 
     def __init__(
-        self, server: str, url: str, settings: OAuth, secrets: Secrets, kept: Kept, *, learn: Learn | None = None,
-        show: Show | None = None, wait: Await | None = None,
+        self, server: str, url: str, settings: OAuth, secrets: ReadSecret, kept: LoginStore, *,
+        learn: LearnToken | None = None, show: ShowUrl | None = None, wait: AwaitRedirect | None = None,
     ) -> None:  # fmt: skip
         """`learn`: hears of every token before it is used."""
         if not _is_private(url):
@@ -72,7 +72,7 @@ class Provider(OAuthClientProvider):
 
     def guard(self) -> LoginGuard:
         """Judges where this login may lead, by what the operator has named until now."""
-        pin = pin_of(self.kept)
+        pin = pinned_issuer(self.kept)
         named = (self.context.server_url, self._settings.issuer, pin.issuer if pin and pin.accepted else None)
         return LoginGuard(self.server, [url for url in named if url])
 
@@ -94,7 +94,11 @@ class Provider(OAuthClientProvider):
 
     def _good(self, refused: str | None) -> str | None:
         tokens, until = self.context.current_tokens, self.context.token_expiry_time
-        if tokens is None or tokens.access_token == refused or (until is not None and until < time.time() + EARLY):
+        if (
+            tokens is None
+            or tokens.access_token == refused
+            or (until is not None and until < time.time() + EXPIRY_MARGIN_SECONDS)
+        ):
             return None
         return tokens.access_token
 
@@ -163,7 +167,7 @@ class Provider(OAuthClientProvider):
         self._take_up()
 
     def _pinned_issuer(self) -> str | None:
-        pin = pin_of(self.kept)
+        pin = pinned_issuer(self.kept)
         return self._settings.issuer or (pin.issuer if pin else None)
 
     def _is_of_pinned_issuer(self, issuer: str) -> bool:
@@ -254,10 +258,10 @@ class Provider(OAuthClientProvider):
             return None
         return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
 
-    def needs_login(self) -> NeedsLogin:
+    def needs_login(self) -> LoginRequired:
         """The error of a call that only a person's login could help."""
         words = f"The server {self.server} wants a login, and there is none that it takes."
-        return NeedsLogin(message=words, suggestion=login_suggestion(self.server, oauth=True))
+        return LoginRequired(message=words, suggestion=login_suggestion(self.server, oauth=True))
 
 
 def _is_private(url: str) -> bool:

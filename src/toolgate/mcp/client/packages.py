@@ -26,14 +26,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.mcp.client.executables import SYSTEM, Command, find_program, needs
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.executables import SYSTEM_PATH, LaunchCommand, find_program, required_paths
+from toolgate.mcp.client.model import Unreachable
 from toolgate.project import MARK
 from toolgate.sandbox.jails.inside_files import python
 from toolgate.settings import ServerSettings
 
-Kind = Literal["npm", "pypi"]
-PIP_ALONE = """
+PackageKind = Literal["npm", "pypi"]
+PIP_WITHOUT_BUILDS = """
 import runpy, sys
 
 def refuse(event, _arguments):
@@ -47,43 +47,45 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """pip, without the means to start another program, as every build is one: that it takes only what is built already does not
 hold for what a package names by an address."""
 
-NPM = re.compile(r"(?P<name>(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*)(?:@(?P<version>[^@\s]+))?", re.ASCII)
+NPM_SPEC = re.compile(r"(?P<name>(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*)(?:@(?P<version>[^@\s]+))?", re.ASCII)
 NPM_VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
-PYPI = re.compile(
+PYPI_SPEC = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?P<extras>\[[A-Za-z0-9._,-]+\])?(?:\s*==\s*(?P<version>\S+))?",
     re.ASCII,
 )
 PYPI_VERSION = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?", re.ASCII)
-LONGEST = 214
-SECONDS = 300.0
+MAX_SPEC_CHARS = 214
+INSTALL_STEP_SECONDS = 300.0
 """A step of an installation that takes longer is given up."""
-LOCKED_SECONDS = 2 * SECONDS + 30
+INSTALL_LOCK_SECONDS = 2 * INSTALL_STEP_SECONDS + 30
 """How long another process may be at it: there are two steps at most."""
-LOOK_SECONDS = 0.2
-AT_ONCE = 2
-KEPT = re.compile(r"(?i)(path|home|tmpdir|lang|lc_.*|(https?|all|no)_proxy|npm_config_.*|pip_.*|uv_.*|ssl_cert_.*)")
-CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
+LOCK_POLL_SECONDS = 0.2
+MAX_INSTALLERS = 2
+KEPT_VARIABLES = re.compile(
+    r"(?i)(path|home|tmpdir|lang|lc_.*|(https?|all|no)_proxy|npm_config_.*|pip_.*|uv_.*|ssl_cert_.*)"
+)
+CERTIFICATE_VARIABLES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 logger = logging.getLogger("toolgate.mcp")
 
-_installers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="toolgate-install")
+_installers = ThreadPoolExecutor(MAX_INSTALLERS, thread_name_prefix="toolgate-install")
 """Threads for this alone: installing takes long, and others wait for those that all share."""
 
 
-class Wanted(NamedTuple):
+class PackageSpec(NamedTuple):
     """A package as the settings name it."""
 
-    kind: Kind
+    kind: PackageKind
     name: str
     version: str | None
     extras: str = ""
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledPackage(msgspec.Struct, frozen=True, kw_only=True):
     """What was installed, as `installed.json` keeps it."""
 
-    kind: Kind
+    kind: PackageKind
     name: str
     version: str
     digest: str
@@ -93,16 +95,16 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     at: str
 
 
-def wanted(settings: ServerSettings) -> Wanted | None:
+def wanted(settings: ServerSettings) -> PackageSpec | None:
     """Raises Unreachable for what is not a plain name."""
     if settings.npm is not None:
-        return _read("npm", settings.npm, NPM, NPM_VERSION, "name@1.2.3")
-    return None if settings.pypi is None else _read("pypi", settings.pypi, PYPI, PYPI_VERSION, "name==1.2.3")
+        return _read("npm", settings.npm, NPM_SPEC, NPM_VERSION, "name@1.2.3")
+    return None if settings.pypi is None else _read("pypi", settings.pypi, PYPI_SPEC, PYPI_VERSION, "name==1.2.3")
 
 
-def _read(kind: Kind, text: str, shape: re.Pattern[str], version: re.Pattern[str], example: str) -> Wanted:
+def _read(kind: PackageKind, text: str, shape: re.Pattern[str], version: re.Pattern[str], example: str) -> PackageSpec:
     found = shape.fullmatch(text.strip())
-    if found is None or len(text) > LONGEST:
+    if found is None or len(text) > MAX_SPEC_CHARS:
         raise Unreachable(
             message=f"{text[:80]!r} is not the name of a package.",
             suggestion=f"Name it as {example}. Addresses, paths and options are not taken.",
@@ -113,7 +115,7 @@ def _read(kind: Kind, text: str, shape: re.Pattern[str], version: re.Pattern[str
             message=f"{text[:80]!r} does not name one version.",
             suggestion=f"Name an exact one ({example}), or none: then the newest is taken once, and kept.",
         )
-    return Wanted(kind, found["name"], exact, found.groupdict().get("extras") or "")
+    return PackageSpec(kind, found["name"], exact, found.groupdict().get("extras") or "")
 
 
 def place(name: str, home: Path | None) -> Path:
@@ -123,7 +125,7 @@ def place(name: str, home: Path | None) -> Path:
     return Path(os.path.abspath(top)) / "servers" / safe  # noqa: PTH100 - links stay as they are
 
 
-def folder_of(name: str, package: Wanted, home: Path | None) -> Path:
+def folder_of(name: str, package: PackageSpec, home: Path | None) -> Path:
     """Where a package is. Another version, if one is named, is another folder. Its name holds the mark of the data folder,
     which nobody knows: git replaces ignored files without a question, so what a pull brings must not be able to name it."""
     mark = ""
@@ -133,21 +135,21 @@ def folder_of(name: str, package: Wanted, home: Path | None) -> Path:
     return place(name, home) / f"{package.kind}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
 
 
-def installed(name: str, settings: ServerSettings, home: Path | None) -> Installed | None:
+def installed(name: str, settings: ServerSettings, home: Path | None) -> InstalledPackage | None:
     """What is there already; None if nothing is, or it is no package."""
     package = wanted(settings)
     return None if package is None else _noted(folder_of(name, package, home))
 
 
-def _noted(folder: Path) -> Installed | None:
+def _noted(folder: Path) -> InstalledPackage | None:
     with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode((folder / "installed.json").read_bytes(), type=Installed)
+        return msgspec.json.decode((folder / "installed.json").read_bytes(), type=InstalledPackage)
     return None
 
 
 async def ready(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
-) -> Installed | None:
+) -> InstalledPackage | None:
     """Install the package of a server if it is missing; None if it has none. Raises Unreachable."""
     package = wanted(settings)
     if package is None:
@@ -161,24 +163,26 @@ async def ready(
 
 async def command(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
-) -> Command | None:
+) -> LaunchCommand | None:
     """The command that starts the package of a server; None if it has none. `step`: is told what is done next."""
     package, found = wanted(settings), await ready(name, settings, home, step)
     if package is None or found is None:
         return None
     folder = folder_of(name, package, home)
     runner = _node(name) if found.kind == "npm" else folder / "venv" / "bin" / "python"
-    readable = (folder, *needs(runner))
-    path = dict.fromkeys((str(runner.parent), *SYSTEM))
-    return Command((str(runner), str(folder / found.entry), *settings.command), tuple(dict.fromkeys(readable)), tuple(path))
+    readable = (folder, *required_paths(runner))
+    path = dict.fromkeys((str(runner.parent), *SYSTEM_PATH))
+    return LaunchCommand(
+        (str(runner), str(folder / found.entry), *settings.command), tuple(dict.fromkeys(readable)), tuple(path)
+    )
 
 
-async def _install_alone(name: str, package: Wanted, folder: Path) -> Installed:
+async def _install_alone(name: str, package: PackageSpec, folder: Path) -> InstalledPackage:
     """Two processes that want the same install it once. The lock is held until the thread is done, or never began. If
     whoever waits goes away, the installation is ended: a command that was interrupted would wait for its thread."""
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = await _locked(folder, package)
-    run = Steps(folder)
+    run = InstallSteps(folder)
     try:
         work = _installers.submit(_install, name, package, run)
     except BaseException:
@@ -192,21 +196,21 @@ async def _install_alone(name: str, package: Wanted, folder: Path) -> Installed:
         raise
 
 
-async def _locked(folder: Path, package: Wanted) -> int:
+async def _locked(folder: Path, package: PackageSpec) -> int:
     """The lock of a folder, as the number of an open file. No thread waits for it. Raises Unreachable."""
     number = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        async with asyncio.timeout(LOCKED_SECONDS):
+        async with asyncio.timeout(INSTALL_LOCK_SECONDS):
             while True:
                 with suppress(BlockingIOError):
                     fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return number
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(LOCK_POLL_SECONDS)
     except BaseException as error:
         os.close(number)
         if isinstance(error, TimeoutError):
             raise Unreachable(
-                message=f"Another process has been installing {package.name} for more than {LOCKED_SECONDS:g} s.",
+                message=f"Another process has been installing {package.name} for more than {INSTALL_LOCK_SECONDS:g} s.",
                 suggestion="End that process if it hangs.",
             ) from None
         raise
@@ -215,7 +219,7 @@ async def _locked(folder: Path, package: Wanted) -> int:
 # -- installing, in a thread
 
 
-def _install(name: str, package: Wanted, run: "Steps") -> Installed:
+def _install(name: str, package: PackageSpec, run: "InstallSteps") -> InstalledPackage:
     folder = run.folder
     found = _noted(folder)
     if found is not None:
@@ -233,7 +237,7 @@ def _install(name: str, package: Wanted, run: "Steps") -> Installed:
     return found
 
 
-def _install_npm(name: str, package: Wanted, run: "Steps") -> Installed:
+def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> InstalledPackage:
     folder = run.folder
     npm = find_program("npm")
     if npm is None:
@@ -252,7 +256,7 @@ def _install_npm(name: str, package: Wanted, run: "Steps") -> Installed:
     return _done(package, str(about["version"]), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
 
 
-def _scripts(package: Wanted, about: Mapping[str, Any]) -> dict[str, str]:
+def _scripts(package: PackageSpec, about: Mapping[str, Any]) -> dict[str, str]:
     """Its programs: name to path."""
     programs = about.get("bin") or {}
     if isinstance(programs, str):
@@ -260,13 +264,13 @@ def _scripts(package: Wanted, about: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(path) for key, path in programs.items()} if isinstance(programs, dict) else {}
 
 
-def _install_pypi(name: str, package: Wanted, run: "Steps") -> Installed:
+def _install_pypi(name: str, package: PackageSpec, run: "InstallSteps") -> InstalledPackage:
     folder = run.folder
     venv = folder / "venv"
     run([str(python()), "-m", "venv", str(venv)], f"a virtual environment for {name}")
     asked = package.name + package.extras + (f"=={package.version}" if package.version else "")
     options = ["--disable-pip-version-check", "--no-input", "--quiet", "--only-binary=:all:", "--report", "pip-report.json"]
-    run([str(venv / "bin" / "python"), "-I", "-c", PIP_ALONE, "install", *options, "--", asked], asked)
+    run([str(venv / "bin" / "python"), "-I", "-c", PIP_WITHOUT_BUILDS, "install", *options, "--", asked], asked)
     report = _json(folder / "pip-report.json").get("install", [])
     if direct := [item["metadata"]["name"] for item in report if item.get("is_direct")]:
         raise Unreachable(message=f"{asked} needs {direct[0]} from an address of its own, and not from the index.")
@@ -285,7 +289,7 @@ def _digest(item: Mapping[str, Any]) -> str:
     return f"sha256:{hashes.get('sha256', '')}"
 
 
-def _console_scripts(venv: Path, package: Wanted) -> dict[str, str]:
+def _console_scripts(venv: Path, package: PackageSpec) -> dict[str, str]:
     for file in venv.glob("lib/python3*/site-packages/*.dist-info/entry_points.txt"):
         if _normal(file.parent.name.partition("-")[0]) == _normal(package.name):
             read = configparser.ConfigParser(delimiters=("=",), interpolation=None)
@@ -296,7 +300,7 @@ def _console_scripts(venv: Path, package: Wanted) -> dict[str, str]:
     return {}
 
 
-def _choose(package: Wanted, scripts: Mapping[str, str]) -> str:
+def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
     """The only one, or the one called like the package."""
     short = package.name.rpartition("/")[2]
     if len(scripts) == 1:
@@ -312,12 +316,12 @@ def _choose(package: Wanted, scripts: Mapping[str, str]) -> str:
     )
 
 
-def _done(package: Wanted, version: str, digest: str, entry: Path) -> Installed:
+def _done(package: PackageSpec, version: str, digest: str, entry: Path) -> InstalledPackage:
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Installed(kind=package.kind, name=package.name, version=version, digest=digest, entry=str(entry), at=at)
+    return InstalledPackage(kind=package.kind, name=package.name, version=version, digest=digest, entry=str(entry), at=at)
 
 
-def _same_version(package: Wanted, found: str) -> None:
+def _same_version(package: PackageSpec, found: str) -> None:
     if package.version is not None and found.partition("+")[0] != package.version.partition("+")[0]:
         raise Unreachable(message=f"The registry gave {package.name} {found}, not {package.version}.")
 
@@ -347,7 +351,7 @@ def _lacks(name: str, program: str) -> Unreachable:
     )
 
 
-class Steps:
+class InstallSteps:
     """The steps of an installation, each a program, without our own environment."""
 
     def __init__(self, folder: Path) -> None:
@@ -365,7 +369,9 @@ class Steps:
 
     def __call__(self, argv: Sequence[str], what: str) -> None:
         """Run one. Raises Unreachable if it fails."""
-        environment = {key: value for key, value in os.environ.items() if KEPT.fullmatch(key) or key in CERTIFICATES}
+        environment = {
+            key: value for key, value in os.environ.items() if KEPT_VARIABLES.fullmatch(key) or key in CERTIFICATE_VARIABLES
+        }
         with self._lock:
             if self._cancelled:
                 raise Unreachable(message=f"Installing {what} was interrupted.")
@@ -375,11 +381,11 @@ class Steps:
             )  # fmt: skip
         with child:
             try:
-                said, _ = child.communicate(timeout=SECONDS)
+                said, _ = child.communicate(timeout=INSTALL_STEP_SECONDS)
             except BaseException as error:
                 os.killpg(child.pid, signal.SIGKILL)
                 if isinstance(error, subprocess.TimeoutExpired):
-                    raise Unreachable(message=f"Installing {what} took more than {SECONDS:g} s.") from None
+                    raise Unreachable(message=f"Installing {what} took more than {INSTALL_STEP_SECONDS:g} s.") from None
                 raise
         if child.returncode != 0:
             lines = said.decode(errors="replace").splitlines()

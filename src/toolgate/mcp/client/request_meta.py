@@ -7,20 +7,20 @@ from typing import Any
 
 from toolgate.version import VERSION
 
-MODERN = "2026-07-28"
-META = "io.modelcontextprotocol/"
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+MODERN_VERSION = "2026-07-28"
+META_PREFIX = "io.modelcontextprotocol/"
+NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """By method, the parameter that is also sent as the header Mcp-Name."""
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _CODED = re.compile(r"=\?base64\?.*\?=")
 
 
-def envelope(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """What each request of protocol 2026-07-28 says of itself."""
     return {
-        META + "protocolVersion": protocol,
-        META + "clientInfo": {"name": "toolgate", "version": VERSION},
-        META + "clientCapabilities": capabilities,
+        META_PREFIX + "protocolVersion": protocol,
+        META_PREFIX + "clientInfo": {"name": "toolgate", "version": VERSION},
+        META_PREFIX + "clientCapabilities": capabilities,
     }
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from toolgate.threads import to_thread
 
-MODULES = (
+SDK_MODULES = (
     "mcp",
     "mcp.client.streamable_http",
     "mcp.client.sse",
@@ -34,7 +34,7 @@ def load() -> None:
     global _loaded
     with _lock:
         if not _loaded:
-            for module in MODULES:
+            for module in SDK_MODULES:
                 import_module(module)
             _loaded = True
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from toolgate.errors import CallError
 from toolgate.jsontext import DEEPEST
-from toolgate.mcp.client.port import Refused
+from toolgate.mcp.client.model import ErrorResponse
 from toolgate.model import MASK
 from toolgate.screening.shapes import Masker
 
-SHORTEST = 4
+MIN_SECRET_CHARS = 4
 """Characters: what is shorter is found everywhere."""
-MOST_OWN, MOST_HANDED = 200, 200
+MAX_OWN_SECRETS, MAX_CALL_SECRETS = 200, 200
 """Secrets that are remembered: of the server's own, and of those that calls handed it."""
-SAID = ("result", "error", "params")
+SERVER_PARTS = ("result", "error", "params")
 """The parts of a message that are the server's words."""
-FIELDS = frozenset({
+PROTOCOL_FIELDS = frozenset({
     "_meta", "annotations", "arguments", "capabilities", "code", "completion", "completions", "content", "contents", "data",
     "description", "error", "info", "inputRequests", "inputSchema", "instructions", "isError", "items", "level", "logger",
     "logging", "message", "messages", "method", "mimeType", "name", "nextCursor", "outputSchema", "params", "progress",
@@ -29,25 +29,25 @@ FIELDS = frozenset({
     "supportedVersions", "taskId", "text", "title", "tools", "total", "type", "uri", "uriTemplate", "values", "version",
 })  # fmt: skip
 """Names that every server uses: as the name of a field one of these is no secret, whatever secrets there are."""
-TERMS = frozenset({
+PROTOCOL_TERMS = frozenset({
     "array", "assistant", "boolean", "complete", "completed", "elicitation/create", "failed", "image", "input_required",
     "integer", "number", "object", "resource", "resource_link", "sampling/createMessage", "string", "task", "text", "user",
     "working",
 })  # fmt: skip
-SORTS = frozenset({"method", "resultType", "role", "status", "type"})
+TERM_FIELDS = frozenset({"method", "resultType", "role", "status", "type"})
 """Fields in which TERMS are no secrets."""
-NAMING = frozenset({
+NAME_FIELDS = frozenset({
     "name", "nextCursor", "progressToken", "protocolVersion", "requestId", "requestState", "supportedVersions", "taskId",
     "uri", "uriTemplate",
 })  # fmt: skip
 """Fields that the protocol goes by, at the top of what is said and in LISTED."""
-LISTED = frozenset({"contents", "prompts", "resourceTemplates", "resources", "tools"})
-LEAST_OF_NAMES = 16
+LIST_FIELDS = frozenset({"contents", "prompts", "resourceTemplates", "resources", "tools"})
+MIN_MASKED_NAME_CHARS = 16
 """Characters: a shorter secret may just be a word that a name has. In names only longer ones are masked: without its name a
 thing can't be used."""
 
 
-class Concealer:
+class SecretMasker:
     """Of one server, for as long as it is known by its name: what it once was given it may still say."""
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class Concealer:
 
     def learn(self, value: str | None) -> None:
         """The server is given this: a value of a secret."""
-        if value and value not in self._own and len(value) >= SHORTEST:
-            self._take(self._own, [value], MOST_OWN)
+        if value and value not in self._own and len(value) >= MIN_SECRET_CHARS:
+            self._take(self._own, [value], MAX_OWN_SECRETS)
 
     def learn_handed(self, values: Iterable[str]) -> None:
         """A call hands it secrets."""
-        long_enough = [value for value in values if len(value) >= SHORTEST]
+        long_enough = [value for value in values if len(value) >= MIN_SECRET_CHARS]
         if not self._handed.keys() >= set(long_enough):
-            self._take(self._handed, long_enough, MOST_HANDED)
+            self._take(self._handed, long_enough, MAX_CALL_SECRETS)
 
     def _take(self, into: dict[str, None], values: Iterable[str], most: int) -> None:
         for value in values:
@@ -80,7 +80,7 @@ class Concealer:
 
     # -- what it says
 
-    def words(self, text: str, least: int = SHORTEST) -> str:
+    def words(self, text: str, least: int = MIN_SECRET_CHARS) -> str:
         """A text of the server's, without secrets of at least so many characters."""
         return text if self._masker is None else self._masker.text(text, least, on_loop=True)
 
@@ -92,7 +92,7 @@ class Concealer:
         """A JSON-RPC message, as it was read."""
         if not self._may_be_in(message):
             return message
-        return {name: self._masked(part, ("",)) if name in SAID else part for name, part in message.items()}
+        return {name: self._masked(part, ("",)) if name in SERVER_PARTS else part for name, part in message.items()}
 
     def error(self, error: CallError) -> None:
         """What we say of a failure, which may quote the server: a header of its answer, say. Its own messages came through
@@ -101,7 +101,7 @@ class Concealer:
             return
         error.message = self.words(error.message)
         error.args = (error.message,)
-        if isinstance(error, Refused):
+        if isinstance(error, ErrorResponse):
             error.words = self.words(error.words)
 
     def _may_be_in(self, value: Any) -> bool:
@@ -114,9 +114,9 @@ class Concealer:
         if len(path) > DEEPEST:  # nothing can be done with it anyway
             return MASK
         if isinstance(value, Mapping):
-            least = LEAST_OF_NAMES if path[-1] == "properties" else SHORTEST
+            least = MIN_MASKED_NAME_CHARS if path[-1] == "properties" else MIN_SECRET_CHARS
             return {
-                name if name in FIELDS else self.words(name, least): self._masked(part, (*path, name))
+                name if name in PROTOCOL_FIELDS else self.words(name, least): self._masked(part, (*path, name))
                 for name, part in value.items()
             }
         if isinstance(value, list):
@@ -125,18 +125,18 @@ class Concealer:
         return MASK if is_number and self._masker is not None and self._masker.number(value) else value
 
     def _text(self, text: str, path: tuple[str, ...]) -> str:
-        if path[-1] in SORTS and text in TERMS:
+        if path[-1] in TERM_FIELDS and text in PROTOCOL_TERMS:
             return text
-        return self.words(text, LEAST_OF_NAMES if _names(path) else SHORTEST)
+        return self.words(text, MIN_MASKED_NAME_CHARS if _names(path) else MIN_SECRET_CHARS)
 
 
 def _names(path: tuple[str, ...]) -> bool:
     """Whether something there is the name of a thing, by which it is asked for."""
     match path:
         case (_, field) | (_, field, ""):
-            return field in NAMING
+            return field in NAME_FIELDS
         case (_, list_of, "", field):
-            return list_of in LISTED and field in NAMING
+            return list_of in LIST_FIELDS and field in NAME_FIELDS
         case (*_, "required", ""):
             return True
     return False

@@ -10,19 +10,19 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from toolgate.errors import StoreError
-from toolgate.mcp.client.executables import Command
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.executables import LaunchCommand
+from toolgate.mcp.client.model import Unreachable
 from toolgate.settings import ServerSettings
 
-Secrets = Callable[[str], str | None]
+ReadSecret = Callable[[str], str | None]
 """The value of a secret by name; None if there is none."""
 
-REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
+SECRET_REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
 
 
-ARGUMENT = "TOOLGATE_ARGUMENT_"
-PUT_IN = f"""
-const values = Object.entries(process.env).filter(([name]) => name.startsWith("{ARGUMENT}"));
+ARGUMENT_VARIABLE = "TOOLGATE_ARGUMENT_"
+ARGUMENT_FILLER = f"""
+const values = Object.entries(process.env).filter(([name]) => name.startsWith("{ARGUMENT_VARIABLE}"));
 for (const [name, value] of values) {{
   process.argv.forEach((word, at) => {{ process.argv[at] = word.split(`{{{{${{name}}}}}}`).join(value); }});
   delete process.env[name];
@@ -32,25 +32,25 @@ for (const [name, value] of values) {{
 line, which every user of the machine can read."""
 
 
-class NeedsSecret(Unreachable):
+class SecretMissing(Unreachable):
     """A secret that a server's settings refer to is not set."""
 
     code = "MISSING_AUTH"
 
 
-def fill(text: str, secrets: Secrets, what: str) -> str:
+def fill(text: str, secrets: ReadSecret, what: str) -> str:
     """The text with references replaced. `what` says where it stands, for the error if a secret is not there."""
     if "{{" not in text:
         return text
-    return REFERENCE.sub(lambda found: _value(found[1].strip(), secrets, what), text)
+    return SECRET_REFERENCE.sub(lambda found: _value(found[1].strip(), secrets, what), text)
 
 
-def fill_url(url: str, secrets: Secrets, server: str) -> str:
+def fill_url(url: str, secrets: ReadSecret, server: str) -> str:
     """An address with references in its path and query replaced. Values are quoted: none changes what is reached."""
     if "{{" not in url:
         return url
     what = f"The url of the server {server}"
-    return REFERENCE.sub(lambda found: quote(_value(found[1].strip(), secrets, what), safe=""), url)
+    return SECRET_REFERENCE.sub(lambda found: quote(_value(found[1].strip(), secrets, what), safe=""), url)
 
 
 def node_runs(settings: ServerSettings) -> bool:
@@ -62,11 +62,11 @@ def _is_node(program: str) -> bool:
     return PurePath(program).name in ("node", "nodejs")
 
 
-def conceal_arguments(name: str, command: Command, secrets: Secrets) -> tuple[Command, dict[str, str]]:
+def conceal_arguments(name: str, command: LaunchCommand, secrets: ReadSecret) -> tuple[LaunchCommand, dict[str, str]]:
     """A command whose arguments refer to no secret any more, and the variables that it finds their values in. Raises
     Unreachable if the program is one whose arguments everybody would see."""
     words = command.argv
-    if not any(REFERENCE.search(word) for word in words):
+    if not any(SECRET_REFERENCE.search(word) for word in words):
         return command, {}
     if not _is_node(words[0]):
         raise Unreachable(
@@ -76,23 +76,23 @@ def conceal_arguments(name: str, command: Command, secrets: Secrets) -> tuple[Co
     values: dict[str, str] = {}
 
     def variable(found: re.Match[str]) -> str:
-        key = f"{ARGUMENT}{len(values)}"
+        key = f"{ARGUMENT_VARIABLE}{len(values)}"
         values[key] = _value(found[1].strip(), secrets, f"The command of the server {name!r}")
         return f"{{{{{key}}}}}"
 
-    filled = [REFERENCE.sub(variable, word) for word in words]
-    code = f"data:text/javascript;base64,{b64encode(PUT_IN.encode()).decode()}"
+    filled = [SECRET_REFERENCE.sub(variable, word) for word in words]
+    code = f"data:text/javascript;base64,{b64encode(ARGUMENT_FILLER.encode()).decode()}"
     return command._replace(argv=(filled[0], "--import", code, *filled[1:])), values
 
 
-def _value(name: str, secrets: Secrets, what: str) -> str:
+def _value(name: str, secrets: ReadSecret, what: str) -> str:
     try:
         value = secrets(name)
     except StoreError as error:
         words = f"{what} needs the secret {name!r}, which can't be looked up: {error.message}"
-        raise NeedsSecret(message=words, suggestion=error.suggestion, details={"missing": name}) from None
+        raise SecretMissing(message=words, suggestion=error.suggestion, details={"missing": name}) from None
     if not value:
-        raise NeedsSecret(
+        raise SecretMissing(
             message=f"{what} needs the secret {name!r}, which is not set for servers.",
             suggestion=f"`toolgate secrets set {name} --servers`.",
             details={"missing": name},

@@ -15,26 +15,26 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
-from toolgate.mcp.client.jsonlines import decode, encode
-from toolgate.mcp.client.port import About
-from toolgate.mcp.client.streams import Received
+from toolgate.mcp.client.inbound_stream import Received
+from toolgate.mcp.client.jsonrpc_codec import decode, encode
+from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.sandbox.port import Box
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.layers import FolderLayers
+    from toolgate.mcp.client.folder_layers import FolderLayers
 
-PIECE = 262_144
-AT_A_STRETCH = 200
+READ_BYTES = 262_144
+MAX_SKIPPED_PER_TURN = 200
 """Lines of rubbish that are passed over before others have their turn."""
-ERRORS_KEPT = 4_096
-LINES_SHOWN = 12
+MAX_STDERR_BYTES = 4_096
+MAX_STDERR_LINES = 12
 """Of what it said last, to whoever adds it."""
-GRACE = 2.0
+EXIT_SECONDS = 2.0
 """Seconds that a program has to end by itself once its input has ended."""
-TERM = 1.0
+TERMINATE_SECONDS = 1.0
 """And after it was asked to by a signal."""
-BACKLOG = 67_108_864
+MAX_BACKLOG_BYTES = 67_108_864
 """Bytes that may wait for a program that does not read."""
 
 
@@ -50,7 +50,7 @@ class Program(Protocol):
     async def close(self) -> None: ...
 
 
-class Reading(Received):
+class StdoutReader(Received):
     """What the program says, as the SDK reads it."""
 
     def __init__(self, box: Box, most: int) -> None:
@@ -80,7 +80,7 @@ class Reading(Received):
             if self._lines:
                 self._take(self._lines.popleft().strip())
                 looked += 1
-                if looked % AT_A_STRETCH == 0:
+                if looked % MAX_SKIPPED_PER_TURN == 0:
                     await asyncio.sleep(0)
             elif self.finished:
                 raise anyio.EndOfStream
@@ -89,7 +89,7 @@ class Reading(Received):
         return SessionMessage(self._ready.popleft())
 
     async def _more(self) -> None:
-        piece = await self._box.read(PIECE)
+        piece = await self._box.read(READ_BYTES)
         self.finished = not piece
         head, newline, tail = piece.rpartition(b"\n")
         if newline or not piece:
@@ -126,14 +126,14 @@ class Reading(Received):
 
     async def drain(self) -> None:
         """Read and forget, so that a program that is about to end is not held up by what it still says."""
-        while await self._box.read(PIECE):
+        while await self._box.read(READ_BYTES):
             continue
 
     async def aclose(self) -> None:
         """The pipe is the box's to close."""
 
 
-class Writing:
+class StdinWriter:
     """What is said to the program. Nobody waits until it has read: it may never."""
 
     def __init__(self, box: Box) -> None:
@@ -148,7 +148,7 @@ class Writing:
         if self._closed:
             raise anyio.ClosedResourceError
         line = encode(item.message)
-        if self._bytes + len(line) > BACKLOG:
+        if self._bytes + len(line) > MAX_BACKLOG_BYTES:
             raise anyio.BrokenResourceError
         self._waiting.append(line)
         self._bytes += len(line)
@@ -181,7 +181,7 @@ class Writing:
         await self.aclose()
 
 
-class Stdio:
+class StdioChannel:
     """A program and its transport."""
 
     def __init__(self, program: Program, most: int, conceal: Callable[[str], str]) -> None:
@@ -189,8 +189,8 @@ class Stdio:
         self._conceal = conceal
         self._errors = bytearray()
         self._listening = asyncio.create_task(self._listen())
-        self.read = Reading(program.box, most)
-        self.write = Writing(program.box)
+        self.read = StdoutReader(program.box, most)
+        self.write = StdinWriter(program.box)
         self.jail = program.jail
         self.layers = program.layers
         self.pid: int | None = program.box.pid
@@ -198,9 +198,9 @@ class Stdio:
         """Whether it is not worth asking it to end by itself."""
 
     async def _listen(self) -> None:
-        while piece := await self._program.box.read_errors(PIECE):
-            self._errors += piece[-ERRORS_KEPT:]
-            del self._errors[:-ERRORS_KEPT]
+        while piece := await self._program.box.read_errors(READ_BYTES):
+            self._errors += piece[-MAX_STDERR_BYTES:]
+            del self._errors[:-MAX_STDERR_BYTES]
 
     async def why(self) -> str | None:
         """Why it says no more; None if it is alive and well."""
@@ -208,9 +208,9 @@ class Stdio:
         if self.read.broken is not None or not self.read.finished:
             return self.read.broken
         with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(EXIT_SECONDS):
                 code = await box.wait()
-                await asyncio.wait({self._listening}, timeout=GRACE / 4)
+                await asyncio.wait({self._listening}, timeout=EXIT_SECONDS / 4)
                 return self._ended(code)
         return "It closed its output."
 
@@ -218,7 +218,7 @@ class Stdio:
         stopped = self._program.box.stopped
         return f"It was stopped, since it used more {stopped} than it may." if stopped else _exit(code)
 
-    def wire(self, _: About) -> None:
+    def wire(self, _: ServerInfo) -> None:
         """There is no quicker way."""
 
     def said(self) -> str:
@@ -233,10 +233,10 @@ class Stdio:
         """The last lines of its stderr that say something. A line whose beginning is lost is not shown: there is no telling
         what it said."""
         words = self._errors.decode("utf-8", "replace")
-        if len(self._errors) == ERRORS_KEPT:
+        if len(self._errors) == MAX_STDERR_BYTES:
             words = words.partition("\n")[2]
         lines = [line.rstrip() for line in words.splitlines() if line.strip()]
-        return tuple(printable(self._conceal(line), 500) for line in lines[-LINES_SHOWN:])
+        return tuple(printable(self._conceal(line), 500) for line in lines[-MAX_STDERR_LINES:])
 
     async def close(self) -> None:
         """Its input ends; then it is asked to end; then it is ended, with all that it started."""
@@ -256,9 +256,9 @@ class Stdio:
         draining = asyncio.create_task(self.read.drain())
         ended = asyncio.create_task(box.wait())
         try:
-            if not (await asyncio.wait({ended}, timeout=GRACE))[0]:
+            if not (await asyncio.wait({ended}, timeout=EXIT_SECONDS))[0]:
                 self._program.terminate()
-                await asyncio.wait({ended}, timeout=TERM)
+                await asyncio.wait({ended}, timeout=TERMINATE_SECONDS)
         finally:
             for task in (draining, ended):
                 task.cancel()
@@ -270,9 +270,9 @@ def _exit(code: int) -> str:
 
 
 @asynccontextmanager
-async def speaking(program: Program, most: int, conceal: Callable[[str], str]) -> AsyncIterator[Stdio]:
+async def open_stdio(program: Program, most: int, conceal: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
     """The transport of a program that was started; the program is gone when this is left. `conceal`: masks its secrets."""
-    stdio = Stdio(program, most, conceal)
+    stdio = StdioChannel(program, most, conceal)
     try:
         yield stdio
     finally:

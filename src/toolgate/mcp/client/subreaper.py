@@ -16,10 +16,10 @@ from contextlib import suppress
 SET_DEATH_SIGNAL = 1
 SET_SUBREAPER = 36
 """Of prctl: where orphans fall to."""
-PATIENCE = 5.0
+KILL_SECONDS = 5.0
 """Seconds that the killed may take to go."""
-SIGNALLED = 128
-NOT_STARTED = 127
+SIGNAL_EXIT_BASE = 128
+EXIT_NOT_STARTED = 127
 
 
 def main(order: int, parent: int, cwd: str, program: list[str]) -> int:
@@ -33,10 +33,10 @@ def main(order: int, parent: int, cwd: str, program: list[str]) -> int:
     _control(SET_SUBREAPER, 1)
     _control(SET_DEATH_SIGNAL, signal.SIGUSR1)
     if os.getppid() != parent:
-        return NOT_STARTED
+        return EXIT_NOT_STARTED
     child = _start(order, cwd, program)
-    _let_go_of_pipes()
-    code = NOT_STARTED
+    _release_pipes()
+    code = EXIT_NOT_STARTED
     while True:
         ready = select.select([order, heard], [], [])[0]
         signals = os.read(heard, 4096) if heard in ready else b""
@@ -44,7 +44,7 @@ def main(order: int, parent: int, cwd: str, program: list[str]) -> int:
             break
         if signal.SIGTERM in signals:
             _kill_group(child, signal.SIGTERM)
-        ended = _buried(child)
+        ended = _reaped(child)
         if ended is not None:
             code = ended
             break
@@ -79,10 +79,10 @@ def _start(order: int, cwd: str, program: list[str]) -> int:
     except OSError as error:
         os.write(2, f"{program[0]} can't be started: {error.strerror}\n".encode())
     finally:
-        os._exit(NOT_STARTED)
+        os._exit(EXIT_NOT_STARTED)
 
 
-def _let_go_of_pipes() -> None:
+def _release_pipes() -> None:
     """So that they end when the server closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -95,7 +95,7 @@ def _kill_group(child: int, number: int) -> None:
         os.killpg(child, number)
 
 
-def _buried(child: int) -> int | None:
+def _reaped(child: int) -> int | None:
     """Bury the dead. The exit code of the program if it is among them."""
     code = None
     while True:
@@ -107,18 +107,18 @@ def _buried(child: int) -> int | None:
             return code
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
-            code = code if code >= 0 else SIGNALLED - code
+            code = code if code >= 0 else SIGNAL_EXIT_BASE - code
 
 
 def _end_all(child: int, code: int) -> int:
     """Whatever starts another one meanwhile, that one falls to us, and is found in the next round."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + KILL_SECONDS
     while time.monotonic() < until:
         _kill_group(child, signal.SIGKILL)
         for pid in _descendants():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        ended = _buried(child)
+        ended = _reaped(child)
         code = code if ended is None else ended
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -13,22 +13,22 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.lists import Lists
-from toolgate.mcp.client.port import Listed
+from toolgate.mcp.client.list_cache import ListCache
+from toolgate.mcp.client.model import ListKind
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
 
-AT_MOST_EVERY = 0.25
+MIN_NOTIFY_SECONDS = 0.25
 """Seconds: a server that says the same again and again is passed on this often."""
-ACKNOWLEDGED = 10.0
+ACKNOWLEDGE_SECONDS = 10.0
 """Seconds that a server has to say that it will tell."""
-CLOSED = 1.0
+STREAM_CLOSE_SECONDS = 1.0
 """Seconds for it to be told that an older stream is not wanted any more."""
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-MOST_URIS, MOST_TOLD = 1_000, 2_000
-LONGEST_URI = 4_096
-LISTS: dict[str, tuple[str, tuple[Listed, ...]]] = {
+FIRST_REOPEN_SECONDS, MAX_REOPEN_SECONDS = 1.0, 60.0
+MAX_SUBSCRIBED_URIS, MAX_TRACKED_CHANGES = 1_000, 2_000
+MAX_SUBSCRIBED_URI_CHARS = 4_096
+CHANGED_LISTS: dict[str, tuple[str, tuple[ListKind, ...]]] = {
     "notifications/tools/list_changed": ("tools", ("tools",)),
     "notifications/prompts/list_changed": ("prompts", ("prompts",)),
     "notifications/resources/list_changed": ("resources", ("resources", "templates")),
@@ -37,10 +37,10 @@ LISTS: dict[str, tuple[str, tuple[Listed, ...]]] = {
 logger = logging.getLogger("toolgate.mcp")
 
 
-class Subscribing:
+class Subscriptions:
     """Of one server."""
 
-    def __init__(self, name: str, lists: Lists, tell: Callable[[str, str, str | None], None]) -> None:
+    def __init__(self, name: str, lists: ListCache, tell: Callable[[str, str, str | None], None]) -> None:
         self.wanted: Counter[str] = Counter()
         """Resources, and how many want to hear of each."""
         self._name = name
@@ -55,13 +55,13 @@ class Subscribing:
 
     def notice(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification."""
-        if method in LISTS:
-            what, lists = LISTS[method]
+        if method in CHANGED_LISTS:
+            what, lists = CHANGED_LISTS[method]
             self._lists.drop(*lists)
             self._say(what, None)
         elif method == "notifications/resources/updated":
             uri = params.get("uri")
-            if isinstance(uri, str) and len(uri) <= LONGEST_URI and self._is_wanted(uri):
+            if isinstance(uri, str) and len(uri) <= MAX_SUBSCRIBED_URI_CHARS and self._is_wanted(uri):
                 self._say("resource", uri)
 
     def _is_wanted(self, uri: str) -> bool:
@@ -72,17 +72,17 @@ class Subscribing:
         """Once now; if it comes again too soon, once more when it is time."""
         now, key = monotonic(), (what, uri)
         due = self._told.get(key, 0.0)
-        if due > now + AT_MOST_EVERY:  # one more is on its way
+        if due > now + MIN_NOTIFY_SECONDS:  # one more is on its way
             return
-        if len(self._told) > MOST_TOLD:
+        if len(self._told) > MAX_TRACKED_CHANGES:
             self._told = {one: when for one, when in self._told.items() if when > now}
-            if len(self._told) > MOST_URIS:  # nobody can want to hear of so many at a time
+            if len(self._told) > MAX_SUBSCRIBED_URIS:  # nobody can want to hear of so many at a time
                 return
         if due <= now:
-            self._told[key] = now + AT_MOST_EVERY
+            self._told[key] = now + MIN_NOTIFY_SECONDS
             self._tell(self._name, what, uri)
         else:
-            self._told[key] = due + AT_MOST_EVERY
+            self._told[key] = due + MIN_NOTIFY_SECONDS
             asyncio.get_running_loop().call_at(
                 asyncio.get_running_loop().time() + due - now, self._tell, self._name, what, uri
             )
@@ -91,8 +91,10 @@ class Subscribing:
 
     async def add(self, connection: "Connection", uri: str) -> None:
         """Hear of a resource."""
-        if uri not in self.wanted and len(self.wanted) >= MOST_URIS:
-            raise CallError("CAPACITY_EXCEEDED", f"No more than {MOST_URIS} resources of a server can be subscribed to.")
+        if uri not in self.wanted and len(self.wanted) >= MAX_SUBSCRIBED_URIS:
+            raise CallError(
+                "CAPACITY_EXCEEDED", f"No more than {MAX_SUBSCRIBED_URIS} resources of a server can be subscribed to."
+            )
         self.wanted[uri] += 1
         if self.wanted[uri] > 1:
             return
@@ -145,7 +147,7 @@ class Subscribing:
             self._stream = None
 
     async def _keep_open(self, connection: "Connection") -> None:
-        wait = FIRST_WAIT
+        wait = FIRST_REOPEN_SECONDS
         while True:
             self._opened.clear()
             began = monotonic()
@@ -156,13 +158,13 @@ class Subscribing:
                 await self._opened.wait()
             while self._stream is not None and not self._stream.done():
                 await asyncio.wait({self._stream})
-            wait = FIRST_WAIT if monotonic() - began > LONGEST_WAIT else min(LONGEST_WAIT, wait * 2)
+            wait = FIRST_REOPEN_SECONDS if monotonic() - began > MAX_REOPEN_SECONDS else min(MAX_REOPEN_SECONDS, wait * 2)
             self._stream = None
             await asyncio.sleep(wait)
             self._missed(connection)
 
     def _missed(self, connection: "Connection") -> None:
-        for method, (what, _) in LISTS.items():
+        for method, (what, _) in CHANGED_LISTS.items():
             if f"{what}ListChanged" in self._filter(connection.about.capabilities):
                 self.notice(method, {})
 
@@ -176,13 +178,13 @@ class Subscribing:
             stream = asyncio.create_task(connection.listen(self._filter(connection.about.capabilities), acknowledged))
             stream.add_done_callback(_seen)
             heard = asyncio.create_task(acknowledged.wait())
-            await asyncio.wait({stream, heard}, timeout=ACKNOWLEDGED, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stream, heard}, timeout=ACKNOWLEDGE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             heard.cancel()
             self._stream = stream
             self._opened.set()
             if before is not None:
                 before.cancel()
-                await asyncio.wait({before}, timeout=CLOSED)
+                await asyncio.wait({before}, timeout=STREAM_CLOSE_SECONDS)
             if stream.done() and not stream.cancelled() and (error := stream.exception()) is not None:
                 raise error
 

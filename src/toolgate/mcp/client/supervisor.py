@@ -17,52 +17,60 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import CallError
 from toolgate.extras import is_installed, not_installed
 from toolgate.mcp.client import sdk
-from toolgate.mcp.client.backoff import NEAR, Died, Tries, explained
-from toolgate.mcp.client.http_errors import SessionLost
-from toolgate.mcp.client.layers import FolderLayers, noted, withheld
-from toolgate.mcp.client.lists import Lists
-from toolgate.mcp.client.port import About, Anew, Listed, Lost, Standing, State, Unreachable
-from toolgate.mcp.client.secret_masking import Concealer
-from toolgate.mcp.client.subscriptions import Subscribing
-from toolgate.mcp.client.untrusted_text import longest, sentence, span
+from toolgate.mcp.client.backoff import MAX_WAIT_FOR_START_SECONDS, ProcessExited, RestartBackoff, start_failure
+from toolgate.mcp.client.errors import SessionLost
+from toolgate.mcp.client.folder_layers import FolderLayers, with_notes, withheld_error
+from toolgate.mcp.client.list_cache import ListCache
+from toolgate.mcp.client.model import (
+    ConnectionLost,
+    ConnectionStatus,
+    ListKind,
+    Restarted,
+    ServerInfo,
+    ServerState,
+    Unreachable,
+)
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.subscriptions import Subscriptions
+from toolgate.mcp.client.untrusted_text import longest_timeout, sentence, span
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.connection import Connection, Line
+    from toolgate.mcp.client.connection import Connection, ServerChannel
     from toolgate.mcp.client.handshake import Era
 
-STEADY = 10.0
+STEADY_SECONDS = 10.0
 """A server that was up for so long, or has answered something, did not fail to start."""
-PATIENCE = 3
+MAX_MISSED_HEARTBEATS = 3
 """Heartbeats that a server may leave unanswered for a call of which nobody said how long it may take."""
 STOP_SECONDS = 15.0
 """How long a stop may take before the owner is cancelled."""
 
-Open = Callable[[str, ServerSettings, AsyncExitStack, Concealer], Awaitable["Line"]]
-Tell = Callable[[str, str, str | None], None]
+OpenChannel = Callable[[str, ServerSettings, AsyncExitStack, SecretMasker], Awaitable["ServerChannel"]]
+OnChange = Callable[[str, str, str | None], None]
 
 logger = logging.getLogger("toolgate.mcp")
 _calls = count(1)
 
 
-class Supervised:
+class ServerSupervisor:
     """One server."""
 
     def __init__(
         self,
         name: str,
         settings: ServerSettings,
-        open_line: Open,
-        tell: Tell,
-        concealer: Concealer,
+        open_line: OpenChannel,
+        tell: OnChange,
+        concealer: SecretMasker,
         after: asyncio.Task[bool] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.concealer = concealer
-        self.lists = Lists()
-        self.subscribing = Subscribing(name, self.lists, tell)
+        self.lists = ListCache()
+        self.subscribing = Subscriptions(name, self.lists, tell)
         self._open_line = open_line
         self._tell = tell
         self._after = after
@@ -71,11 +79,11 @@ class Supervised:
         self._stop: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
         self._closed = False
-        self._state: State = "idle" if settings.enabled else "off"
+        self._state: ServerState = "idle" if settings.enabled else "off"
         self._connection: Connection | None = None
-        self._line: Line | None = None
-        self._about: About | None = None
-        self._tries = Tries(name, settings, concealer.words)
+        self._line: ServerChannel | None = None
+        self._about: ServerInfo | None = None
+        self._tries = RestartBackoff(name, settings, concealer.words)
         self.starts = 0
         """How often a start was begun."""
         self.restarts = True
@@ -83,7 +91,7 @@ class Supervised:
         self._used = monotonic()
         self._under_way: dict[int, tuple[float, float]] = {}
         """Calls: when each began, and the seconds that whoever asked will wait."""
-        self._patience = max(settings.heartbeat_seconds * PATIENCE, longest(settings))
+        self._patience = max(settings.heartbeat_seconds * MAX_MISSED_HEARTBEATS, longest_timeout(settings))
         self._era: Era = "unknown"
 
     # -- for those who ask
@@ -110,7 +118,7 @@ class Supervised:
         seconds: float | None,
     ) -> Mapping[str, Any]:
         if start is not None and start != self.starts:
-            raise Anew(message=f"The server {self.name} was started anew since its tools were looked at.")
+            raise Restarted(message=f"The server {self.name} was started anew since its tools were looked at.")
         number = next(_calls)
         self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
         layers: FolderLayers | None = getattr(self._line, "layers", None)
@@ -122,7 +130,7 @@ class Supervised:
             finally:
                 said = await layers.settle()
             if not layers.exposed:
-                return noted(answer, said)
+                return with_notes(answer, said)
         except CallError as error:
             if layers is None or not layers.exposed:
                 self.concealer.error(error)
@@ -131,7 +139,7 @@ class Supervised:
             del self._under_way[number]
             self._used = monotonic()
         await self._end_exposed()
-        raise withheld(self.name)
+        raise withheld_error(self.name)
 
     async def _unexposed(self) -> "Connection":
         """The connection to a server that sees the host's files as they are, but none that no tool may open."""
@@ -150,7 +158,7 @@ class Supervised:
         logger.warning("server %s: a file that no tool may open came into a folder that it writes: it is ended", self.name)
         await self.stop()
 
-    async def listed(self, what: Listed, *, fresh: bool) -> list[dict[str, Any]]:
+    async def listed(self, what: ListKind, *, fresh: bool) -> list[dict[str, Any]]:
         """One of its lists."""
         kept = self.lists.kept(what) if self._connection is not None else None
         if kept is not None and not fresh:
@@ -159,7 +167,7 @@ class Supervised:
         self._tell(self.name, "step", "listing what it has")
         return await self.lists.get(await self._unexposed(), what, self.settings, fresh=fresh)
 
-    async def about(self) -> About:
+    async def about(self) -> ServerInfo:
         """What it said of itself."""
         return (await self.connection()).about
 
@@ -172,7 +180,7 @@ class Supervised:
                 return self._connection
             if self._closed or not self.settings.enabled:
                 raise Unreachable(message=f"The server {self.name} is {'stopped' if self._closed else 'not enabled'}.")
-            if self._tries.failed_starts > failed or (self._waits and self._tries.left > NEAR):
+            if self._tries.failed_starts > failed or (self._waits and self._tries.left > MAX_WAIT_FOR_START_SECONDS):
                 raise self._tries.unreachable()
             if self._owner is None:
                 if not is_installed("mcp"):
@@ -189,10 +197,10 @@ class Supervised:
         """The last failure, as anybody may know it."""
         return self._tries.failure
 
-    def standing(self) -> Standing:
+    def standing(self) -> ConnectionStatus:
         """How it stands."""
         line = self._line
-        return Standing(
+        return ConnectionStatus(
             name=self.name,
             state=self._state,
             transport=self.settings.transport or ("stdio" if self.settings.url is None else "http"),
@@ -256,7 +264,7 @@ class Supervised:
         self._owner = self._stop = None
         self._become("idle")
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ServerState) -> None:
         self._state = state
         self._notify()
 
@@ -296,12 +304,12 @@ class Supervised:
         self, failure: Unreachable, connection: "Connection | None", lived: float, stop: asyncio.Future[None]
     ) -> bool:
         """Whether it is started anew; if so, when that is due."""
-        if connection is None and self._era == "unknown" and isinstance(failure, Died):
+        if connection is None and self._era == "unknown" and isinstance(failure, ProcessExited):
             self._era = "legacy"
             return True
         if connection is None:
             self._tries.failed_starts += 1
-        elif connection.answered or lived >= STEADY:
+        elif connection.answered or lived >= STEADY_SECONDS:
             self._tries.in_a_row = 0
             if connection.renewed:
                 return True
@@ -316,16 +324,18 @@ class Supervised:
     async def _life(self, stop: asyncio.Future[None]) -> Unreachable | None:
         """From its start to its end. None: it was stopped."""
         await sdk.loaded()
-        from toolgate.mcp.client.connection import connected
+        from toolgate.mcp.client.connection import open_connection
 
         self.starts += 1
         async with AsyncExitStack() as stack:
-            line: Line | None = None
+            line: ServerChannel | None = None
             try:
                 line = self._line = await self._open_line(self.name, self.settings, stack, self.concealer)
                 self._tell(self.name, "step", "handshake")
                 async with asyncio.timeout(self.settings.start_seconds):
-                    meant = connected(self.name, self.settings, line, self._era, self.subscribing.notice, self.concealer)
+                    meant = open_connection(
+                        self.name, self.settings, line, self._era, self.subscribing.notice, self.concealer
+                    )
                     connection = await stack.enter_async_context(meant)
                 self._up(connection)
                 failure = await self._serve(connection, stop)
@@ -334,7 +344,7 @@ class Supervised:
                     self._tries.note(failure, line.said())
             except Exception as error:  # noqa: BLE001 - whatever kept it from starting
                 silent = line if self._connection is None else None
-                failure = await explained(error, silent, self.settings)
+                failure = await start_failure(error, silent, self.settings)
                 self._tries.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
             if failure is not None and line is not None:
                 line.hopeless = True
@@ -414,7 +424,7 @@ class Supervised:
                     connection.renew()
                 return (
                     Unreachable(message=str(error))
-                    if isinstance(error, Unreachable | Lost) and not self._under_way
+                    if isinstance(error, Unreachable | ConnectionLost) and not self._under_way
                     else None
                 )
             if connection.silent < limit or self._is_busy(connection):

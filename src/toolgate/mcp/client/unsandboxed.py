@@ -14,18 +14,18 @@ from pathlib import Path
 from toolgate.sandbox.pipes import Pipes
 from toolgate.sandbox.port import Stopped
 
-KEEPER = Path(__file__).with_name("subreaper.py")
-SIGNALLED = 128
-PATIENCE = 6.0
+SUBREAPER = Path(__file__).with_name("subreaper.py")
+SIGNAL_EXIT_BASE = 128
+END_SECONDS = 6.0
 """Seconds for the keeper to end everything; after that it is killed itself."""
 
 
-async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path | None) -> "PlainBox":
+async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path | None) -> "UnsandboxedProcess":
     """Start a program by its whole path. `environment` is all that it gets. Raises OSError."""
     inner, outer = os.pipe()
     try:
         child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER), str(inner), str(os.getpid()), str(cwd or "/"), *argv],
+            [sys.executable, "-I", "-S", str(SUBREAPER), str(inner), str(os.getpid()), str(cwd or "/"), *argv],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -40,10 +40,10 @@ async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path |
         raise
     finally:
         os.close(inner)
-    return PlainBox(child, outer)
+    return UnsandboxedProcess(child, outer)
 
 
-class PlainBox(Pipes):
+class UnsandboxedProcess(Pipes):
     """A program and its keeper."""
 
     def __init__(self, child: subprocess.Popen[bytes], order: int) -> None:
@@ -72,7 +72,7 @@ class PlainBox(Pipes):
     async def wait(self) -> int:
         """Its exit code; minus the number of the signal that ended it."""
         code = await asyncio.shield(self._ended)
-        return SIGNALLED - code if code > SIGNALLED else code
+        return SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
 
     def terminate(self) -> None:
         """Ask it, and what it started, to end."""
@@ -97,7 +97,7 @@ class PlainBox(Pipes):
     async def _close_all(self) -> None:
         self.kill()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(END_SECONDS):
                 await asyncio.shield(self._ended)
         except TimeoutError:
             self._child.kill()  # what it started is tied to its life
@@ -112,4 +112,4 @@ class PlainBox(Pipes):
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
         if not self._ended.done():
-            self._ended.set_result(code if code >= 0 else SIGNALLED - code)
+            self._ended.set_result(code if code >= 0 else SIGNAL_EXIT_BASE - code)

@@ -4,7 +4,7 @@ import asyncio
 
 from toolgate.settings import ServerSettings
 
-CONTROL = dict.fromkeys(
+CONTROL_CHARACTERS = dict.fromkeys(
     (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), None
 )
 """Characters that a terminal would obey, or that turn the order of others round; not the tab and the ends of lines."""
@@ -13,7 +13,7 @@ CONTROL = dict.fromkeys(
 def printable(text: str | bytes, most: int) -> str:
     """Cut, and without anything that a terminal would obey."""
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    words = words.translate(CONTROL)
+    words = words.translate(CONTROL_CHARACTERS)
     return words if len(words) <= most else f"{words[:most]}…"
 
 
@@ -27,7 +27,7 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
 
 
-def longest(settings: ServerSettings) -> float:
+def longest_timeout(settings: ServerSettings) -> float:
     """Seconds: the most that the settings give any call; 0 if they say nothing of it."""
     return max([0.0, *(one for one in (settings.timeout, *(tool.timeout for tool in settings.tools.values())) if one)])
 

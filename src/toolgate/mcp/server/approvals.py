@@ -11,9 +11,9 @@ from toolgate.app.app import App
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
 
-QUESTION = "toolgate/approval"
+APPROVAL_QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
-FORM: dict[str, Any] = {
+APPROVAL_FORM: dict[str, Any] = {
     "type": "object",
     "properties": {
         "approve": {"type": "boolean", "title": "Approve", "description": "Run this call, once.", "default": False},
@@ -23,12 +23,12 @@ FORM: dict[str, Any] = {
 }
 
 
-def question(request: ApprovalRequest) -> dict[str, Any]:
+def approval_form(request: ApprovalRequest) -> dict[str, Any]:
     """The form that a person is shown."""
-    return {"mode": "form", "message": request.text(), "requestedSchema": FORM}
+    return {"mode": "form", "message": request.text(), "requestedSchema": APPROVAL_FORM}
 
 
-def understood(response: Any) -> Answer | None:
+def read_answer(response: Any) -> Answer | None:
     """What a client's answer to the form means; None if it is no answer."""
     if not isinstance(response, Mapping):
         return None

@@ -22,11 +22,11 @@ from toolgate.errors import Failed
 Request = ServerRequestContext[Any, Any]
 """A request of a client, as the SDK hands it to a handler."""
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-LOG_LEVEL = "toolgate_log_level"
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVEL_KEY = "toolgate_log_level"
 """In the state of a connection of the handshake era: what logging/setLevel said."""
-Asked = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
-ASKED: dict[str, tuple[str, type[Asked]]] = {
+ClientRequest = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+CLIENT_REQUESTS: dict[str, tuple[str, type[ClientRequest]]] = {
     "elicitation/create": ("elicitation", types.ElicitRequest),
     "sampling/createMessage": ("sampling", types.CreateMessageRequest),
     "roots/list": ("roots", types.ListRootsRequest),
@@ -34,11 +34,11 @@ ASKED: dict[str, tuple[str, type[Asked]]] = {
 """What a client can be asked for: the capability that it must have said it has, and the request."""
 
 
-TASKS = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 """The extension with which a call may go on after its request was answered."""
 
 
-class Desk(Protocol):
+class DetachedCall(Protocol):
     """Where a call is kept that goes on without its request (`tasks.Task`)."""
 
     is_task: bool
@@ -47,7 +47,7 @@ class Desk(Protocol):
     async def put(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
 
-class Answered(BaseModel):
+class ClientAnswer(BaseModel):
     """A client's answer, as it came; the SDK has checked its shape."""
 
     model_config = ConfigDict(extra="allow")
@@ -68,17 +68,17 @@ def capabilities_of(ctx: Request) -> dict[str, Any]:
     said here is said to the tool's server as well."""
     declared = ctx.session.client_capabilities
     said = {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
-    known = {name: said[name] for name, _ in ASKED.values() if name in said}
-    return {**known, "extensions": {TASKS: {}}} if has_tasks(ctx) else known
+    known = {name: said[name] for name, _ in CLIENT_REQUESTS.values() if name in said}
+    return {**known, "extensions": {TASKS_EXTENSION: {}}} if has_tasks(ctx) else known
 
 
 def has_tasks(ctx: Request) -> bool:
     """Whether a client can be given a task in place of a result."""
     declared = ctx.session.client_capabilities
-    return is_modern(ctx) and declared is not None and TASKS in (declared.extensions or {})
+    return is_modern(ctx) and declared is not None and TASKS_EXTENSION in (declared.extensions or {})
 
 
-class Client:
+class ClientCaller:
     """A `model.Caller`: the client that made one request."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Client:
         ctx: Request,
         input_responses: Mapping[str, Any] | None = None,
         request_state: str | None = None,
-        desk: Desk | None = None,
+        desk: DetachedCall | None = None,
     ) -> None:
         """With a desk, the call may go on after its request was answered."""
         self._desk = desk
@@ -109,8 +109,8 @@ class Client:
         if self.can_come_again:
             level = meta_of(self._ctx).get(types.LOG_LEVEL_META_KEY)
         else:
-            level = self._ctx.session._connection.state.get(LOG_LEVEL, LEVELS[0])
-        return level if level in LEVELS else None
+            level = self._ctx.session._connection.state.get(LOG_LEVEL_KEY, LOG_LEVELS[0])
+        return level if level in LOG_LEVELS else None
 
     @property
     def can_approve(self) -> bool:
@@ -121,7 +121,7 @@ class Client:
     def knows(self, questions: Iterable[Any]) -> bool:
         """Whether it says that it can be asked all this: what it does not know, it must not be sent."""
         methods = [asked.get("method") if isinstance(asked, Mapping) else None for asked in questions]
-        return all(method in ASKED and ASKED[method][0] in self.capabilities for method in methods)
+        return all(method in CLIENT_REQUESTS and CLIENT_REQUESTS[method][0] in self.capabilities for method in methods)
 
     @property
     def can_wait(self) -> bool:
@@ -158,9 +158,9 @@ class Client:
         await self._send(types.ProgressNotification(params=params))
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        if self.is_gone or self.log_level is None or level not in LEVELS:
+        if self.is_gone or self.log_level is None or level not in LOG_LEVELS:
             return
-        if LEVELS.index(level) < LEVELS.index(self.log_level):
+        if LOG_LEVELS.index(level) < LOG_LEVELS.index(self.log_level):
             return
         params = types.LoggingMessageNotificationParams.model_validate({"level": level, "data": data, "logger": logger})
         await self._send(types.LoggingMessageNotification(params=params))
@@ -170,7 +170,7 @@ class Client:
             await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        known = ASKED.get(method)
+        known = CLIENT_REQUESTS.get(method)
         if known is None or known[0] not in self.capabilities or not self._can_be_asked:
             raise Failed("MCP_ERROR", f"The client that made the call can't be asked that ({method:.40}).")
         try:
@@ -179,13 +179,13 @@ class Client:
         except TimeoutError:
             raise Failed("MCP_ERROR", "The client that made the call did not answer in time.") from None
 
-    async def _put(self, method: str, params: Mapping[str, Any], request: type[Asked]) -> Mapping[str, Any]:
+    async def _put(self, method: str, params: Mapping[str, Any], request: type[ClientRequest]) -> Mapping[str, Any]:
         if self._desk is not None:
             return await self._desk.put(method, params)
         try:
             asked = request.model_validate({"method": method, "params": dict(params)}, by_name=False)
             related = ServerMessageMetadata(related_request_id=self._ctx.request_id)
-            answer = await self._ctx.session.send_request(asked, Answered, metadata=related)
+            answer = await self._ctx.session.send_request(asked, ClientAnswer, metadata=related)
         except ValidationError:
             raise Failed("MCP_ERROR", f"What was asked or answered is no proper {method}.") from None
         except MCPError as error:

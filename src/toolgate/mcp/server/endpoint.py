@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from toolgate.app.app import App
 from toolgate.mcp.client import sdk
-from toolgate.mcp.server.identity import ASKING, CREDENTIAL, in_scope, named
+from toolgate.mcp.server.identity import CREDENTIAL_KEY, CURRENT_ACTOR, actor_id, credential_in_scope
 from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from toolgate.mcp.server.gateway import Gateway
-    from toolgate.mcp.server.sessions import Sessions
+    from toolgate.mcp.server.sessions import HandshakeSessions
 
 
-MODERN = (b"2026-07-28",)
+SESSIONLESS_VERSIONS = (b"2026-07-28",)
 """Versions without sessions."""
-MOST_SESSIONS, MOST_OF_ONE = 5_000, 200
+MAX_SESSIONS, MAX_CREDENTIAL_SESSIONS = 5_000, 200
 """Sessions of the handshake era: in all, and of one credential."""
-IDLE_SECONDS = 900.0
+SESSION_IDLE_SECONDS = 900.0
 
 
 class McpEndpoint:
@@ -35,22 +35,22 @@ class McpEndpoint:
     def __init__(self, app: App) -> None:
         self._app = app
         self._life = AsyncExitStack()
-        self._manager: Sessions | None = None
+        self._manager: HandshakeSessions | None = None
         self._gateway: Gateway | None = None
 
     async def __aenter__(self) -> Self:
         await sdk.loaded()  # here, so that no two threads load it at a time
         from toolgate.mcp.server.gateway import Gateway
-        from toolgate.mcp.server.sessions import Sessions
+        from toolgate.mcp.server.sessions import HandshakeSessions
 
-        gateway = self._gateway = Gateway(self._app, in_scope)
-        self._manager = Sessions(
+        gateway = self._gateway = Gateway(self._app, credential_in_scope)
+        self._manager = HandshakeSessions(
             await self._life.enter_async_context(gateway),
             max_request_body_size=self._app.settings.serve.body_bytes,
-            max_sessions=MOST_SESSIONS,
-            session_idle_timeout=IDLE_SECONDS,
+            max_sessions=MAX_SESSIONS,
+            session_idle_timeout=SESSION_IDLE_SECONDS,
         )
-        self._manager.most_of_one = MOST_OF_ONE
+        self._manager.most_of_one = MAX_CREDENTIAL_SESSIONS
         await self._life.enter_async_context(self._manager.run())
         return self
 
@@ -60,7 +60,7 @@ class McpEndpoint:
         await self._life.aclose()
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        credential = scope.get(CREDENTIAL)
+        credential = scope.get(CREDENTIAL_KEY)
         if self._manager is None or not isinstance(credential, Credential):
             await _refuse(send)
             return
@@ -70,16 +70,20 @@ class McpEndpoint:
         scope["user"] = _user(credential)
         # blanks around a value are not part of it (RFC 9110), and the SDK compares values with what is in the body
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        ASKING.set(credential.actor)
+        CURRENT_ACTOR.set(credential.actor)
         await self._manager.handle_request(scope, receive, send)
 
     def _begins_one_too_many(self, scope: "Scope", credential: Credential) -> bool:
         """Whether a request would begin a session, and its credential has enough of them. That is known here unless many
         come at once; those the SDK refuses (`sessions`)."""
         headers = dict(scope["headers"])
-        if b"mcp-session-id" in headers or headers.get(b"mcp-protocol-version", b"") in MODERN or self._manager is None:
+        if (
+            b"mcp-session-id" in headers
+            or headers.get(b"mcp-protocol-version", b"") in SESSIONLESS_VERSIONS
+            or self._manager is None
+        ):
             return False
-        return self._manager.of(credential.id) >= MOST_OF_ONE
+        return self._manager.of(credential.id) >= MAX_CREDENTIAL_SESSIONS
 
 
 def _user(credential: Credential) -> "AuthenticatedUser":
@@ -87,7 +91,7 @@ def _user(credential: Credential) -> "AuthenticatedUser":
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
-    return AuthenticatedUser(AccessToken(token="", client_id=credential.id, scopes=[], subject=named(credential.actor)))
+    return AuthenticatedUser(AccessToken(token="", client_id=credential.id, scopes=[], subject=actor_id(credential.actor)))
 
 
 async def _refuse(send: "Send", status: int = 401, words: bytes = b"Unauthorized") -> None:

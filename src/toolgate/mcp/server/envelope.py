@@ -13,7 +13,7 @@ from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
-class Fault(NamedTuple):
+class EnvelopeFault(NamedTuple):
     """A JSON-RPC error. `id`: of the request that it is about, if that can be told."""
 
     code: int
@@ -24,22 +24,22 @@ class Fault(NamedTuple):
         return orjson.dumps({"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code, "message": self.message}})
 
 
-def find_fault(text: bytes) -> Fault | None:
+def find_envelope_fault(text: bytes) -> EnvelopeFault | None:
     """None for a message whose envelope is right."""
     if holds_too_much(text):
-        return Fault(INVALID_REQUEST, f"Invalid Request: the message holds more than {MOST_VALUES:,} values")
+        return EnvelopeFault(INVALID_REQUEST, f"Invalid Request: the message holds more than {MOST_VALUES:,} values")
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return Fault(PARSE_ERROR, "Parse error")
+        return EnvelopeFault(PARSE_ERROR, "Parse error")
     if isinstance(message, list):
-        return Fault(INVALID_REQUEST, "Invalid Request: batches are not supported")
+        return EnvelopeFault(INVALID_REQUEST, "Invalid Request: batches are not supported")
     if not isinstance(message, dict):
-        return Fault(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
+        return EnvelopeFault(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
     id = message.get("id")
     known = id if isinstance(id, str | int) and not isinstance(id, bool) else None
     wrong = _wrong(message, known is not None)
-    return None if wrong is None else Fault(INVALID_REQUEST, f"Invalid Request: {wrong}", known)
+    return None if wrong is None else EnvelopeFault(INVALID_REQUEST, f"Invalid Request: {wrong}", known)
 
 
 def _wrong(message: dict[str, Any], has_id: bool) -> str | None:

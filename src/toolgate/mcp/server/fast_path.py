@@ -16,31 +16,31 @@ import orjson
 
 from toolgate.app.app import App
 from toolgate.errors import Failed
-from toolgate.mcp.server.fast_lists import Lists
-from toolgate.mcp.server.fast_retry import ComingAgain
+from toolgate.mcp.server.fast_retry import RetryStateSealer
+from toolgate.mcp.server.list_page_cache import ListPageCache
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
 from toolgate.model import Actor, Entry
 from toolgate.serve.keys import Credential
 from toolgate.serve.problems import Scope, Send, answer
-from toolgate.version import VERSION as OURS
+from toolgate.version import VERSION
 
 T = TypeVar("T")
-VERSION = "2026-07-28"
+PROTOCOL_VERSION = "2026-07-28"
 VERSION_KEY, CAPABILITIES_KEY, INFO_KEY, SERVER_KEY = (
     f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientCapabilities", "clientInfo", "serverInfo")
 )
-HEADER_MARK = b'"x-mcp-header"'
+HEADER_ARGUMENT_MARK = b'"x-mcp-header"'
 """In a schema: an argument that must be in a header as well."""
-ASKABLE = frozenset({"elicitation", "sampling", "roots"})
+CLIENT_REQUEST_CAPABILITIES = frozenset({"elicitation", "sampling", "roots"})
 """What a client may be asked for while a call is under way."""
-MOST_KEPT = 1_000
-LONGEST_META = 4_096
-LONGEST_ACCEPT = 256
-LARGEST_ID = 2**53
-SERVER = {"name": "toolgate", "title": "Toolgate", "version": OURS}
-CALL = "toolgate.call"
+MAX_CACHED = 1_000
+MAX_META_BYTES = 4_096
+MAX_ACCEPT_BYTES = 256
+MAX_NUMERIC_ID = 2**53
+SERVER_INFO = {"name": "toolgate", "title": "Toolgate", "version": VERSION}
+CALL_KEY = "toolgate.call"
 """In a request's scope: the task to cancel should the client go away (`serve.protocol`)."""
-REPLY = "toolgate.reply"
+REPLY_KEY = "toolgate.reply"
 """And, where the server has it, what writes a whole answer at once: given status and body, it says whether it did."""
 
 
@@ -69,7 +69,7 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
     params: ListParams
 
 
-class Plain:
+class PlainCaller:
     """A `model.Caller` that wants to hear nothing while its call runs: it sent no progress token and no log level. One for
     each call: what the tool wants to have back is this call's alone."""
 
@@ -99,7 +99,7 @@ class Plain:
         """It waits all the same: it did not say that it knows of tasks."""
 
 
-class Quick:
+class FastPath:
     """Answers what it can; gives whether it did."""
 
     def __init__(self, app: App) -> None:
@@ -114,15 +114,17 @@ class Quick:
         self._accepts: set[bytes] = set()
         self._headed: dict[str, bool] = {}
         """By the fingerprint of a tool, whether some of its arguments must be in headers."""
-        self._listed = Lists()
-        self._coming_again = ComingAgain(app)
+        self._listed = ListPageCache()
+        self._coming_again = RetryStateSealer(app)
 
     async def serve(
         self, scope: Scope, headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: Send
     ) -> bool:
         if headers.get(b"mcp-protocol-version") != b"2026-07-28" or not self._is_accepted(headers.get(b"accept", b"")):
             return False
-        reply = _Replying(send, None if b"origin" in headers else scope.get(REPLY))  # to a page's script more must be said
+        reply = _FastReply(
+            send, None if b"origin" in headers else scope.get(REPLY_KEY)
+        )  # to a page's script more must be said
         method = headers.get(b"mcp-method")
         if method == b"tools/call":
             call = _read(self._calls, body)
@@ -135,7 +137,7 @@ class Quick:
     # -- tools/call
 
     async def _call(
-        self, scope: Scope, headers: Mapping[bytes, bytes], request: CallRequest, credential: Credential, reply: "_Replying"
+        self, scope: Scope, headers: Mapping[bytes, bytes], request: CallRequest, credential: Credential, reply: "_FastReply"
     ) -> bool:
         params = request.params
         capabilities = self._capabilities(bytes(params.meta))
@@ -144,21 +146,21 @@ class Quick:
         entry = await self._seen(params.name, credential.actor)
         if entry is None or not self._is_plain_tool(entry, capabilities) or self._may_ask(credential, capabilities):
             return False
-        caller, arguments = Plain(capabilities), {} if params.arguments is None else params.arguments
-        scope[CALL] = asyncio.current_task()
+        caller, arguments = PlainCaller(capabilities), {} if params.arguments is None else params.arguments
+        scope[CALL_KEY] = asyncio.current_task()
         outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
-        del scope[CALL]
+        del scope[CALL_KEY]
         # From here on it has been made, and is answered in any case.
         if outcome.pending is not None and outcome.pending.kind == "input" and not caller.wanted:
             asked = {"name": params.name, "arguments": arguments}
-            result = await self._coming_again(caller.reminder, asked, VERSION, credential)
+            result = await self._coming_again(caller.reminder, asked, PROTOCOL_VERSION, credential)
         else:
             try:
                 result = {**call_result(outcome, entry), "resultType": "complete"}
             except ProtocolError as error:
                 await reply.refuse(request.id, error)
                 return True
-        result["_meta"] = {**result.get("_meta", {}), SERVER_KEY: SERVER}
+        result["_meta"] = {**result.get("_meta", {}), SERVER_KEY: SERVER_INFO}
         await reply(orjson.dumps({"jsonrpc": "2.0", "id": request.id, "result": result}))
         return True
 
@@ -182,15 +184,15 @@ class Quick:
             return False
         headed = self._headed.get(entry.fingerprint)
         if headed is None:
-            headed = HEADER_MARK in orjson.dumps(entry.tool.input_schema)
-            if len(self._headed) >= MOST_KEPT:
+            headed = HEADER_ARGUMENT_MARK in orjson.dumps(entry.tool.input_schema)
+            if len(self._headed) >= MAX_CACHED:
                 self._headed.clear()
             self._headed[entry.fingerprint] = headed
         return not headed
 
     # -- tools/list
 
-    async def _list(self, request: ListRequest, credential: Credential, reply: "_Replying") -> bool:
+    async def _list(self, request: ListRequest, credential: Credential, reply: "_FastReply") -> bool:
         params = request.params
         if self._capabilities(bytes(params.meta)) is None or not _is_plain_id(request):
             return False
@@ -204,7 +206,7 @@ class Quick:
                 await reply.refuse(request.id, error)
                 return True
             passing = "_meta" in page  # what is missing just now
-            page["_meta"] = {**page.get("_meta", {}), SERVER_KEY: SERVER}
+            page["_meta"] = {**page.get("_meta", {}), SERVER_KEY: SERVER_INFO}
             page["resultType"] = "complete"
             body = orjson.dumps(page)
             if not passing:
@@ -221,7 +223,7 @@ class Quick:
         kinds = {kind.strip() for kind in accept.split(b",")}
         if not {b"application/json", b"text/event-stream"} <= kinds:
             return False
-        if len(accept) <= LONGEST_ACCEPT and len(self._accepts) < MOST_KEPT:
+        if len(accept) <= MAX_ACCEPT_BYTES and len(self._accepts) < MAX_CACHED:
             self._accepts.add(accept)
         return True
 
@@ -230,11 +232,11 @@ class Quick:
         That is asked once."""
         if meta in self._callers:
             return self._callers[meta]
-        if len(meta) > LONGEST_META or not self.ready:
+        if len(meta) > MAX_META_BYTES or not self.ready:
             return None
-        if len(self._callers) >= MOST_KEPT:
+        if len(self._callers) >= MAX_CACHED:
             self._callers.clear()
-        capabilities = self._callers[meta] = _understood(meta)
+        capabilities = self._callers[meta] = _plain_capabilities(meta)
         return capabilities
 
 
@@ -246,7 +248,7 @@ def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
         return None
 
 
-def _understood(raw: bytes) -> Mapping[str, Any] | None:
+def _plain_capabilities(raw: bytes) -> Mapping[str, Any] | None:
     from mcp_types import methods
     from pydantic import ValidationError
 
@@ -261,23 +263,23 @@ def _understood(raw: bytes) -> Mapping[str, Any] | None:
     }:
         return None
     capabilities = meta[CAPABILITIES_KEY]
-    if meta[VERSION_KEY] != VERSION or not isinstance(capabilities, dict) or "extensions" in capabilities:
+    if meta[VERSION_KEY] != PROTOCOL_VERSION or not isinstance(capabilities, dict) or "extensions" in capabilities:
         return None
     try:
-        methods.validate_client_request("tools/call", VERSION, {"name": "any", "_meta": meta})
-        methods.validate_client_request("tools/list", VERSION, {"_meta": meta})
+        methods.validate_client_request("tools/call", PROTOCOL_VERSION, {"name": "any", "_meta": meta})
+        methods.validate_client_request("tools/list", PROTOCOL_VERSION, {"_meta": meta})
     except ValidationError:
         return None
-    return {name: capabilities[name] for name in sorted(ASKABLE & capabilities.keys())}
+    return {name: capabilities[name] for name in sorted(CLIENT_REQUEST_CAPABILITIES & capabilities.keys())}
 
 
 def _is_plain_id(request: CallRequest | ListRequest) -> bool:
     """Whether the envelope is as it should be; numbers that not every program can read go the SDK's way."""
     id = request.id
-    return request.jsonrpc == "2.0" and (type(id) is str or -LARGEST_ID < id < LARGEST_ID)  # type: ignore[operator]
+    return request.jsonrpc == "2.0" and (type(id) is str or -MAX_NUMERIC_ID < id < MAX_NUMERIC_ID)  # type: ignore[operator]
 
 
-class _Replying:
+class _FastReply:
     """How the answer is sent: at once where the server can do that."""
 
     __slots__ = ("_at_once", "_send")

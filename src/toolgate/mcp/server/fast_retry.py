@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from toolgate.app.app import App
-from toolgate.mcp.server.results import Wire
+from toolgate.mcp.server.results import JsonObject
 from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
@@ -18,25 +18,27 @@ if TYPE_CHECKING:
     from toolgate.mcp.server.caller import Request
 
 
-class ComingAgain:
+class RetryStateSealer:
     """Seals what clients carry along."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._boundary: RequestStateBoundary | None = None
 
-    async def __call__(self, state: str | None, params: Mapping[str, Any], version: str, credential: Credential) -> Wire:
+    async def __call__(
+        self, state: str | None, params: Mapping[str, Any], version: str, credential: Credential
+    ) -> JsonObject:
         """The result of a tools/call with these parameters."""
         from mcp.server.context import ServerRequestContext
 
         from toolgate.mcp.server.signed_state import boundary
-        from toolgate.mcp.server.tool_calls import InputRequired, Round
+        from toolgate.mcp.server.tool_calls import InputRequiredResult, RetryState
 
         if self._boundary is None:
             self._boundary = await boundary(self._app, _whose)
-        told = InputRequired({}, None if state is None else Round(state=state).to_text()).to_dict()
+        told = InputRequiredResult({}, None if state is None else RetryState(state=state).to_text()).to_dict()
 
-        async def tell(_: "Request") -> Wire:
+        async def tell(_: "Request") -> JsonObject:
             return told
 
         request = ServerRequestContext(
@@ -46,7 +48,7 @@ class ComingAgain:
             method="tools/call",
             params=params,
         )
-        return cast(Wire, await self._boundary(request, tell))
+        return cast(JsonObject, await self._boundary(request, tell))
 
 
 def _whose(request: "Request") -> Credential:

@@ -17,24 +17,24 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from toolgate.app.app import App
-from toolgate.mcp.server.caller import LOG_LEVEL, TASKS, Request, is_modern
-from toolgate.mcp.server.changes import Changes
-from toolgate.mcp.server.identity import ASKING, Who
-from toolgate.mcp.server.prompts_resources import Passing
-from toolgate.mcp.server.results import ProtocolError, Wire, call_result, is_refused, list_page, refusal
+from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, is_modern
+from toolgate.mcp.server.change_notifications import ChangeNotifier
+from toolgate.mcp.server.identity import CURRENT_ACTOR, IdentifyCaller
+from toolgate.mcp.server.prompts_resources import PromptsAndResources
+from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
 from toolgate.mcp.server.signed_state import boundary
 from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
-from toolgate.mcp.server.tool_calls import Calling, InputRequired
-from toolgate.mcp.server.upstreams import Behind
+from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
+from toolgate.mcp.server.upstreams import VisibleUpstreams
 from toolgate.version import VERSION
 
-NAME = "toolgate"
+SERVER_NAME = "toolgate"
 INSTRUCTIONS = (
     "Every call is checked against a policy and recorded. Some need a person's approval first: a result with status pending "
     "says so, and the same call again goes on once it is given."
 )
 T = TypeVar("T")
-Handler = Callable[[Request, Any], Awaitable[Wire]]
+Handler = Callable[[Request, Any], Awaitable[JsonObject]]
 Method = tuple[str, type[types.RequestParams], Handler]
 """A method of the protocol: its name, its parameters, and what answers it."""
 
@@ -55,15 +55,15 @@ class SdkServer(Server[Any]):
 class Gateway:
     """Toolgate's tools, and what the servers behind it have, for MCP clients."""
 
-    def __init__(self, app: App, who: Who, *, session: str | None = None) -> None:
+    def __init__(self, app: App, who: IdentifyCaller, *, session: str | None = None) -> None:
         self._app = app
         self._who = who
-        self._calling = Calling(app, session)
+        self._calling = ToolCalls(app, session)
         self._tasks = Tasks(who)
-        behind = Behind(app)
-        self._passing = Passing(app, who, behind, self._calling, self._tasks)
-        self._changes = Changes(app, who, behind)
-        self.server = SdkServer(NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
+        behind = VisibleUpstreams(app)
+        self._passing = PromptsAndResources(app, who, behind, self._calling, self._tasks)
+        self._changes = ChangeNotifier(app, who, behind)
+        self.server = SdkServer(SERVER_NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
         if not app.settings.tracing:
             self.server.middleware.clear()  # the SDK's spans: of use only to who traces, and they cost
 
@@ -73,12 +73,12 @@ class Gateway:
         server.middleware.append(await boundary(self._app, self._who))
         server.get_tool_input_schema = self.input_schema
         for method, params, answer in self._methods():
-            server.add_request_handler(method, params, answering(answer))
+            server.add_request_handler(method, params, complete_handler(answer))
         server.add_request_handler(
-            "subscriptions/listen", types.SubscriptionsListenRequestParams, refusing(self._changes.listen)
+            "subscriptions/listen", types.SubscriptionsListenRequestParams, protocol_handler(self._changes.listen)
         )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._changes.begin)
-        server.extensions[TASKS] = {}
+        server.extensions[TASKS_EXTENSION] = {}
         return server
 
     async def __aexit__(
@@ -107,15 +107,15 @@ class Gateway:
 
     # -- tools
 
-    async def _list_tools(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+    async def _list_tools(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         return await list_page(self._app, self._who(ctx).actor, params.cursor)
 
-    async def _call_tool(self, ctx: Request, params: types.CallToolRequestParams) -> Wire:
+    async def _call_tool(self, ctx: Request, params: types.CallToolRequestParams) -> JsonObject:
         who = self._who(ctx)
 
-        async def call(task: Task | None) -> Wire:
+        async def call(task: Task | None) -> JsonObject:
             ended = await self._calling.call(ctx, who, params.name, params.arguments or {}, task)
-            if isinstance(ended, InputRequired):
+            if isinstance(ended, InputRequiredResult):
                 return ended.to_dict()
             if task is not None and task.begun.is_set() and is_refused(ended):
                 raise refusal(ended)  # a task that failed; one whose tool failed is complete
@@ -125,30 +125,30 @@ class Gateway:
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool that the actor may see, for the SDK to compare a request's headers with its arguments."""
-        actor = ASKING.get()
+        actor = CURRENT_ACTOR.get()
         if actor is None:
             return None
         tools = self._app.catalog.permitted(actor)
         place = bisect_left(tools, name, key=attrgetter("name"))
         return tools[place].input_schema if place < len(tools) and tools[place].name == name else None
 
-    async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> Wire:
-        ctx.session._connection.state[LOG_LEVEL] = params.level
+    async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> JsonObject:
+        ctx.session._connection.state[LOG_LEVEL_KEY] = params.level
         return {}
 
 
-def answering(answer: Handler) -> Handler:
+def complete_handler(answer: Handler) -> Handler:
     """A handler whose answer is complete unless it says otherwise, and whose refusals are protocol errors."""
-    given = refusing(answer)
+    given = protocol_handler(answer)
 
-    async def handle(ctx: Request, params: Any) -> Wire:
+    async def handle(ctx: Request, params: Any) -> JsonObject:
         answered = await given(ctx, params)
         return {"resultType": "complete", **answered} if is_modern(ctx) else answered
 
     return handle
 
 
-def refusing(answer: Callable[[Request, Any], Awaitable[T]]) -> Callable[[Request, Any], Awaitable[T]]:
+def protocol_handler(answer: Callable[[Request, Any], Awaitable[T]]) -> Callable[[Request, Any], Awaitable[T]]:
     """A handler whose refusals are protocol errors."""
 
     async def handle(ctx: Request, params: Any) -> T:

@@ -13,25 +13,25 @@ from toolgate.serve.keys import Credential
 if TYPE_CHECKING:
     from toolgate.mcp.server.caller import Request
 
-Who = Callable[["Request"], Credential]
+IdentifyCaller = Callable[["Request"], Credential]
 """Says who made a request. Raises ProtocolError if nobody is known to have made it."""
-CREDENTIAL = "toolgate.credential"
+CREDENTIAL_KEY = "toolgate.credential"
 """Where the HTTP server puts what a request proved, in its scope."""
 
-ASKING: ContextVar[Actor | None] = ContextVar("toolgate_mcp_asking", default=None)
+CURRENT_ACTOR: ContextVar[Actor | None] = ContextVar("toolgate_mcp_asking", default=None)
 """The actor of the HTTP request that is being served. The SDK wants to know the schema of a tool before it says whose
 request it is, and a tool that its actor may not see has none."""
 
 
-def in_scope(ctx: "Request") -> Credential:
+def credential_in_scope(ctx: "Request") -> Credential:
     """Who made a request over HTTP."""
     scope = getattr(ctx.request, "scope", None)
-    credential = scope.get(CREDENTIAL) if scope is not None else None
+    credential = scope.get(CREDENTIAL_KEY) if scope is not None else None
     if not isinstance(credential, Credential):
         raise ProtocolError(INVALID_REQUEST, "The request proves nobody's identity")
     return credential
 
 
-def named(actor: Actor) -> str:
+def actor_id(actor: Actor) -> str:
     """An actor in words that no two actors share."""
     return orjson.dumps([actor.tenant, actor.persona, actor.user, actor.scopes]).decode()

@@ -10,26 +10,26 @@ import mcp_types as types
 
 from toolgate.app.app import App
 from toolgate.mcp.server.caller import Request, meta_of
-from toolgate.mcp.server.identity import Who
+from toolgate.mcp.server.identity import IdentifyCaller
 from toolgate.mcp.server.results import (
-    ARTIFACTS,
+    ARTIFACT_SCHEME,
     INVALID_PARAMS,
-    MISSING,
+    MISSING_META,
+    JsonObject,
     ProtocolError,
-    Wire,
-    after,
-    cursor_after,
+    decode_cursor,
+    encode_cursor,
     refusal,
 )
 from toolgate.mcp.server.tasks import Task, Tasks
-from toolgate.mcp.server.tool_calls import Calling, InputRequired
-from toolgate.mcp.server.upstreams import SERVER, Behind, Found, Part
+from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
+from toolgate.mcp.server.upstreams import SERVER_META, ItemListing, ListedItem, VisibleUpstreams
 from toolgate.model import Actor, Outcome
 from toolgate.serve.keys import Credential
 from toolgate.store.artifacts import fetch
 
-WHOLE_OUTPUT: Wire = {
-    "uriTemplate": f"{ARTIFACTS}{{id}}",
+ARTIFACT_TEMPLATE: JsonObject = {
+    "uriTemplate": f"{ARTIFACT_SCHEME}{{id}}",
     "name": "whole_output",
     "title": "Whole output",
     "description": "The whole output of a call, of which only a part was given out.",
@@ -37,10 +37,10 @@ WHOLE_OUTPUT: Wire = {
 }
 
 
-class Passing:
+class PromptsAndResources:
     """Answers what the servers behind us can answer."""
 
-    def __init__(self, app: App, who: Who, behind: Behind, calling: Calling, tasks: Tasks) -> None:
+    def __init__(self, app: App, who: IdentifyCaller, behind: VisibleUpstreams, calling: ToolCalls, tasks: Tasks) -> None:
         self._app = app
         self._who = who
         self._behind = behind
@@ -49,17 +49,17 @@ class Passing:
 
     # -- prompts
 
-    async def list_prompts(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+    async def list_prompts(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._behind.listed(self._who(ctx).actor, "prompts")
         named = [self._with_prefix(part) for part in found.parts]
         return self._page("prompts", named, found, params.cursor)
 
-    def _with_prefix(self, part: Part) -> Wire:
+    def _with_prefix(self, part: ListedItem) -> JsonObject:
         return {**_from(part), "name": self._behind.prefix(part.server.name) + part.item["name"]}
 
-    async def get_prompt(self, ctx: Request, params: types.GetPromptRequestParams) -> Wire:
+    async def get_prompt(self, ctx: Request, params: types.GetPromptRequestParams) -> JsonObject:
         who = self._who(ctx)
-        owner = await self._behind.prompt(who.actor, params.name, meta_of(ctx).get(SERVER))
+        owner = await self._behind.prompt(who.actor, params.name, meta_of(ctx).get(SERVER_META))
         if owner is None:
             raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
         server, name = owner
@@ -68,54 +68,56 @@ class Passing:
 
     # -- resources
 
-    async def list_resources(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+    async def list_resources(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._behind.listed(self._who(ctx).actor, "resources")
         return self._page("resources", list(map(_from, found.parts)), found, params.cursor)
 
-    async def list_templates(self, ctx: Request, params: types.PaginatedRequestParams) -> Wire:
+    async def list_templates(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._behind.listed(self._who(ctx).actor, "templates")
-        return self._page("resourceTemplates", [WHOLE_OUTPUT, *map(_from, found.parts)], found, params.cursor)
+        return self._page("resourceTemplates", [ARTIFACT_TEMPLATE, *map(_from, found.parts)], found, params.cursor)
 
-    async def read_resource(self, ctx: Request, params: types.ReadResourceRequestParams) -> Wire:
+    async def read_resource(self, ctx: Request, params: types.ReadResourceRequestParams) -> JsonObject:
         who, uri = self._who(ctx), str(params.uri)
-        if uri.startswith(ARTIFACTS):
+        if uri.startswith(ARTIFACT_SCHEME):
             return {"contents": [await self._artifact(who.actor, uri)], **self._fresh()}
-        server = await self._behind.resource(who.actor, uri, meta_of(ctx).get(SERVER))
+        server = await self._behind.resource(who.actor, uri, meta_of(ctx).get(SERVER_META))
         if server is None:
             raise no_resource(uri)
         read = await self._through(ctx, who, server.methods["resources/read"], {"uri": uri}, uri)
         return read if "resultType" in read else {**read, **self._fresh(short=True)}
 
-    async def _artifact(self, actor: Actor, uri: str) -> Wire:
+    async def _artifact(self, actor: Actor, uri: str) -> JsonObject:
         """A whole output, for the user whose call it is of."""
-        content = await self._app.store.read(fetch(uri.removeprefix(ARTIFACTS), actor.tenant, actor.user))
+        content = await self._app.store.read(fetch(uri.removeprefix(ARTIFACT_SCHEME), actor.tenant, actor.user))
         if content is None:
             raise no_resource(uri)
         return {"uri": uri, "mimeType": "application/json", "text": content.decode()}
 
-    async def _through(self, ctx: Request, who: Credential, tool: str, arguments: Wire, uri: str | None = None) -> Wire:
+    async def _through(
+        self, ctx: Request, who: Credential, tool: str, arguments: JsonObject, uri: str | None = None
+    ) -> JsonObject:
         """Ask a server, by way of the tool that stands for what is asked."""
 
-        async def call(task: Task | None) -> Wire:
+        async def call(task: Task | None) -> JsonObject:
             ended = await self._calling.call(ctx, who, tool, arguments, task)
-            return ended.to_dict() if isinstance(ended, InputRequired) else _given(ended, uri)
+            return ended.to_dict() if isinstance(ended, InputRequiredResult) else _given(ended, uri)
 
         return await self._tasks.run(ctx, call)
 
     # -- completion
 
-    async def complete(self, ctx: Request, params: types.CompleteRequestParams) -> Wire:
+    async def complete(self, ctx: Request, params: types.CompleteRequestParams) -> JsonObject:
         who, ref = self._who(ctx), params.ref
         actor = who.actor
         passed = {name: value for name, value in (ctx.params or {}).items() if name in ("argument", "context", "ref")}
         if isinstance(ref, types.PromptReference):
-            owner = await self._behind.prompt(actor, ref.name, meta_of(ctx).get(SERVER))
+            owner = await self._behind.prompt(actor, ref.name, meta_of(ctx).get(SERVER_META))
             if owner is None:
                 raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
             server = owner[0]
             passed["ref"] = {**passed["ref"], "name": owner[1]}
         else:
-            found = await self._behind.template(actor, ref.uri, meta_of(ctx).get(SERVER))
+            found = await self._behind.template(actor, ref.uri, meta_of(ctx).get(SERVER_META))
             if found is None:
                 raise no_resource(ref.uri)
             server = found
@@ -127,17 +129,17 @@ class Passing:
 
     # -- lists
 
-    def _page(self, name: str, items: list[Wire], found: Found, cursor: str | None) -> Wire:
+    def _page(self, name: str, items: list[JsonObject], found: ItemListing, cursor: str | None) -> JsonObject:
         """A part of a list that is the same until a server changes it."""
         start, most = 0 if cursor is None else _place(cursor), self._app.settings.mcp.page
-        told: Wire = {name: items[start : start + most], **self._fresh(short=bool(found.missing))}
+        told: JsonObject = {name: items[start : start + most], **self._fresh(short=bool(found.missing))}
         if start + most < len(items):
-            told["nextCursor"] = cursor_after(str(start + most))
+            told["nextCursor"] = encode_cursor(str(start + most))
         if found.missing:
-            told["_meta"] = {MISSING: found.missing}
+            told["_meta"] = {MISSING_META: found.missing}
         return told
 
-    def _fresh(self, *, short: bool = False) -> Wire:
+    def _fresh(self, *, short: bool = False) -> JsonObject:
         """How long a client may keep an answer, which is for this actor alone; not at all if it may be another soon."""
         return {"ttlMs": 0 if short else int(self._app.settings.mcp.list_seconds * 1000), "cacheScope": "private"}
 
@@ -147,25 +149,25 @@ def no_resource(uri: str) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri[:2048]})
 
 
-def _from(part: Part) -> Wire:
+def _from(part: ListedItem) -> JsonObject:
     """Something that a server lists, with the server's name."""
     meta = part.item.get("_meta")
-    return {**part.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER: part.server.name}}
+    return {**part.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER_META: part.server.name}}
 
 
 def _place(cursor: str) -> int:
-    place = after(cursor)
+    place = decode_cursor(cursor)
     if not place.isascii() or not place.isdigit() or len(place) > 9:
         raise ProtocolError(INVALID_PARAMS, "Invalid cursor")
     return int(place)
 
 
-def _given(outcome: Outcome, uri: str | None = None) -> Wire:
+def _given(outcome: Outcome, uri: str | None = None) -> JsonObject:
     """What a server answered, out of the call that asked it; a failure is a protocol error."""
     if outcome.status == "success" and isinstance(outcome.output, dict):
         given = dict(outcome.output)
         if outcome.artifact is not None and uri is not None and outcome.artifact.id:
-            whole = {"uri": f"{ARTIFACTS}{outcome.artifact.id}", "mimeType": "text/plain"}
+            whole = {"uri": f"{ARTIFACT_SCHEME}{outcome.artifact.id}", "mimeType": "text/plain"}
             words = f"Not all is shown ({'; '.join(outcome.artifact.cut)}). Read this address for the whole, as JSON."
             given["contents"] = [*given.get("contents", ()), {**whole, "text": words}]
         return given

@@ -21,56 +21,56 @@ from toolgate.mcp.runner import parts
 from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
 from toolgate.registry.export import annotations
 
-Wire = dict[str, Any]
+JsonObject = dict[str, Any]
 """A result, or a part of one, as it goes over the wire."""
-ARTIFACTS = "toolgate://artifacts/"
+ARTIFACT_SCHEME = "toolgate://artifacts/"
 """Where whole outputs are, of which only a part was given out."""
-CALL, ERROR, TOOL = "toolgate/call", "toolgate/error", "toolgate/tool"
-APPROVAL = "toolgate/approval"
+CALL_META, ERROR_META, TOOL_META = "toolgate/call", "toolgate/error", "toolgate/tool"
+APPROVAL_META = "toolgate/approval"
 """Keys in `_meta`: the id of the call, what went wrong, what a tool is; and the approval that a call has, or waits for."""
-MISSING = "toolgate/missing"
+MISSING_META = "toolgate/missing"
 """And of a list: servers whose part is missing in it, or can't be called now, and why."""
-UNREACHED = "it can't be reached now"
+UNREACHABLE_REASON = "it can't be reached now"
 METHOD_TAG = "mcp:method"
 """On tools that stand for another method of the protocol (resources/read, prompts/get): they are in no list of tools."""
 INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
-PASSED_ON = frozenset({-32021, -32042})
+FORWARDED_ERROR_CODES = frozenset({-32021, -32042})
 """Protocol errors of a tool's server that clients act upon: a capability that is missing, an address to be visited."""
-NEEDED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
+REQUIRED_PART_FIELDS = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
 """What parts of an answer must have, all of it text."""
-TEXT = {"type": ["string", "null"]}
-ICON = {
+NULLABLE_STRING = {"type": ["string", "null"]}
+ICON_SCHEMA = {
     "type": "object",
     "properties": {
         "src": {"type": "string"},
-        "mimeType": TEXT,
+        "mimeType": NULLABLE_STRING,
         "sizes": {"type": ["array", "null"], "items": {"type": "string"}},
         "theme": {"enum": ["light", "dark", None]},
     },
     "required": ["src"],
 }
-ANNOTATED: Validator = validator_for(
+ANNOTATIONS_VALIDATOR: Validator = validator_for(
     {
         "type": "object",
         "properties": {
             "audience": {"type": ["array", "null"], "items": {"enum": ["user", "assistant"]}},
             "priority": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-            "lastModified": TEXT,
+            "lastModified": NULLABLE_STRING,
         },
     }
 )
-LINKED: Validator = validator_for(
+LINK_VALIDATOR: Validator = validator_for(
     {
         "properties": {
-            **dict.fromkeys(("title", "description", "mimeType"), TEXT),
+            **dict.fromkeys(("title", "description", "mimeType"), NULLABLE_STRING),
             "size": {"type": ["integer", "null"]},
-            "icons": {"type": ["array", "null"], "items": ICON},
+            "icons": {"type": ["array", "null"], "items": ICON_SCHEMA},
         }
     }
 )
 """And what they may have besides."""
-LONGEST_CURSOR = 128
-WORDLESS = frozenset({"MCP_ERROR", "INVOCATION_ERROR"})
+MAX_CURSOR_CHARS = 128
+CODES_WITHOUT_PREFIX = frozenset({"MCP_ERROR", "INVOCATION_ERROR"})
 """Codes that say nothing beside the tool's own words."""
 
 
@@ -85,21 +85,21 @@ class ProtocolError(Exception):
 # -- the list of tools
 
 
-async def list_page(app: App, actor: Actor, cursor: str | None) -> Wire:
+async def list_page(app: App, actor: Actor, cursor: str | None) -> JsonObject:
     """One page of the tools that an actor may see, by name. The next one begins after the last name of this one, so that
     what is added or removed meanwhile shifts nothing."""
     permitted, most = await app.tools(actor), app.settings.mcp.page
-    start = 0 if cursor is None else bisect_right(permitted, after(cursor), key=attrgetter("name"))
+    start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
     page, rest = _page(permitted, start, most)
-    listed: Wire = {
+    listed: JsonObject = {
         "tools": [definition(app.catalog.resolve(tool.name, actor.tenant)) for tool in page],
         "ttlMs": int(app.settings.mcp.list_seconds * 1000),
         "cacheScope": "private",
     }
     if rest:
-        listed["nextCursor"] = cursor_after(page[-1].name)
+        listed["nextCursor"] = encode_cursor(page[-1].name)
     if missing := _missing(app, permitted):
-        listed["_meta"] = {MISSING: missing}
+        listed["_meta"] = {MISSING_META: missing}
     return listed
 
 
@@ -108,7 +108,7 @@ def _missing(app: App, permitted: Sequence[Tool]) -> dict[str, str]:
     words may be about another tenant's call."""
     down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.mcp_tools.missing()}
     seen = {tool.target for tool in permitted if tool.target in down} if down else ()
-    return {target.removeprefix("mcp:"): UNREACHED for target in sorted(down) if target in seen}
+    return {target.removeprefix("mcp:"): UNREACHABLE_REASON for target in sorted(down) if target in seen}
 
 
 def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool], bool]:
@@ -123,30 +123,30 @@ def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool],
     return page, False
 
 
-def cursor_after(name: str) -> str:
+def encode_cursor(name: str) -> str:
     return urlsafe_b64encode(name.encode()).decode()
 
 
-def after(cursor: str) -> str:
+def decode_cursor(cursor: str) -> str:
     """The name that a cursor stands for."""
     try:
-        name = urlsafe_b64decode(cursor.encode("ascii")).decode() if len(cursor) <= LONGEST_CURSOR else ""
+        name = urlsafe_b64decode(cursor.encode("ascii")).decode() if len(cursor) <= MAX_CURSOR_CHARS else ""
     except ValueError:
         name = ""
-    if not name or cursor_after(name) != cursor:  # the decoder lets much pass
+    if not name or encode_cursor(name) != cursor:  # the decoder lets much pass
         raise ProtocolError(INVALID_PARAMS, "Invalid cursor")
     return name
 
 
-def definition(entry: Entry) -> Wire:
+def definition(entry: Entry) -> JsonObject:
     """A tool as tools/list has it. The hints are computed from our tier, whatever the tool's author says."""
     tool = entry.tool
-    told: Wire = {
+    told: JsonObject = {
         "name": entry.name,
         "description": tool.description,
         "inputSchema": {"type": "object", "properties": {}, **tool.input_schema},
         "annotations": {**annotations(entry), "idempotentHint": entry.tier == "read_only"},
-        "_meta": {TOOL: _facts(entry)},
+        "_meta": {TOOL_META: _facts(entry)},
     }
     title = tool.annotations.get("title")
     if isinstance(title, str) and title:
@@ -162,8 +162,8 @@ def promises(entry: Entry) -> bool:
     return schema is not None and schema.get("type") == "object"
 
 
-def _facts(entry: Entry) -> Wire:
-    facts: Wire = {"tier": entry.tier, "category": entry.tool.category, "version": entry.tool.version}
+def _facts(entry: Entry) -> JsonObject:
+    facts: JsonObject = {"tier": entry.tier, "category": entry.tool.category, "version": entry.tool.version}
     if entry.priced:
         facts["cost_usd"] = max(entry.fixed_nano, entry.capability_nano) / NANO
     if entry.asks is not None:
@@ -174,7 +174,7 @@ def _facts(entry: Entry) -> Wire:
 # -- the result of a call
 
 
-def call_result(outcome: Outcome, entry: Entry | None) -> Wire:
+def call_result(outcome: Outcome, entry: Entry | None) -> JsonObject:
     """How a call ended, as a CallToolResult. A tool that the actor does not have is a protocol error."""
     if outcome.status == "success":
         return _success(outcome, entry)
@@ -183,7 +183,7 @@ def call_result(outcome: Outcome, entry: Entry | None) -> Wire:
     return _failure(outcome)
 
 
-def _success(outcome: Outcome, entry: Entry | None) -> Wire:
+def _success(outcome: Outcome, entry: Entry | None) -> JsonObject:
     output = outcome.output
     content = parts(output)
     if content is not None and all(map(_is_sound, content)):
@@ -191,7 +191,7 @@ def _success(outcome: Outcome, entry: Entry | None) -> Wire:
     else:
         structured = output
         content = [_text(output if isinstance(output, str) else orjson.dumps(output).decode())]
-    told: Wire = {"content": content, "_meta": {CALL: outcome.id}}
+    told: JsonObject = {"content": content, "_meta": {CALL_META: outcome.id}}
     if isinstance(structured, dict):
         told["structuredContent"] = structured
     if outcome.artifact is not None:
@@ -200,7 +200,7 @@ def _success(outcome: Outcome, entry: Entry | None) -> Wire:
     return told
 
 
-def _is_sound(part: Wire) -> bool:
+def _is_sound(part: JsonObject) -> bool:
     """Whether a part of a server's answer is what the protocol says: one that is not would spoil the whole result."""
     kind, notes, meta = part["type"], part.get("annotations"), part.get("_meta")
     held = part.get("resource") if kind == "resource" else part
@@ -210,13 +210,13 @@ def _is_sound(part: Wire) -> bool:
         named = isinstance(held.get("uri"), str) and isinstance(held.get("mimeType"), str | None)
         sound = named and (isinstance(held.get("text"), str) or isinstance(held.get("blob"), str))
     elif kind == "resource_link":
-        sound = all(isinstance(part.get(name), str) for name in ("uri", "name")) and LINKED.is_valid(part)
+        sound = all(isinstance(part.get(name), str) for name in ("uri", "name")) and LINK_VALIDATOR.is_valid(part)
     else:
-        sound = all(isinstance(part.get(name), str) for name in NEEDED[kind])
-    return sound and (notes is None or ANNOTATED.is_valid(notes))
+        sound = all(isinstance(part.get(name), str) for name in REQUIRED_PART_FIELDS[kind])
+    return sound and (notes is None or ANNOTATIONS_VALIDATOR.is_valid(notes))
 
 
-def _keep_promise(told: Wire, entry: Entry | None) -> None:
+def _keep_promise(told: JsonObject, entry: Entry | None) -> None:
     """What was cut may no longer be what the tool promised: then clients must not read it as that."""
     structured = told.get("structuredContent")
     if entry is None or not promises(entry):
@@ -228,7 +228,7 @@ def _keep_promise(told: Wire, entry: Entry | None) -> None:
     told["content"].insert(0, _text("The output is too long to be given whole; what is missing can be read at the link."))
 
 
-def _whole_part(part: Wire) -> Wire:
+def _whole_part(part: JsonObject) -> JsonObject:
     """A part as it is, unless it is data that was cut: half a picture is none."""
     held = part.get("resource")
     data = part.get("data") if held is None else held.get("blob") if isinstance(held, dict) else None
@@ -237,7 +237,7 @@ def _whole_part(part: Wire) -> Wire:
     return part
 
 
-def _link(outcome: Outcome) -> Wire:
+def _link(outcome: Outcome) -> JsonObject:
     artifact = outcome.artifact
     assert artifact is not None
     cut = "; ".join(artifact.cut)
@@ -245,7 +245,7 @@ def _link(outcome: Outcome) -> Wire:
         return _text(f"This is not the whole output ({artifact.bytes:,} bytes). Cut: {cut}")
     return {
         "type": "resource_link",
-        "uri": f"{ARTIFACTS}{artifact.id}",
+        "uri": f"{ARTIFACT_SCHEME}{artifact.id}",
         "name": artifact.id,
         "title": f"The whole output of {outcome.tool}",
         "description": f"Cut above: {cut}",
@@ -254,21 +254,21 @@ def _link(outcome: Outcome) -> Wire:
     }
 
 
-def _failure(outcome: Outcome) -> Wire:
+def _failure(outcome: Outcome) -> JsonObject:
     error = outcome.error
     assert error is not None
     if error.code == "TOOL_NOT_FOUND" and not outcome.metrics.attempts:
         raise unknown_tool(outcome.tool)
-    if (error.details or {}).get("number") in PASSED_ON:
+    if (error.details or {}).get("number") in FORWARDED_ERROR_CODES:
         raise refusal(outcome)
-    words = error.message if error.code in WORDLESS else f"{error.code}: {error.message}"
-    told: Wire = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    words = error.message if error.code in CODES_WITHOUT_PREFIX else f"{error.code}: {error.message}"
+    told: JsonObject = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.suggestion:
         words = f"{words}\n{error.suggestion}"
         told["suggestion"] = error.suggestion
     if error.details:
         told["details"] = error.details
-    return {"content": [_text(words)], "isError": True, "_meta": {CALL: outcome.id, ERROR: told}}
+    return {"content": [_text(words)], "isError": True, "_meta": {CALL_META: outcome.id, ERROR_META: told}}
 
 
 def is_refused(outcome: Outcome) -> bool:
@@ -285,7 +285,7 @@ def refusal(outcome: Outcome) -> ProtocolError:
     details = error.details or {}
     if is_refused(outcome):
         return ProtocolError(details["number"], error.message, details.get("data"))
-    told = {CALL: outcome.id, "code": error.code, "retryable": error.retryable, "suggestion": error.suggestion}
+    told = {CALL_META: outcome.id, "code": error.code, "retryable": error.retryable, "suggestion": error.suggestion}
     return ProtocolError(INTERNAL_ERROR, error.message, {name: value for name, value in told.items() if value is not None})
 
 
@@ -294,13 +294,13 @@ def unknown_tool(name: Any) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, f"Unknown tool: {printable(name)}")
 
 
-def pending_result(outcome: Outcome) -> Wire:
+def pending_result(outcome: Outcome) -> JsonObject:
     """What a client is told of a call that waits, and that it can't be asked about: what for, and how to go on.
 
     It is marked as an error, so that no model takes it for done and no client looks for the output that was promised."""
     pending, error = outcome.pending, outcome.error
     assert pending is not None
-    waiting: Wire = {"status": "pending", "kind": pending.kind, pending.kind: pending.id, "call": outcome.id}
+    waiting: JsonObject = {"status": "pending", "kind": pending.kind, pending.kind: pending.id, "call": outcome.id}
     words = [f"{error.code}: {error.message}" if error is not None else "The call waits."]
     if pending.kind == "input":
         words = [
@@ -314,9 +314,11 @@ def pending_result(outcome: Outcome) -> Wire:
         words.append(f"{run} Approval {pending.id}: {waiting['resume']}")
     if error is not None and error.suggestion:
         words.append(error.suggestion)
-    told: Mapping[str, Any] = {CALL: outcome.id, APPROVAL: pending.id} if pending.kind == "approval" else {CALL: outcome.id}
+    told: Mapping[str, Any] = (
+        {CALL_META: outcome.id, APPROVAL_META: pending.id} if pending.kind == "approval" else {CALL_META: outcome.id}
+    )
     return {"content": [_text("\n".join(words))], "structuredContent": waiting, "isError": True, "_meta": told}
 
 
-def _text(text: str) -> Wire:
+def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}

@@ -5,7 +5,7 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 
-class Sessions(StreamableHTTPSessionManager):
+class HandshakeSessions(StreamableHTTPSessionManager):
     """The SDK's, which counts only all sessions together."""
 
     most_of_one: int

@@ -21,17 +21,17 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from toolgate.app.app import App
-from toolgate.mcp.server.envelope import INVALID_REQUEST, Fault, find_fault
+from toolgate.mcp.server.envelope import INVALID_REQUEST, EnvelopeFault, find_envelope_fault
 from toolgate.mcp.server.gateway import Gateway
 from toolgate.model import Actor, new_id
 from toolgate.serve.keys import Credential
 
-CHUNK = 65_536
-ENDLESS = "subscriptions/listen"
+READ_BYTES = 65_536
+LISTEN_METHOD = "subscriptions/listen"
 """The request that is not answered until its client is gone."""
 
 
-class Ends(NamedTuple):
+class StdioDescriptors(NamedTuple):
     """The two descriptors that the protocol has for itself."""
 
     incoming: int
@@ -39,9 +39,9 @@ class Ends(NamedTuple):
 
 
 @contextmanager
-def claimed() -> Iterator[Ends]:
+def claim_stdio() -> Iterator[StdioDescriptors]:
     """Take stdin and stdout: who reads or writes those meanwhile gets nothing, and is heard on stderr."""
-    ends = Ends(os.dup(0), os.dup(1))
+    ends = StdioDescriptors(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -56,14 +56,14 @@ def claimed() -> Iterator[Ends]:
         os.dup2(ends.outgoing, 1)
 
 
-async def serve(app: App, actor: Actor, ends: Ends) -> None:
+async def serve(app: App, actor: Actor, ends: StdioDescriptors) -> None:
     """Serve one client until it closes its end. The person at it is the one at this machine, and may approve."""
     credential = Credential("stdio", "the client that started this process", actor, may_approve=True)
     gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")
     async with gateway as server:
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-        pipe = Pipe(ends, app.settings.serve.body_bytes, app.settings.shutdown_seconds)
+        pipe = StdioPipe(ends, app.settings.serve.body_bytes, app.settings.shutdown_seconds)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(pipe.read(to_server))
             writing = tasks.create_task(pipe.write(from_server))
@@ -72,16 +72,16 @@ async def serve(app: App, actor: Actor, ends: Ends) -> None:
             await writing
 
 
-class Pipe:
+class StdioPipe:
     """Messages, one on each line."""
 
-    def __init__(self, ends: Ends, longest: int, patience: float) -> None:
+    def __init__(self, ends: StdioDescriptors, longest: int, patience: float) -> None:
         self._ends = ends
         self._longest = longest
         self._patience = patience
         self._unanswered: set[types.RequestId] = set()
         self._answered = asyncio.Event()
-        self._writer = Writer(ends.outgoing)
+        self._writer = StdoutWriter(ends.outgoing)
 
     async def read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
@@ -95,7 +95,7 @@ class Pipe:
 
     def _count(self, message: types.JSONRPCMessage) -> None:
         """Note which requests wait for an answer. One that its client has given up gets none."""
-        if isinstance(message, types.JSONRPCRequest) and message.method != ENDLESS:
+        if isinstance(message, types.JSONRPCRequest) and message.method != LISTEN_METHOD:
             self._unanswered.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
             given_up = (message.params or {}).get("requestId")
@@ -126,21 +126,21 @@ class Pipe:
     async def _understood(self, line: bytes | None) -> types.JSONRPCMessage | None:
         """The message on a line. One that is none is answered here."""
         if line is None:
-            await self._refuse(Fault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
+            await self._refuse(EnvelopeFault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
             return None
         if not line.strip():
             return None
-        fault = find_fault(line)
+        fault = find_envelope_fault(line)
         if fault is not None:
             await self._refuse(fault)
             return None
         try:
             return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError:
-            await self._refuse(Fault(INVALID_REQUEST, "Invalid Request"))
+            await self._refuse(EnvelopeFault(INVALID_REQUEST, "Invalid Request"))
             return None
 
-    async def _refuse(self, fault: Fault) -> None:
+    async def _refuse(self, fault: EnvelopeFault) -> None:
         await self._writer.write(fault.body())
 
 
@@ -173,7 +173,7 @@ def _in_background(descriptor: int, chunks: "asyncio.Queue[bytes]") -> None:
         chunk = b"."
         while chunk:
             try:
-                chunk = os.read(descriptor, CHUNK)
+                chunk = os.read(descriptor, READ_BYTES)
             except OSError:
                 chunk = b""
             try:
@@ -184,7 +184,7 @@ def _in_background(descriptor: int, chunks: "asyncio.Queue[bytes]") -> None:
     threading.Thread(target=read, name="toolgate-stdin", daemon=True).start()
 
 
-class Writer:
+class StdoutWriter:
     """Writes lines in a thread: a client that does not read holds up nobody but itself, not even the end."""
 
     def __init__(self, descriptor: int) -> None:

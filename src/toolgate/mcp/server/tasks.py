@@ -17,21 +17,21 @@ from typing import Any
 
 import mcp_types as types
 
-from toolgate.mcp.server.caller import TASKS, Client, Request, has_tasks, is_modern
-from toolgate.mcp.server.identity import Who, named
-from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError, Wire
-from toolgate.mcp.server.tool_calls import InputRequired, Round
+from toolgate.mcp.server.caller import TASKS_EXTENSION, ClientCaller, Request, has_tasks, is_modern
+from toolgate.mcp.server.identity import IdentifyCaller, actor_id
+from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObject, ProtocolError
+from toolgate.mcp.server.tool_calls import InputRequiredResult, RetryState
 
-GRACE_SECONDS = 1.0
+TASK_AFTER_SECONDS = 1.0
 """How long a call may take before it becomes a task."""
-TASK_SECONDS = 7_200
+TASK_TTL_SECONDS = 7_200
 """How long a task can be looked at after it has begun."""
 POLL_MS = 500
-MOST_TASKS = 1_000
-MOST_OF_ONE = 100
+MAX_TASKS = 1_000
+MAX_ACTOR_TASKS = 100
 """Calls beyond their requests that are kept, in all and for one actor; the answer to more is waited for."""
 METHOD_NOT_FOUND, HEADER_MISMATCH, MISSING_CAPABILITY = -32601, -32020, -32021
-Start = Callable[["Task | None"], Awaitable[Wire]]
+StartCall = Callable[["Task | None"], Awaitable[JsonObject]]
 
 
 class TaskParams(types.RequestParams):
@@ -49,14 +49,14 @@ class Task:
         self.is_task = is_task
         self.begun = asyncio.Event()
         self.asked = asyncio.Event()
-        self.client: Client | None = None
-        self.running: asyncio.Future[Wire] | None = None
+        self.client: ClientCaller | None = None
+        self.running: asyncio.Future[JsonObject] | None = None
         self.made = monotonic()
         self._created = self._updated = _now()
         self._status = "working"
         self._words: str | None = None
-        self._ended: Wire = {}
-        self._questions: dict[str, tuple[Wire, asyncio.Future[Mapping[str, Any]]]] = {}
+        self._ended: JsonObject = {}
+        self._questions: dict[str, tuple[JsonObject, asyncio.Future[Mapping[str, Any]]]] = {}
         self._count = 0
 
     # -- what the call does
@@ -85,7 +85,7 @@ class Task:
             if not self._questions and self._status == "input_required":
                 self._be("working")
 
-    def end(self, running: "asyncio.Future[Wire]") -> None:
+    def end(self, running: "asyncio.Future[JsonObject]") -> None:
         """The call has ended, whatever with."""
         if running.cancelled():
             self._be("cancelled")
@@ -109,18 +109,18 @@ class Task:
     def is_over(self) -> bool:
         return self._status in ("completed", "failed", "cancelled")
 
-    def created(self) -> Wire:
-        told: Wire = {
+    def created(self) -> JsonObject:
+        told: JsonObject = {
             "taskId": self.id, "status": self._status, "createdAt": self._created, "lastUpdatedAt": self._updated,
-            "ttlMs": TASK_SECONDS * 1000, "pollIntervalMs": POLL_MS,
+            "ttlMs": TASK_TTL_SECONDS * 1000, "pollIntervalMs": POLL_MS,
         }  # fmt: skip
         return told if self._words is None or self.is_over else {**told, "statusMessage": self._words}
 
-    def shown(self) -> Wire:
+    def shown(self) -> JsonObject:
         told = {**self.created(), **self._ended}
         return {**told, "inputRequests": self.questions()} if self._status == "input_required" else told
 
-    def questions(self) -> Wire:
+    def questions(self) -> JsonObject:
         """Those that are not answered yet."""
         return {name: asked for name, (asked, given) in self._questions.items() if not given.done()}
 
@@ -142,11 +142,11 @@ class Task:
 class Tasks:
     """The calls of this process that go on beyond their requests."""
 
-    def __init__(self, who: Who) -> None:
+    def __init__(self, who: IdentifyCaller) -> None:
         self._who = who
         self._tasks: dict[str, Task] = {}
 
-    async def run(self, ctx: Request, start: Start, *, may_be_task: bool = False) -> Wire:
+    async def run(self, ctx: Request, start: StartCall, *, may_be_task: bool = False) -> JsonObject:
         """Make a call, or go on with one that waits for its client, and answer the request: with its result, with what is
         wanted of the client, or with the task that it has become."""
         if not is_modern(ctx):
@@ -160,12 +160,12 @@ class Tasks:
             task.running.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody comes back for it
         return await self._wait(task, task.running)
 
-    async def _wait(self, task: Task, running: "asyncio.Future[Wire] | None") -> Wire:
+    async def _wait(self, task: Task, running: "asyncio.Future[JsonObject] | None") -> JsonObject:
         assert running is not None
         event = task.begun if task.is_task else task.asked
         happening = asyncio.ensure_future(event.wait())
         try:
-            limit = GRACE_SECONDS if task.is_task else None
+            limit = TASK_AFTER_SECONDS if task.is_task else None
             await asyncio.wait((running, happening), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._tasks.pop(task.id, None)
@@ -179,7 +179,7 @@ class Tasks:
         self._tasks[task.id] = task
         return self._become_task(task, running) if task.is_task else _ask(task)
 
-    def _become_task(self, task: Task, running: "asyncio.Future[Wire]") -> Wire:
+    def _become_task(self, task: Task, running: "asyncio.Future[JsonObject]") -> JsonObject:
         if not task.begun.is_set():
             task.begin()
         running.add_done_callback(task.end)
@@ -187,7 +187,7 @@ class Tasks:
 
     def _held(self, ctx: Request) -> Task | None:
         """The call that a client comes back to with answers. The state that names it is sealed for its actor and request."""
-        held = Round.of((ctx.params or {}).get("requestState")).held
+        held = RetryState.of((ctx.params or {}).get("requestState")).held
         if held is None:
             return None
         task = self._tasks.get(held)
@@ -200,24 +200,24 @@ class Tasks:
     def _owner(self, ctx: Request) -> str:
         """Whose a call is: the credential's that made it. Another one of the same actor may not be allowed to approve."""
         who = self._who(ctx)
-        return f"{who.id} {named(who.actor)}"
+        return f"{who.id} {actor_id(who.actor)}"
 
     def _has_room(self, owner: str) -> bool:
         """Whether one more call may go on; those whose time is over are dropped."""
-        over = monotonic() - TASK_SECONDS
+        over = monotonic() - TASK_TTL_SECONDS
         for task in [task for task in self._tasks.values() if _is_done(task) and (task.made < over or not task.is_task)]:
             del self._tasks[task.id]
-        return len(self._tasks) < MOST_TASKS and sum(task.owner == owner for task in self._tasks.values()) < MOST_OF_ONE
+        return len(self._tasks) < MAX_TASKS and sum(task.owner == owner for task in self._tasks.values()) < MAX_ACTOR_TASKS
 
-    async def get(self, ctx: Request, params: TaskParams) -> Wire:
+    async def get(self, ctx: Request, params: TaskParams) -> JsonObject:
         return self._find(ctx, params).shown()
 
-    async def update(self, ctx: Request, params: TaskParams) -> Wire:
+    async def update(self, ctx: Request, params: TaskParams) -> JsonObject:
         self._find(ctx, params).answer((ctx.params or {}).get("inputResponses"))
         await asyncio.sleep(0)  # so that a client that looks at once sees that the call goes on
         return {}
 
-    async def cancel(self, ctx: Request, params: TaskParams) -> Wire:
+    async def cancel(self, ctx: Request, params: TaskParams) -> JsonObject:
         self._find(ctx, params).cancel()
         return {}
 
@@ -225,8 +225,8 @@ class Tasks:
         if not is_modern(ctx):
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         if not has_tasks(ctx):
-            needed: Wire = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-            raise ProtocolError(MISSING_CAPABILITY, f"The client does not have the extension {TASKS}", needed)
+            needed: JsonObject = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+            raise ProtocolError(MISSING_CAPABILITY, f"The client does not have the extension {TASKS_EXTENSION}", needed)
         if ctx.request is not None and ctx.request.headers.get("mcp-name") != params.task_id:
             raise ProtocolError(HEADER_MISMATCH, "The header Mcp-Name is not the id of the task")
         task = self._tasks.get(params.task_id)
@@ -242,11 +242,11 @@ class Tasks:
         await asyncio.gather(*going, return_exceptions=True)
 
 
-def _ask(task: Task) -> Wire:
+def _ask(task: Task) -> JsonObject:
     """What the client is to find out and bring, while the call waits for it here."""
     if task.client is not None:
         task.client.is_gone = True
-    return InputRequired(task.questions(), Round(held=task.id).to_text()).to_dict()
+    return InputRequiredResult(task.questions(), RetryState(held=task.id).to_text()).to_dict()
 
 
 def _is_done(task: Task) -> bool:

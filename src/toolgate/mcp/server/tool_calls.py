@@ -15,25 +15,25 @@ import orjson
 
 from toolgate.app.app import App
 from toolgate.errors import CallError
-from toolgate.mcp.server.approvals import QUESTION, question, take, understood
-from toolgate.mcp.server.caller import Client, Request, meta_of
-from toolgate.mcp.server.results import APPROVAL, INVALID_PARAMS, ProtocolError
+from toolgate.mcp.server.approvals import APPROVAL_QUESTION, approval_form, read_answer, take
+from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
+from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
 from toolgate.model import Entry, Outcome
 from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.tasks import Task
 
-KEY, SESSION, TIMEOUT = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
+IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
 """Besides `results.APPROVAL`, what a client may say of its call in `_meta`."""
-POLL_SECONDS = 1.0
-ANSWERING = 0.9
+APPROVAL_POLL_SECONDS = 1.0
+ANSWER_TIME_SHARE = 0.9
 """The part of a call's time in which its questions must be answered."""
-MOST_ROUNDS = 100
+MAX_CALL_ROUNDS = 100
 """How often one call may want something before it goes on."""
 
 
-class InputRequired(NamedTuple):
+class InputRequiredResult(NamedTuple):
     """What the client must find out before the call can go on, and what it must bring back."""
 
     requests: dict[str, Any]
@@ -46,7 +46,7 @@ class InputRequired(NamedTuple):
         return told if self.state is None else {**told, "requestState": self.state}
 
 
-class Round(NamedTuple):
+class RetryState(NamedTuple):
     """What a client brought back from the last time: the approval it was asked for, and what is the tool's own."""
 
     approval: str | None = None
@@ -60,12 +60,12 @@ class Round(NamedTuple):
         return orjson.dumps(self._asdict()).decode()
 
     @classmethod
-    def of(cls, text: Any) -> "Round":
+    def of(cls, text: Any) -> "RetryState":
         """Out of a state that the boundary has unsealed, so it is as we made it."""
         return cls() if not isinstance(text, str) else cls(**orjson.loads(text))
 
 
-class Wishes(NamedTuple):
+class CallWishes(NamedTuple):
     """What is said of a call besides its arguments."""
 
     approval: str | None
@@ -74,7 +74,7 @@ class Wishes(NamedTuple):
     timeout: float | None
 
 
-class Calling:
+class ToolCalls:
     """Makes the calls of clients."""
 
     def __init__(self, app: App, session: str | None = None) -> None:
@@ -85,29 +85,29 @@ class Calling:
 
     async def call(
         self, ctx: Request, who: Credential, tool: str, arguments: Any, task: "Task | None" = None
-    ) -> Outcome | InputRequired:
+    ) -> Outcome | InputRequiredResult:
         """Call a tool for a client; gives how it ended, or what is needed to go on. With a task, it may go on after its
         request was answered."""
         wishes = self._wishes(ctx)
-        brought, responses = Round.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
-        client = Client(ctx, _for_tool(brought, responses), brought.state, task)
+        brought, responses = RetryState.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
+        client = ClientCaller(ctx, _for_tool(brought, responses), brought.state, task)
         if task is not None:
             task.client = client
         asked: set[str] = set()
         try:
             approval = brought.approval or wishes.approval
-            if brought.approval is not None and QUESTION in responses:
+            if brought.approval is not None and APPROVAL_QUESTION in responses:
                 asked.add(brought.approval)
-                await self._hear(who, brought.approval, responses[QUESTION])
+                await self._hear(who, brought.approval, responses[APPROVAL_QUESTION])
             return await self._through(client, who, tool, arguments, wishes._replace(approval=approval), asked)
         finally:
             client.is_gone = True
 
     async def _through(
-        self, client: Client, who: Credential, tool: str, arguments: Any, wishes: Wishes, asked: set[str]
-    ) -> Outcome | InputRequired:
+        self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes, asked: set[str]
+    ) -> Outcome | InputRequiredResult:
         """Call, and have what is needed found out, as often as it takes; the person is asked once about one approval."""
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_CALL_ROUNDS):
             outcome = await self._invoke(client, who, tool, arguments, wishes)
             pending = outcome.pending
             if pending is None:
@@ -135,7 +135,7 @@ class Calling:
             wishes = wishes._replace(approval=pending.id)
         return outcome
 
-    async def _fetch(self, client: Client) -> None:
+    async def _fetch(self, client: ClientCaller) -> None:
         """Ask the client what the tool wants to know, when it has become a task meanwhile."""
         questions = client.wanted
         try:
@@ -144,7 +144,7 @@ class Calling:
             given = []  # the tool is told that there is no answer, and says what it makes of that
         client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
 
-    async def _invoke(self, client: Client, who: Credential, tool: str, arguments: Any, wishes: Wishes) -> Outcome:
+    async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
         """In a task of its own: the SDK's way to cancel comes again at every step, and a call is cancelled once and then
         recorded in peace."""
         task = asyncio.ensure_future(
@@ -164,11 +164,11 @@ class Calling:
         finally:
             client.deadline = None
 
-    def _deadline(self, who: Credential, tool: str, wishes: Wishes) -> float | None:
+    def _deadline(self, who: Credential, tool: str, wishes: CallWishes) -> float | None:
         """When what a tool wants to know must be answered, by the loop's clock."""
         entry = self.entry(tool, who)
         limits = [limit for limit in (wishes.timeout, None if entry is None else entry.timeout) if limit is not None]
-        return asyncio.get_running_loop().time() + ANSWERING * min(limits) if limits else None
+        return asyncio.get_running_loop().time() + ANSWER_TIME_SHARE * min(limits) if limits else None
 
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         self._ending.discard(task)
@@ -177,21 +177,21 @@ class Calling:
 
     # -- approvals
 
-    async def _question(self, client: Client, who: Credential, id: str) -> dict[str, Any] | None:
+    async def _question(self, client: ClientCaller, who: Credential, id: str) -> dict[str, Any] | None:
         """The form for the client's person; None if that person can't be asked, may not answer, or can't be shown all that
         would run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
         asked = (await self._app.consent.show(id, who.actor.tenant)).request
         counts = self._app.consent.may_answer(asked, who.actor.user, "mcp")
-        return question(asked) if counts and asked.fits and not asked.on_record else None
+        return approval_form(asked) if counts and asked.fits and not asked.on_record else None
 
-    def _asking(self, client: Client, form: dict[str, Any], id: str) -> InputRequired:
+    def _asking(self, client: ClientCaller, form: dict[str, Any], id: str) -> InputRequiredResult:
         """Have the client ask its person, and come again."""
-        state = Round(id, client.input_responses, client.request_state)
-        return InputRequired({QUESTION: {"method": "elicitation/create", "params": form}}, state.to_text())
+        state = RetryState(id, client.input_responses, client.request_state)
+        return InputRequiredResult({APPROVAL_QUESTION: {"method": "elicitation/create", "params": form}}, state.to_text())
 
-    async def _ask(self, client: Client, who: Credential, form: dict[str, Any], id: str) -> None:
+    async def _ask(self, client: ClientCaller, who: Credential, form: dict[str, Any], id: str) -> None:
         """Ask the client's person now, for a while, or until somebody answers elsewhere."""
         asking = asyncio.ensure_future(client.ask("elicitation/create", form))
         elsewhere = asyncio.ensure_future(self._answered(who, id))
@@ -211,10 +211,10 @@ class Calling:
 
     async def _answered(self, who: Credential, id: str) -> None:
         while (await self._app.consent.status(id, who.actor.tenant)).state == "waiting":
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(APPROVAL_POLL_SECONDS)
 
     async def _hear(self, who: Credential, id: str, response: Any) -> None:
-        answer = understood(response)
+        answer = read_answer(response)
         if answer is not None and who.may_approve:
             await take(self._app, id, answer, who.actor)
 
@@ -227,14 +227,19 @@ class Calling:
 
     # -- what a client says of its call
 
-    def _wishes(self, ctx: Request) -> Wishes:
+    def _wishes(self, ctx: Request) -> CallWishes:
         meta = meta_of(ctx)
-        timeout = meta.get(TIMEOUT)
+        timeout = meta.get(TIMEOUT_META)
         if timeout is not None and (
             not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= 86_400
         ):
-            raise ProtocolError(INVALID_PARAMS, f"_meta.{TIMEOUT} must be a number of seconds above 0, up to 86400")
-        return Wishes(_words(meta, APPROVAL), _words(meta, KEY), _words(meta, SESSION) or self._session_of(ctx), timeout)
+            raise ProtocolError(INVALID_PARAMS, f"_meta.{TIMEOUT_META} must be a number of seconds above 0, up to 86400")
+        return CallWishes(
+            _words(meta, APPROVAL_META),
+            _words(meta, IDEMPOTENCY_KEY_META),
+            _words(meta, SESSION_META) or self._session_of(ctx),
+            timeout,
+        )
 
     def _session_of(self, ctx: Request) -> str | None:
         """The session that the protocol itself has. Its id is as good as a key to it, so it is not put on record."""
@@ -259,19 +264,19 @@ def _responses(ctx: Request) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else {}
 
 
-def _for_tool(brought: Round, responses: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _for_tool(brought: RetryState, responses: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What the client brought for the tool; None if that was not asked for anything yet."""
-    answers = {**(brought.answers or {}), **{name: given for name, given in responses.items() if name != QUESTION}}
+    answers = {**(brought.answers or {}), **{name: given for name, given in responses.items() if name != APPROVAL_QUESTION}}
     return answers if answers or brought.state is not None or brought.answers is not None else None
 
 
-async def _put(client: Client, asked: Any) -> Mapping[str, Any]:
+async def _put(client: ClientCaller, asked: Any) -> Mapping[str, Any]:
     """Put a tool's question to the client. Whether it is one, nobody has looked at yet."""
     method, params = (asked.get("method"), asked.get("params")) if isinstance(asked, Mapping) else (None, None)
     return await client.ask(str(method), params if isinstance(params, Mapping) else {})
 
 
-def _wanted(client: Client) -> InputRequired:
+def _wanted(client: ClientCaller) -> InputRequiredResult:
     """What a tool wants to know, for the client to bring."""
-    state = None if client.reminder is None else Round(state=client.reminder).to_text()
-    return InputRequired(dict(client.wanted), state)
+    state = None if client.reminder is None else RetryState(state=client.reminder).to_text()
+    return InputRequiredResult(dict(client.wanted), state)

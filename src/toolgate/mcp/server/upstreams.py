@@ -13,62 +13,62 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from toolgate.app.app import App
-from toolgate.mcp.client.port import Target
-from toolgate.mcp.entries import LONGEST_DESCRIPTION, LONGEST_TITLE, cleaned
+from toolgate.mcp.client.model import Target
+from toolgate.mcp.entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cleaned
 from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
-from toolgate.mcp.server.results import ARTIFACTS, INVALID_PARAMS, METHOD_TAG, UNREACHED, ProtocolError
+from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, METHOD_TAG, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
 
-SERVER = "toolgate/server"
+SERVER_META = "toolgate/server"
 """A key in `_meta`: the server that something is from, or that is meant."""
-LIST_SECONDS = 10.0
+UPSTREAM_LIST_SECONDS = 10.0
 """How long a list waits for its slowest server."""
-MOST_KNOWN = 1_000
+MAX_CACHED_VIEWS = 1_000
 """Actors whose servers are remembered."""
-SHAPES: dict[ItemKind, type[BaseModel]] = {
+ITEM_MODELS: dict[ItemKind, type[BaseModel]] = {
     "prompts": types.Prompt,
     "resources": types.Resource,
     "templates": types.ResourceTemplate,
 }
-WORDS = {"title": LONGEST_TITLE, "description": LONGEST_DESCRIPTION}
+MAX_TEXT_CHARS = {"title": MAX_TITLE_CHARS, "description": MAX_DESCRIPTION_CHARS}
 """What is only there to be read, and how long it may be."""
-METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
+ITEM_METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
 """The method that is of use for what is in a list."""
 
 
-class Server(NamedTuple):
+class VisibleServer(NamedTuple):
     """A server that an actor sees, and the tools that stand for its methods, by method."""
 
     name: str
     methods: dict[str, str]
 
 
-class Part(NamedTuple):
+class ListedItem(NamedTuple):
     """Something that a server lists."""
 
-    server: Server
+    server: VisibleServer
     item: dict[str, Any]
 
 
-class Found(NamedTuple):
+class ItemListing(NamedTuple):
     """What all servers list together, and those of which nothing is known: why."""
 
-    parts: list[Part]
+    parts: list[ListedItem]
     missing: dict[str, str]
 
 
-class Behind:
+class VisibleUpstreams:
     """What is behind us, for each actor."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._engine = app.servers_engine
-        self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, Server]]] = {}
+        self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
         self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
         self.missed: set[str] = set()
         """Servers that somebody was told are missing."""
 
-    async def servers(self, actor: Actor) -> dict[str, Server]:
+    async def servers(self, actor: Actor) -> dict[str, VisibleServer]:
         """The servers that an actor sees, by name."""
         permitted = await self._app.tools(actor)
         key = (actor.tenant, actor.persona, actor.scopes)
@@ -76,19 +76,19 @@ class Behind:
         if known is not None and known[0] is permitted:
             return known[1]
         seen = self._find(permitted, actor)
-        if len(self._seen) >= MOST_KNOWN:
+        if len(self._seen) >= MAX_CACHED_VIEWS:
             self._seen.clear()
         self._seen[key] = permitted, seen
         return seen
 
-    def _find(self, permitted: tuple[Tool, ...], actor: Actor) -> dict[str, Server]:
-        there, seen = set(self._engine.names()), dict[str, Server]()
+    def _find(self, permitted: tuple[Tool, ...], actor: Actor) -> dict[str, VisibleServer]:
+        there, seen = set(self._engine.names()), dict[str, VisibleServer]()
         for tool in permitted:
             if tool.kind != "mcp":
                 continue
             target = self._app.catalog.resolve(tool.name, actor.tenant).implementation
             if isinstance(target, Target) and target.server in there:
-                server = seen.setdefault(target.server, Server(target.server, {}))
+                server = seen.setdefault(target.server, VisibleServer(target.server, {}))
                 if METHOD_TAG in tool.tags:
                     server.methods[target.method] = tool.name
         return dict(sorted(seen.items()))
@@ -100,18 +100,18 @@ class Behind:
 
     # -- lists
 
-    async def listed(self, actor: Actor, what: ItemKind) -> Found:
+    async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
         """What the servers that an actor sees list, all at once, each in its own order."""
-        servers = [server for server in (await self.servers(actor)).values() if METHODS[what] in server.methods]
+        servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
         asking = {server.name: asyncio.ensure_future(self._engine.listed(server.name, what)) for server in servers}
         if asking:
-            await asyncio.wait(asking.values(), timeout=LIST_SECONDS)
-        found = Found([], {})
+            await asyncio.wait(asking.values(), timeout=UPSTREAM_LIST_SECONDS)
+        found = ItemListing([], {})
         for server in servers:
             task = asking[server.name]
             trouble = _trouble(task)
             if trouble is None:
-                found.parts.extend(Part(server, item) for item in self._accepted(server.name, what, task.result()))
+                found.parts.extend(ListedItem(server, item) for item in self._accepted(server.name, what, task.result()))
             else:
                 found.missing[server.name] = trouble
                 self.missed.add(server.name)
@@ -127,33 +127,33 @@ class Behind:
 
     # -- whose it is
 
-    async def prompt(self, actor: Actor, name: str, wanted: Any = None) -> tuple[Server, str] | None:
+    async def prompt(self, actor: Actor, name: str, wanted: Any = None) -> tuple[VisibleServer, str] | None:
         """The server that has a prompt of this name, and what it is called there."""
         parts = (await self.listed(actor, "prompts")).parts
         found = [part for part in parts if self.prefix(part.server.name) + part.item["name"] == name]
         server = only((part.server for part in found), wanted)
         return None if server is None else (server, name.removeprefix(self.prefix(server.name)))
 
-    async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
+    async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> VisibleServer | None:
         """The server that has a resource: lists it, or has a template that fits."""
         listed, templates = (await self.listed(actor, "resources")).parts, (await self.listed(actor, "templates")).parts
         return only((part.server for part in listed if part.item["uri"] == uri), wanted) or only(
             (part.server for part in templates if fits(part.item["uriTemplate"], uri)), wanted
         )
 
-    async def template(self, actor: Actor, uri: str, wanted: Any = None) -> Server | None:
+    async def template(self, actor: Actor, uri: str, wanted: Any = None) -> VisibleServer | None:
         """The server that has a template, or a resource, of exactly this address."""
         templates = (await self.listed(actor, "templates")).parts
         found = only((part.server for part in templates if part.item["uriTemplate"] == uri), wanted)
         return found or await self.resource(actor, uri, wanted)
 
 
-def only(servers: Iterable[Server], wanted: Any) -> Server | None:
+def only(servers: Iterable[VisibleServer], wanted: Any) -> VisibleServer | None:
     """The one server that has something. Of several it must be said which is meant: what a server lists is its own word, and
     the next one may list another's address."""
     found = {server.name: server for server in servers if wanted is None or server.name == wanted}
     if len(found) > 1:
-        words = f"Several servers have this: say in _meta.{SERVER} which one is meant"
+        words = f"Several servers have this: say in _meta.{SERVER_META} which one is meant"
         raise ProtocolError(INVALID_PARAMS, words, {"servers": sorted(found)})
     return next(iter(found.values()), None)
 
@@ -162,21 +162,21 @@ def _trouble(task: "asyncio.Future[Any]") -> str | None:
     """Why a server's list is not there."""
     if not task.done():
         task.cancel()
-        return f"it has not answered within {LIST_SECONDS:g} s"
+        return f"it has not answered within {UPSTREAM_LIST_SECONDS:g} s"
     if task.cancelled():
         return "it was stopped"
-    return None if task.exception() is None else UNREACHED
+    return None if task.exception() is None else UNREACHABLE_REASON
 
 
 def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, Any]]:
     """The items that are what the protocol says, as they came: one that is not would spoil the whole list."""
-    shape = SHAPES[what]
+    shape = ITEM_MODELS[what]
     for item in items:
         try:
             shape.model_validate(item, by_name=False)
         except ValidationError:
             continue
-        if not str(item.get("uri") or item.get("uriTemplate") or "").startswith(ARTIFACTS):
+        if not str(item.get("uri") or item.get("uriTemplate") or "").startswith(ARTIFACT_SCHEME):
             yield item
 
 
@@ -184,7 +184,7 @@ def _readable(item: dict[str, Any]) -> dict[str, Any]:
     """An item with words that people can see and models can take, as a tool's are. Names and addresses stay: they are asked
     for by them."""
     told: dict[str, Any] = {
-        name: cleaned(item[name])[:most] for name, most in WORDS.items() if isinstance(item.get(name), str)
+        name: cleaned(item[name])[:most] for name, most in MAX_TEXT_CHARS.items() if isinstance(item.get(name), str)
     }
     if isinstance(item.get("arguments"), list):
         told["arguments"] = [_readable(one) if isinstance(one, dict) else one for one in item["arguments"]]

@@ -14,18 +14,20 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Failed
-from toolgate.mcp.client.port import Unreachable
+from toolgate.mcp.client.model import Unreachable
 from toolgate.sandbox.port import Box
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.mounts import Lent
+    from toolgate.mcp.client.mounts import MountPlan
     from toolgate.sandbox.intake import Intake
 
-Deal = Callable[[list[int]], list[str]]
-AT_ONCE = 100
+LayerStep = Callable[[list[int]], list[str]]
+MAX_INLINE_STATS = 100
 """Folders whose times are asked for without a thread: it takes a tenth of a millisecond."""
-SEEN = "a file that no tool may open came into a folder of the server while it ran, so it may hold what was in that"
+EXPOSED_REASON = (
+    "a file that no tool may open came into a folder of the server while it ran, so it may hold what was in that"
+)
 
 logger = logging.getLogger("toolgate.mcp")
 
@@ -33,7 +35,9 @@ logger = logging.getLogger("toolgate.mcp")
 class FolderLayers:
     """The layers between one server's program and its folders, while it runs."""
 
-    def __init__(self, server: str, box: Box, intakes: Sequence["Intake"], lent: "Lent", lend: Callable[[], "Lent"]) -> None:
+    def __init__(
+        self, server: str, box: Box, intakes: Sequence["Intake"], lent: "MountPlan", lend: Callable[[], "MountPlan"]
+    ) -> None:
         """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
         self._server = server
         self._box = box
@@ -46,7 +50,7 @@ class FolderLayers:
 
     async def show_host(self) -> None:
         """Have the server see the host's files as they are now."""
-        if self._intakes or len(self._lent.times) > AT_ONCE or self._is_stale():
+        if self._intakes or len(self._lent.times) > MAX_INLINE_STATS or self._is_stale():
             await self._in_thread(self._show_host, self._uppers())
 
     async def settle(self) -> list[str]:
@@ -64,11 +68,11 @@ class FolderLayers:
     def _uppers(self) -> list[int]:
         return list(map(os.dup, self._box.uppers()))
 
-    async def _in_thread(self, deal: Deal, uppers: list[int]) -> list[str]:
+    async def _in_thread(self, deal: LayerStep, uppers: list[int]) -> list[str]:
         """Once begun it is gone through with, whoever waits for it: the folders are open as long as that takes."""
         return await asyncio.shield(asyncio.ensure_future(to_thread(self._deal, deal, uppers)))
 
-    def _deal(self, deal: Deal, uppers: list[int]) -> list[str]:
+    def _deal(self, deal: LayerStep, uppers: list[int]) -> list[str]:
         try:
             with self._lock:
                 return deal(uppers)
@@ -114,7 +118,7 @@ class FolderLayers:
         if self._intakes:
             self._look()
         for intake in self._intakes if self.exposed else ():
-            intake.withheld = SEEN
+            intake.withheld = EXPOSED_REASON
         said = [line for upper, intake in zip(uppers, self._intakes, strict=False) for line in intake.settle(upper)]
         for line in said:
             logger.warning("server %s: %s", self._server, line)
@@ -128,7 +132,7 @@ def _changed(folder: str) -> int:
         return -1
 
 
-def withheld(server: str) -> Failed:
+def withheld_error(server: str) -> Failed:
     """For whoever called, in place of the answer."""
     return Failed(
         "SANDBOX_ERROR",
@@ -139,7 +143,7 @@ def withheld(server: str) -> Failed:
     )
 
 
-def noted(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:
+def with_notes(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:
     """The answer to a call of a tool, with what is to be said of its server's changes: whoever called would believe that
     they are where the server says."""
     content = answer.get("content")

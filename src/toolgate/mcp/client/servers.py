@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import described
-from toolgate.mcp.client.port import About, Listed, Standing, Unreachable
-from toolgate.mcp.client.secret_masking import Concealer
-from toolgate.mcp.client.supervisor import Supervised
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo, Unreachable
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.supervisor import ServerSupervisor
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.connection import Line
+    from toolgate.mcp.client.connection import ServerChannel
     from toolgate.sandbox.engine import Sandbox
     from toolgate.sandbox.workspaces import Places
     from toolgate.screening.paths import Sensitive
 
-Listener = Callable[[str, str, str | None], None]
+OnServerChange = Callable[[str, str, str | None], None]
 
 logger = logging.getLogger("toolgate.mcp")
 
 
-class Servers:
+class UpstreamServers:
     """Servers by name. Each has its own task, so that none waits for another."""
 
     def __init__(
@@ -53,9 +53,9 @@ class Servers:
         self._places = places
         self._sandbox = sandbox
         self._home = home
-        self._servers: dict[str, Supervised] = {}
-        self._concealers: dict[str, Concealer] = {}
-        self._listeners: list[Listener] = []
+        self._servers: dict[str, ServerSupervisor] = {}
+        self._concealers: dict[str, SecretMasker] = {}
+        self._listeners: list[OnServerChange] = []
         self._going: set[asyncio.Task[bool]] = set()
 
     # -- which there are
@@ -70,8 +70,8 @@ class Servers:
             after = asyncio.create_task(before.close())
             self._going.add(after)
             after.add_done_callback(self._going.discard)
-        concealer = self._concealers.setdefault(name, Concealer())
-        self._servers[name] = Supervised(name, settings, self._open, self._told, concealer, after)
+        concealer = self._concealers.setdefault(name, SecretMasker())
+        self._servers[name] = ServerSupervisor(name, settings, self._open, self._told, concealer, after)
         self._servers[name].restarts = self.restarts_by_itself
 
     @asynccontextmanager
@@ -113,7 +113,7 @@ class Servers:
         """Of one of them."""
         return self._of(name).settings
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ConnectionStatus]:
         """How each stands."""
         return [self._servers[name].standing() for name in self.names()]
 
@@ -142,11 +142,11 @@ class Servers:
         """A call is about to hand the server these secrets: nobody is to see them in what it says."""
         self._of(server).concealer.learn_handed(values)
 
-    async def listed(self, server: str, what: Listed, *, fresh: bool = False) -> list[dict[str, Any]]:
+    async def listed(self, server: str, what: ListKind, *, fresh: bool = False) -> list[dict[str, Any]]:
         """All of a list of the server's."""
         return await self._of(server).listed(what, fresh=fresh)
 
-    async def about(self, server: str) -> About:
+    async def about(self, server: str) -> ServerInfo:
         """What a server says of itself."""
         return await self._of(server).about()
 
@@ -160,7 +160,7 @@ class Servers:
         of = self._of(server)
         await of.subscribing.remove(of.live, uri)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: OnServerChange) -> None:
         """Hear of changes: the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; the resource's
         URI, or what is done next with a server that is started."""
         self._listeners.append(listener)
@@ -185,7 +185,7 @@ class Servers:
 
     # -- inside
 
-    def _of(self, name: str) -> Supervised:
+    def _of(self, name: str) -> ServerSupervisor:
         found = self._servers.get(name)
         if found is None:
             raise Unreachable(message=f"There is no MCP server {name!r}.", suggestion="`toolgate servers list` shows them.")
@@ -198,7 +198,9 @@ class Servers:
             except Exception as error:  # noqa: BLE001 - one listener's fault is not the others'
                 logger.error("a listener to the servers failed: %s", described(error))
 
-    async def _open(self, name: str, settings: ServerSettings, stack: AsyncExitStack, concealer: Concealer) -> "Line":
+    async def _open(
+        self, name: str, settings: ServerSettings, stack: AsyncExitStack, concealer: SecretMasker
+    ) -> "ServerChannel":
         """The transport of a server, which is closed with the stack."""
 
         tried = self._tried.get(name, {})
@@ -209,17 +211,17 @@ class Servers:
             return value
 
         if settings.url is not None:
-            from toolgate.mcp.client.remote import open_transport
+            from toolgate.mcp.client.http_transport import open_transport
 
             self._told(name, "step", "connecting")
             remote = open_transport(name, settings, secrets, concealer, self._keep, self._tokens)
             return await stack.enter_async_context(remote)
 
-        from toolgate.mcp.client.launch import open_program
-        from toolgate.mcp.client.stdio import speaking
+        from toolgate.mcp.client.launch import launch_server
+        from toolgate.mcp.client.stdio import open_stdio
 
-        program = await open_program(
+        program = await launch_server(
             name, settings, secrets, self._sandbox, self._home, rules=None if self._rules is None else self._rules(),
             places=self._places, step=lambda words: self._told(name, "step", words),
         )  # fmt: skip
-        return await stack.enter_async_context(speaking(program, settings.output_bytes, concealer.words))
+        return await stack.enter_async_context(open_stdio(program, settings.output_bytes, concealer.words))

@@ -16,34 +16,34 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from toolgate.mcp.client.domains import Domains, Place, is_public
+from toolgate.mcp.client.allowed_hosts import AllowedHosts, ForwardedPort, is_public
 
-HEAD_BYTES = 32_768
+MAX_HEAD_BYTES = 32_768
 HEAD_SECONDS = 15.0
-CONNECT_SECONDS = 15.0
-IDLE_SECONDS = 3_600.0
+PROXY_CONNECT_SECONDS = 15.0
+PROXY_IDLE_SECONDS = 3_600.0
 """A connection on which nothing is said for this long is closed. Those to databases wait long."""
-MOST_CONNECTIONS = 128
+MAX_PROXY_CONNECTIONS = 128
 """Of one server, at once."""
-MOST_LOOKUPS, ALL_LOOKUPS = 8, 32
+MAX_SERVER_LOOKUPS, MAX_LOOKUPS = 8, 32
 """Names that are looked up at once: of one server, and in all."""
-MOST_BYTES = 4 * 1024 * 1024 * 1024
+MAX_CONNECTION_BYTES = 4 * 1024 * 1024 * 1024
 """Of one connection, each way."""
-CHUNK = 65_536
-AGAIN_SECONDS = 60.0
+RELAY_CHUNK_BYTES = 65_536
+REFUSAL_LOG_SECONDS = 60.0
 """The same refusal is noted once in this time."""
-MOST_NOTED = 100
+MAX_LOGGED_REFUSALS = 100
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a name."""
 
 logger = logging.getLogger("toolgate.mcp.proxy")
 
-_looking = ThreadPoolExecutor(ALL_LOOKUPS, thread_name_prefix="toolgate-lookup")
+_lookup_threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="toolgate-lookup")
 """Threads for this alone: whoever answers for a name may take his time, and others wait for those that all share."""
 
 
-class Refused(Exception):
+class ProxyRefusal(Exception):
     """A host that may not be reached, or can't be."""
 
     def __init__(self, status: str, words: str) -> None:
@@ -54,14 +54,14 @@ class Refused(Exception):
 async def resolve(host: str, port: int) -> list[str]:
     """As this machine looks names up."""
     look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_looking, look)
+    found = await asyncio.get_running_loop().run_in_executor(_lookup_threads, look)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Proxy:
+class EgressProxy:
     """Answers for one server."""
 
-    def __init__(self, name: str, domains: Domains, *, resolve: Resolve = resolve) -> None:
+    def __init__(self, name: str, domains: AllowedHosts, *, resolve: Resolve = resolve) -> None:
         self.refusals = 0
         self._name = name
         self._domains = domains
@@ -69,16 +69,16 @@ class Proxy:
         self._servers: list[asyncio.Server] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._lookups: set[asyncio.Future[list[str]]] = set()
-        self._room = asyncio.Semaphore(MOST_LOOKUPS)
+        self._room = asyncio.Semaphore(MAX_SERVER_LOOKUPS)
         self._closed = False
         self._noted: OrderedDict[tuple[str, int], float] = OrderedDict()
 
-    async def serve(self, listeners: Sequence[socket.socket], places: Sequence[Place]) -> None:
+    async def serve(self, listeners: Sequence[socket.socket], places: Sequence[ForwardedPort]) -> None:
         """Answer on each listener as its place says. They are closed with the proxy."""
         waiting = list(listeners)
         try:
             for place in places:
-                self._servers.append(await asyncio.start_server(self._taking(place), sock=waiting[0], limit=HEAD_BYTES))
+                self._servers.append(await asyncio.start_server(self._taking(place), sock=waiting[0], limit=MAX_HEAD_BYTES))
                 waiting.pop(0)
         except BaseException:
             for listener in waiting:
@@ -101,10 +101,10 @@ class Proxy:
 
     # -- one connection
 
-    def _taking(self, place: Place) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    def _taking(self, place: ForwardedPort) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
-            if task is None or self._closed or len(self._under_way) >= MOST_CONNECTIONS:
+            if task is None or self._closed or len(self._under_way) >= MAX_PROXY_CONNECTIONS:
                 writer.transport.abort()
                 return
             self._under_way.add(task)
@@ -125,7 +125,7 @@ class Proxy:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
         try:
             theirs = await self.connect(host, port)
-        except Refused:
+        except ProxyRefusal:
             return
         await _relay((reader, writer), theirs)
 
@@ -135,7 +135,7 @@ class Proxy:
         try:
             method, host, port, onward = read_head(head)
             theirs = await self.connect(host, port)
-        except Refused as refusal:
+        except ProxyRefusal as refusal:
             words = f"Toolgate: {refusal}\n".encode()
             said = f"HTTP/1.1 {refusal.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(words)}\r\n"
             writer.write(f"{said}Connection: close\r\n\r\n".encode() + words)
@@ -154,21 +154,21 @@ class Proxy:
         leave = self._domains.leave(host, port)
         if leave is None:
             self._note(host, port, "it is not among its domains")
-            raise Refused("403 Forbidden", f"{host}:{port} is not among the domains that this server may reach.")
+            raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not among the domains that this server may reach.")
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                 addresses = await self._look_up(host, port)
         except (OSError, TimeoutError, UnicodeError):
-            raise Refused("502 Bad Gateway", f"{host} can't be looked up.") from None
+            raise ProxyRefusal("502 Bad Gateway", f"{host} can't be looked up.") from None
         fit = [address for address in addresses if leave == "any" or is_public(address)]
         if not fit:
             self._note(host, port, "its address is a private one")
-            raise Refused("403 Forbidden", f"{host} has a private address, and is not named with its port.")
+            raise ProxyRefusal("403 Forbidden", f"{host} has a private address, and is not named with its port.")
         for address in fit[:4]:
             with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    return await asyncio.open_connection(address, port, limit=CHUNK)
-        raise Refused("502 Bad Gateway", f"{host}:{port} can't be reached.")
+                async with asyncio.timeout(PROXY_CONNECT_SECONDS):
+                    return await asyncio.open_connection(address, port, limit=RELAY_CHUNK_BYTES)
+        raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} can't be reached.")
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         """A thread that looks a name up can't be stopped: it counts until it has ended, also if nobody waits any more."""
@@ -188,9 +188,9 @@ class Proxy:
         """For people. A server that tries the same again and again is noted once a minute."""
         self.refusals += 1
         key, now = (host[:253], port), monotonic()
-        while self._noted and now - next(iter(self._noted.values())) > AGAIN_SECONDS:
+        while self._noted and now - next(iter(self._noted.values())) > REFUSAL_LOG_SECONDS:
             self._noted.popitem(last=False)
-        if key not in self._noted and len(self._noted) < MOST_NOTED:
+        if key not in self._noted and len(self._noted) < MAX_LOGGED_REFUSALS:
             self._noted[key] = now
             logger.warning("the server %s may not reach %s:%d: %s", self._name, ascii(key[0])[1:-1], port, why)
 
@@ -202,11 +202,11 @@ def read_head(head: bytes) -> tuple[str, str, int, bytes]:
     target, _, version = rest.rpartition(" ")
     strange = any(sign in line for line in (first, *lines) for sign in "\n\r\0")
     if strange or not method.isalpha() or version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise Refused("400 Bad Request", "this is not HTTP.")
+        raise ProxyRefusal("400 Bad Request", "this is not HTTP.")
     if method == "CONNECT":
         return method, *split(target, 0), b""
     if not target.lower().startswith("http://"):
-        raise Refused("400 Bad Request", "this is a proxy: it wants CONNECT, or a whole http:// address.")
+        raise ProxyRefusal("400 Bad Request", "this is a proxy: it wants CONNECT, or a whole http:// address.")
     place, slash, path = target[len("http://") :].partition("/")
     host, port = split(place, 80)
     kept = [line for line in lines if _is_for_them(line)]
@@ -227,7 +227,7 @@ def split(place: str, port: int) -> tuple[str, int]:
     bad = "@" in place or not host or (number and not (number.isascii() and number.isdigit() and len(number) < 6))
     found = int(number) if number and not bad else port
     if bad or not 0 < found < 65_536:
-        raise Refused("400 Bad Request", "there is no such host and port.")
+        raise ProxyRefusal("400 Bad Request", "there is no such host and port.")
     return host.removeprefix("[").removesuffix("]"), found
 
 
@@ -250,12 +250,12 @@ async def _relay(
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]) -> None:
     """One way. `heard` is when anything was said on either."""
     passed = 0
-    while passed < MOST_BYTES:
+    while passed < MAX_CONNECTION_BYTES:
         try:
-            async with asyncio.timeout(IDLE_SECONDS):
-                data = await reader.read(CHUNK)
+            async with asyncio.timeout(PROXY_IDLE_SECONDS):
+                data = await reader.read(RELAY_CHUNK_BYTES)
         except TimeoutError:
-            if monotonic() - heard[0] < IDLE_SECONDS:
+            if monotonic() - heard[0] < PROXY_IDLE_SECONDS:
                 continue
             raise
         if not data:

@@ -23,43 +23,43 @@ from mcp.shared.subscriptions import (
 from toolgate.app.app import App
 from toolgate.errors import CallError
 from toolgate.mcp.server.caller import Request
-from toolgate.mcp.server.identity import Who
+from toolgate.mcp.server.identity import IdentifyCaller
 from toolgate.mcp.server.results import INTERNAL_ERROR, METHOD_TAG, ProtocolError
-from toolgate.mcp.server.upstreams import Behind, Server
+from toolgate.mcp.server.upstreams import VisibleServer, VisibleUpstreams
 from toolgate.model import Actor, Tool
 
-LOOK_SECONDS = 0.25
+CHANGE_POLL_SECONDS = 0.25
 """How often it is looked whether something changed; that costs a comparison of numbers."""
-MOST_LISTENING = 10_000
-MOST_OF_ONE = 300
+MAX_LISTENERS = 10_000
+MAX_ACTOR_LISTENERS = 300
 """Clients that listen: in all, and of one actor."""
-LONGEST_URI = 2_048
-MOST_WATCHED = 1_000
+MAX_AUDITED_URI_CHARS = 2_048
+MAX_WATCHED_RESOURCES = 1_000
 """Resources that one client may watch."""
-WATCHER = "toolgate_watcher"
+LISTENER_KEY = "toolgate_watcher"
 """In the state of a connection of the handshake era."""
-Tell = Callable[[ServerEvent], None]
+OnEvent = Callable[[ServerEvent], None]
 
 
 @dataclass(eq=False)
-class Watcher:
+class ChangeListener:
     """A client that wants to know."""
 
     actor: Actor
-    tell: Tell
+    tell: OnEvent
     seen: tuple[Tool, ...] = ()
     uris: dict[str, str] = field(default_factory=dict)
     """The resources that it watches, each with its server."""
 
 
-class Changes:
+class ChangeNotifier:
     """What clients are told."""
 
-    def __init__(self, app: App, who: Who, behind: Behind) -> None:
+    def __init__(self, app: App, who: IdentifyCaller, behind: VisibleUpstreams) -> None:
         self._app = app
         self._who = who
         self._behind = behind
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[ChangeListener] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._streams: set[ListenHandler] = set()
@@ -85,8 +85,8 @@ class Changes:
             params = notification.model_dump(by_alias=True, mode="json", exclude_none=True).get("params")
             self._keep(loop.create_task(connection.notify(notification.method, params or None)))
 
-        watcher = Watcher(self._who(ctx).actor, tell)
-        connection.state[WATCHER] = watcher
+        watcher = ChangeListener(self._who(ctx).actor, tell)
+        connection.state[LISTENER_KEY] = watcher
         connection.exit_stack.callback(self.remove, watcher)
         await self._add(watcher)
 
@@ -94,13 +94,13 @@ class Changes:
         """A client of 2026-07-28 asks for a stream of changes, and holds it open."""
         actor = self._who(ctx).actor
         own = sum(watcher.actor == actor for watcher in self._watchers)
-        if len(self._streams) >= MOST_LISTENING or own >= MOST_OF_ONE or not self._is_open:
+        if len(self._streams) >= MAX_LISTENERS or own >= MAX_ACTOR_LISTENERS or not self._is_open:
             raise ProtocolError(INTERNAL_ERROR, "Too many clients listen already")
         wanted = params.notifications.resource_subscriptions or []
-        if len(wanted) > MOST_WATCHED:
-            raise ProtocolError(INTERNAL_ERROR, f"At most {MOST_WATCHED} resources can be watched at a time")
-        watcher = Watcher(actor, lambda _event: None)
-        stream = ListenHandler(_Bus(watcher))
+        if len(wanted) > MAX_WATCHED_RESOURCES:
+            raise ProtocolError(INTERNAL_ERROR, f"At most {MAX_WATCHED_RESOURCES} resources can be watched at a time")
+        watcher = ChangeListener(actor, lambda _event: None)
+        stream = ListenHandler(_SingleListenerBus(watcher))
         self._streams.add(stream)
         try:
             await self._add(watcher)
@@ -111,13 +111,13 @@ class Changes:
             self._streams.discard(stream)
             self.remove(watcher)
 
-    async def _add(self, watcher: Watcher) -> None:
+    async def _add(self, watcher: ChangeListener) -> None:
         watcher.seen = await self._app.tools(watcher.actor)
         self._watchers.add(watcher)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
 
-    def remove(self, watcher: Watcher) -> None:
+    def remove(self, watcher: ChangeListener) -> None:
         self._watchers.discard(watcher)
         for uri, server in watcher.uris.items():
             self._let_go(server, uri)
@@ -126,29 +126,31 @@ class Changes:
     # -- resources
 
     async def subscribe(self, ctx: Request, params: types.SubscribeRequestParams) -> dict[str, object]:
-        watcher = ctx.session._connection.state.get(WATCHER)
-        if isinstance(watcher, Watcher) and len(watcher.uris) < MOST_WATCHED:
+        watcher = ctx.session._connection.state.get(LISTENER_KEY)
+        if isinstance(watcher, ChangeListener) and len(watcher.uris) < MAX_WATCHED_RESOURCES:
             await self.watch(watcher, str(params.uri))
         return {}
 
     async def unsubscribe(self, ctx: Request, params: types.UnsubscribeRequestParams) -> dict[str, object]:
-        watcher = ctx.session._connection.state.get(WATCHER)
-        if isinstance(watcher, Watcher) and (server := watcher.uris.pop(str(params.uri), None)) is not None:
+        watcher = ctx.session._connection.state.get(LISTENER_KEY)
+        if isinstance(watcher, ChangeListener) and (server := watcher.uris.pop(str(params.uri), None)) is not None:
             self._let_go(server, str(params.uri))
         return {}
 
-    async def watch(self, watcher: Watcher, uri: str) -> None:
+    async def watch(self, watcher: ChangeListener, uri: str) -> None:
         """Have a client told of changes of a resource. One that it can't see it watches in vain."""
         server = await self._behind.resource(watcher.actor, uri)
         if server is None or uri in watcher.uris or not await self._may_read(watcher.actor, server, uri):
             return
         watcher.uris[uri] = server.name
         tool = server.methods["resources/read"]
-        await self._app._note("mcp.resource_watched", watcher.actor, tool, {"server": server.name, "uri": uri[:LONGEST_URI]})
+        await self._app._note(
+            "mcp.resource_watched", watcher.actor, tool, {"server": server.name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
+        )
         with contextlib.suppress(CallError):  # a server that can't be asked now, or has no such thing, tells nothing
             await self._app.servers_engine.subscribe(server.name, uri)
 
-    async def _may_read(self, actor: Actor, server: Server, uri: str) -> bool:
+    async def _may_read(self, actor: Actor, server: VisibleServer, uri: str) -> bool:
         """Whether an actor who sees the resource may read it: what the policy says of the tool that would."""
         guard, tool = self._app.guard, server.methods["resources/read"]
         tier = self._app.catalog.resolve(tool, actor.tenant).tier
@@ -170,7 +172,7 @@ class Changes:
         """See whether tools changed for anybody: because they did, or the flags, or the policy."""
         app, known, items = self._app, self._mark(), self._app.mcp_tools.items
         while self._watchers:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHANGE_POLL_SECONDS)
             if self._mark() == known and app.mcp_tools.items is items and not app.notices.changed():
                 continue
             for watcher in tuple(self._watchers):
@@ -182,7 +184,7 @@ class Changes:
     def _mark(self) -> tuple[int, str]:
         return self._app.catalog.version, self._app.guard.policy_hash
 
-    async def _compare(self, watcher: Watcher) -> None:
+    async def _compare(self, watcher: ChangeListener) -> None:
         before, now = watcher.seen, await self._app.tools(watcher.actor)
         if now is before:
             return
@@ -225,16 +227,16 @@ class Changes:
             task.exception()
 
 
-class _Bus:
+class _SingleListenerBus:
     """The SDK's stream takes what it is to say from a bus: this one has one listener, and what its watcher is told."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: ChangeListener) -> None:
         self._watcher = watcher
 
     async def publish(self, event: ServerEvent) -> None:
         self._watcher.tell(event)
 
-    def subscribe(self, listener: Tell) -> Callable[[], None]:
+    def subscribe(self, listener: OnEvent) -> Callable[[], None]:
         self._watcher.tell = listener
         return lambda: None
 

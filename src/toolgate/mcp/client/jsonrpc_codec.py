@@ -19,7 +19,7 @@ from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
 
 INTERNAL_ERROR = -32603
 PARSE_ERROR = -32700
-MOST_AT_ONCE, MOST_AT_ONCE_BYTES = 100, 1_048_576
+MAX_BATCH_MESSAGES, MAX_BATCH_BYTES = 100, 1_048_576
 """Messages in one list, and their bytes. We never ask for several at once, so nobody has to answer with many."""
 
 _ESCAPED = re.compile(
@@ -38,7 +38,7 @@ _NEAR = 200
 def decode(line: bytes) -> list[JSONRPCMessage]:
     """The messages of a line: one, or several in a list as protocol 2025-03-26 has it; none if it is rubbish."""
     several = line.startswith(b"[")
-    if several and len(line) > MOST_AT_ONCE_BYTES:
+    if several and len(line) > MAX_BATCH_BYTES:
         return []
     if holds_too_much(line):
         return _no_answer(line, f"The server's answer holds more than {MOST_VALUES} values.")
@@ -46,7 +46,7 @@ def decode(line: bytes) -> list[JSONRPCMessage]:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return _unreadable(line)
-    if several and len(value) > MOST_AT_ONCE:
+    if several and len(value) > MAX_BATCH_MESSAGES:
         return []
     found = [_message(one) for one in (value if several else [value])]
     return [one for one in found if one is not None]

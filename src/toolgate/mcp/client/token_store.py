@@ -18,8 +18,8 @@ import orjson
 from toolgate.errors import StoreError
 from toolgate.threads import to_thread
 
-Read = Callable[[str], str | None]
-Keep = Callable[[str, str], None]
+ReadToken = Callable[[str], str | None]
+KeepToken = Callable[[str, str], None]
 
 _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"[a-z0-9_]{1,64}\Z")
@@ -33,7 +33,7 @@ def secret_name(server: str, what: str) -> str:
     return f"MCP_{plain}_{what}"
 
 
-class Pin(NamedTuple):
+class PinnedIssuer(NamedTuple):
     """The authorization server that a server's login belongs to."""
 
     issuer: str
@@ -41,11 +41,11 @@ class Pin(NamedTuple):
     """Whether a person named it; otherwise it was the first that the server named."""
 
 
-class Kept:
+class LoginStore:
     """The secrets of one server: `TOKENS`, `CLIENT` and `ISSUER` (its pin). Without a place to keep them, they last as long
     as this does."""
 
-    def __init__(self, server: str, url: str, read: Read | None, keep: Keep | None) -> None:
+    def __init__(self, server: str, url: str, read: ReadToken | None, keep: KeepToken | None) -> None:
         self._url, self._read, self._keep = url, read, keep
         self._names = {what: secret_name(server, what) for what in ("TOKENS", "CLIENT", "ISSUER")}
         self._memory: dict[str, str] = {}
@@ -84,11 +84,11 @@ class Kept:
             await self.set("TOKENS", {**kept, "wanted": wanted})
 
 
-def pin_of(kept: Kept) -> Pin | None:
+def pinned_issuer(kept: LoginStore) -> PinnedIssuer | None:
     """The issuer that is pinned; None before the first login. Logins of before there were pins hold one, too."""
     found = kept.get("ISSUER")
     issuer = found.get("issuer") or kept.get("TOKENS").get("issuer")
-    return Pin(issuer, found.get("accepted") is True) if isinstance(issuer, str) else None
+    return PinnedIssuer(issuer, found.get("accepted") is True) if isinstance(issuer, str) else None
 
 
 def good_until(seconds: object) -> float | None:

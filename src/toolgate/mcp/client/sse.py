@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 
-class TooLong(Exception):
+class EventTooLong(Exception):
     """One event is longer than it may be."""
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """One event. Its name is `message` where it has none of its own."""
 
     name: str
@@ -18,7 +18,7 @@ class Event(NamedTuple):
     """Milliseconds to wait before going on, if the server says so."""
 
 
-class Events:
+class SseParser:
     """Takes bytes and gives the events that are complete with them."""
 
     def __init__(self, most: int) -> None:
@@ -34,7 +34,7 @@ class Events:
         self._id: str | None = None
         self._retry: int | None = None
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that end in this chunk."""
         if not chunk:
             return []
@@ -53,9 +53,9 @@ class Events:
 
     def _check(self, waiting: int) -> None:
         if self._size + waiting > self._most:
-            raise TooLong(f"an event of more than {self._most} bytes")
+            raise EventTooLong(f"an event of more than {self._most} bytes")
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: bytes) -> SseEvent | None:
         if not line:
             return self._end()
         if line.startswith(b":"):
@@ -78,15 +78,15 @@ class Events:
             self._began = True
         return None
 
-    def _end(self) -> Event | None:
+    def _end(self) -> SseEvent | None:
         event = None
         if self._began:
-            event = Event(self._name or "message", b"\n".join(self._data), self._id or None, self._retry)
+            event = SseEvent(self._name or "message", b"\n".join(self._data), self._id or None, self._retry)
         self._name, self._data, self._retry, self._size, self._began = "", [], None, 0, False
         return event
 
 
-def written(event: Event) -> bytes:
+def encode_event(event: SseEvent) -> bytes:
     """An event as it goes over the wire."""
     lines = [f"event: {event.name}".encode(), *(b"data: " + line for line in event.data.split(b"\n"))]
     if event.id is not None:

@@ -4,10 +4,10 @@ audit see it. They are tagged `mcp:method`, and the door that speaks MCP calls t
 
 from typing import Any, Literal
 
-Method = Literal["tools/call", "resources/read", "prompts/get", "completion/complete"]
+ServerMethod = Literal["tools/call", "resources/read", "prompts/get", "completion/complete"]
 METHOD_TAG = "mcp:method"
 
-METHODS: dict[Method, dict[str, Any]] = {
+METHOD_TOOLS: dict[ServerMethod, dict[str, Any]] = {
     "resources/read": {
         "name": "read_resource",
         "description": "Read a resource of the MCP server {server}, by its URI.",
@@ -51,13 +51,13 @@ METHODS: dict[Method, dict[str, Any]] = {
         },
     },
 }
-CAPABILITIES: dict[Method, str] = {
+METHOD_CAPABILITIES: dict[ServerMethod, str] = {
     "resources/read": "resources", "prompts/get": "prompts", "completion/complete": "completions",
 }  # fmt: skip
 """What a server must have said it has."""
 
 
-def definition_of(server: str, method: Method) -> dict[str, Any]:
+def definition_of(server: str, method: ServerMethod) -> dict[str, Any]:
     """The definition of the tool that stands for a method of a server."""
-    fields = METHODS[method]
+    fields = METHOD_TOOLS[method]
     return {**fields, "description": fields["description"].format(server=server)}

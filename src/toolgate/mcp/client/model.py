@@ -7,10 +7,10 @@ import msgspec
 
 from toolgate.errors import Failed, NotReached
 
-State = Literal["off", "idle", "starting", "up", "waiting", "resting"]
+ServerState = Literal["off", "idle", "starting", "up", "waiting", "resting"]
 """off: not enabled. idle: not needed yet, or stopped for want of work. waiting: for its next start, after a failure.
 resting: it failed too often; one more try is made when its rest is over."""
-Listed = Literal["tools", "prompts", "resources", "templates"]
+ListKind = Literal["tools", "prompts", "resources", "templates"]
 """What a server has lists of."""
 
 
@@ -22,7 +22,7 @@ class Target(msgspec.Struct, frozen=True):
     method: Literal["tools/call", "resources/read", "prompts/get", "completion/complete"] = "tools/call"
 
 
-class About(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """What a server said of itself when it was connected."""
 
     protocol: str
@@ -31,13 +31,13 @@ class About(msgspec.Struct, frozen=True):
     instructions: str | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a server stands, for people and for health checks."""
 
     name: str
-    state: State
+    state: ServerState
     transport: str
-    about: About | None = None
+    about: ServerInfo | None = None
     jail: str | None = None
     """What holds it, if it is a program and is held."""
     failure: str | None = None
@@ -60,17 +60,17 @@ class Unreachable(NotReached):
     code = "CONNECTION_ERROR"
 
 
-class Anew(Unreachable):
+class Restarted(Unreachable):
     """A server was started anew since whoever asks last looked at what it has. Nothing was sent to it."""
 
 
-class Lost(Failed):
+class ConnectionLost(Failed):
     """A server went away after it was asked: whether it did what it was asked for, nobody knows."""
 
     code = "OUTCOME_UNKNOWN"
 
 
-class Refused(Failed):
+class ErrorResponse(Failed):
     """A server answered with a protocol error: its code and words."""
 
     code = "MCP_ERROR"

@@ -9,18 +9,18 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-USUAL_PORTS = (443, 80)
+DEFAULT_PORTS = (443, 80)
 PROXY_PORT = 3128
-MOST = 100
+MAX_HOSTS = 100
 """Hosts of one server."""
-LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+HOST_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-Leave = Literal["public", "any"]
+AddressScope = Literal["public", "any"]
 """Which addresses of a host may be connected to."""
 
 
-class Rule(NamedTuple):
+class HostRule(NamedTuple):
     """One entry of the settings."""
 
     host: str
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     wildcard: bool = False
 
 
-class Place(NamedTuple):
+class ForwardedPort(NamedTuple):
     """An address in the jail, and what is behind it: a host and port, or, if there is no host, the proxy."""
 
     address: str
@@ -37,16 +37,16 @@ class Place(NamedTuple):
     host: str | None
 
 
-class Layout(NamedTuple):
+class LoopbackLayout(NamedTuple):
     """What a jail's own network looks like."""
 
-    places: tuple[Place, ...]
+    places: tuple[ForwardedPort, ...]
     names: dict[str, str]
     """Its /etc/hosts: name to address."""
     proxy_port: int
 
 
-def read_rule(text: str) -> Rule:
+def parse_host_rule(text: str) -> HostRule:
     """Raises ValueError with what is wrong."""
     if "://" in text or "/" in text:
         raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
@@ -56,11 +56,11 @@ def read_rule(text: str) -> Rule:
     if is_address(host):
         if wildcard or port is None:
             raise ValueError(f"{text!r} is an address: name it with its port")
-        return Rule(str(ipaddress.ip_address(host)), port)
+        return HostRule(str(ipaddress.ip_address(host)), port)
     name = canonical(host)
     if name is None or (wildcard and "." not in name):
         raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
-    return Rule(name, port, wildcard)
+    return HostRule(name, port, wildcard)
 
 
 def _split(text: str) -> tuple[str, int | None]:
@@ -83,7 +83,7 @@ def canonical(host: str) -> str | None:
             return None
     labels = host.split(".")
     numeric = re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1])
-    return host if len(host) <= 253 and all(map(LABEL.fullmatch, labels)) and not numeric else None
+    return host if len(host) <= 253 and all(map(HOST_LABEL.fullmatch, labels)) and not numeric else None
 
 
 def is_address(host: str) -> bool:
@@ -112,19 +112,19 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 
-class Domains:
+class AllowedHosts:
     """What one server may reach."""
 
     def __init__(self, listed: Sequence[str]) -> None:
         """Raises ValueError for what can't be read."""
-        if len(listed) > MOST:
-            raise ValueError(f"more than {MOST} hosts are named")
-        self.rules = tuple(map(read_rule, listed))
+        if len(listed) > MAX_HOSTS:
+            raise ValueError(f"more than {MAX_HOSTS} hosts are named")
+        self.rules = tuple(map(parse_host_rule, listed))
 
-    def leave(self, host: str, port: int) -> Leave | None:
+    def leave(self, host: str, port: int) -> AddressScope | None:
         """Whether it may be reached; None: no."""
         name = str(ipaddress.ip_address(host)) if is_address(host) else canonical(host)
-        found: Leave | None = None
+        found: AddressScope | None = None
         for rule in self.rules:
             if name is None or not _covers(rule, name, port):
                 continue
@@ -133,27 +133,27 @@ class Domains:
             found = "public"
         return found
 
-    def layout(self) -> Layout:
+    def layout(self) -> LoopbackLayout:
         """A loopback address for each host that is named, so that two of them may have the same port."""
         names = {"localhost": "127.0.0.1"}
-        places: dict[tuple[str, int], Place] = {}
+        places: dict[tuple[str, int], ForwardedPort] = {}
         for rule in self.rules:
             address = _address_of(rule, names)
             if address is None:
                 continue
-            for port in USUAL_PORTS if rule.port is None else (rule.port,):
-                places.setdefault((address, port), Place(address, port, rule.host))
+            for port in DEFAULT_PORTS if rule.port is None else (rule.port,):
+                places.setdefault((address, port), ForwardedPort(address, port, rule.host))
         proxy = next(port for port in range(PROXY_PORT, 65_536) if ("127.0.0.1", port) not in places)
-        return Layout((Place("127.0.0.1", proxy, None), *places.values()), names, proxy)
+        return LoopbackLayout((ForwardedPort("127.0.0.1", proxy, None), *places.values()), names, proxy)
 
 
-def _covers(rule: Rule, name: str, port: int) -> bool:
-    if port not in (USUAL_PORTS if rule.port is None else (rule.port,)):
+def _covers(rule: HostRule, name: str, port: int) -> bool:
+    if port not in (DEFAULT_PORTS if rule.port is None else (rule.port,)):
         return False
     return name.endswith(f".{rule.host}") if rule.wildcard else name == rule.host
 
 
-def _address_of(rule: Rule, names: dict[str, str]) -> str | None:
+def _address_of(rule: HostRule, names: dict[str, str]) -> str | None:
     """Where in the jail it is found; None for what only the proxy reaches: wildcards, and addresses of others."""
     if rule.wildcard:
         return None

@@ -9,66 +9,66 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
-from toolgate.mcp.client.port import Listed, Refused
+from toolgate.mcp.client.model import ErrorResponse, ListKind
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
 
-MOST = 10_000
+MAX_LIST_ITEMS = 10_000
 """Things in one list."""
-MOST_PAGES = 1_000
-METHODS: dict[Listed, tuple[str, str, str]] = {
+MAX_LIST_PAGES = 1_000
+LIST_METHODS: dict[ListKind, tuple[str, str, str]] = {
     "tools": ("tools/list", "tools", "tools"),
     "prompts": ("prompts/list", "prompts", "prompts"),
     "resources": ("resources/list", "resources", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates", "resources"),
 }
 """Of each: the method, the name of the list in the answer, and the capability."""
-NAMES: dict[Listed, str] = {"tools": "name", "prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+KEY_FIELDS: dict[ListKind, str] = {"tools": "name", "prompts": "name", "resources": "uri", "templates": "uriTemplate"}
 """What each thing in it must have, as text."""
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 FOREVER = float("inf")
-LIST_MESSAGES = 64
+MAX_LIST_MESSAGES = 64
 """A whole list may be as long as so many of the longest messages: a server of ten thousand tools has several megabytes."""
 
 logger = logging.getLogger("toolgate.mcp")
 
 
-async def fetch(connection: "Connection", what: Listed, settings: ServerSettings) -> tuple[list[dict[str, Any]], float]:
+async def fetch(connection: "Connection", what: ListKind, settings: ServerSettings) -> tuple[list[dict[str, Any]], float]:
     """All of a list, and for how many seconds it may be kept. Bounded in number, size and time."""
-    method, field, capability = METHODS[what]
+    method, field, capability = LIST_METHODS[what]
     if capability not in connection.about.capabilities and what != "tools":  # some have tools and don't say so
         return [], FOREVER
     found: list[dict[str, Any]] = []
-    seconds, cursor, seen, left = FOREVER, None, set[str](), settings.output_bytes * LIST_MESSAGES
+    seconds, cursor, seen, left = FOREVER, None, set[str](), settings.output_bytes * MAX_LIST_MESSAGES
     try:
         async with asyncio.timeout(settings.start_seconds):
-            for _ in range(MOST_PAGES):
+            for _ in range(MAX_LIST_PAGES):
                 page = await connection.request(method, {"cursor": cursor} if cursor is not None else {}, None)
                 items = page.get(field)
                 if not isinstance(items, list):
-                    raise Refused(
+                    raise ErrorResponse(
                         INTERNAL_ERROR, f"The server {connection.name} answered {method} without a list of {field}."
                     )
                 left -= _bytes(items, settings.output_bytes)
-                found += [one for one in items if isinstance(one, dict) and isinstance(one.get(NAMES[what]), str)]
+                found += [one for one in items if isinstance(one, dict) and isinstance(one.get(KEY_FIELDS[what]), str)]
                 seconds = min(seconds, _seconds(page, modern=connection.modern))
                 cursor = page.get("nextCursor")
-                if not isinstance(cursor, str) or cursor in seen or len(found) >= MOST or left < 0:
+                if not isinstance(cursor, str) or cursor in seen or len(found) >= MAX_LIST_ITEMS or left < 0:
                     break
                 seen.add(cursor)
     except TimeoutError:
         words = f"The server {connection.name} did not list its {what} within {settings.start_seconds:g} s."
-        raise Refused(INTERNAL_ERROR, words) from None
-    except Refused as error:
+        raise ErrorResponse(INTERNAL_ERROR, words) from None
+    except ErrorResponse as error:
         if error.number != METHOD_NOT_FOUND:
             raise
-    if left < 0 or len(found) > MOST:
-        logger.warning("server %s lists more %s than are taken (%d, %s)", connection.name, what, MOST, size(-left))
-    return _usable(connection, what, found[:MOST]), seconds
+    if left < 0 or len(found) > MAX_LIST_ITEMS:
+        logger.warning("server %s lists more %s than are taken (%d, %s)", connection.name, what, MAX_LIST_ITEMS, size(-left))
+    return _usable(connection, what, found[:MAX_LIST_ITEMS]), seconds
 
 
 def _bytes(items: list[Any], most: int) -> int:
@@ -87,7 +87,7 @@ def _seconds(page: Any, *, modern: bool) -> float:
     return 0.0 if modern else FOREVER
 
 
-def _usable(connection: "Connection", what: Listed, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _usable(connection: "Connection", what: ListKind, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """In the new protocol a tool may say which arguments go into headers; one that says it wrongly is left out."""
     if what != "tools" or not connection.modern:
         return found
@@ -112,28 +112,28 @@ def _usable(connection: "Connection", what: Listed, found: list[dict[str, Any]])
     return kept
 
 
-class Lists:
+class ListCache:
     """The lists of one server, as they were last told."""
 
     def __init__(self) -> None:
-        self._kept: dict[Listed, tuple[float, list[dict[str, Any]]]] = {}
-        self._fetching: dict[Listed, asyncio.Task[list[dict[str, Any]]]] = {}
+        self._kept: dict[ListKind, tuple[float, list[dict[str, Any]]]] = {}
+        self._fetching: dict[ListKind, asyncio.Task[list[dict[str, Any]]]] = {}
         self._changes = 0
 
-    def drop(self, *which: Listed) -> None:
+    def drop(self, *which: ListKind) -> None:
         """Of these, or of all, something has changed. What is being fetched is not kept."""
         self._changes += 1
-        for one in which or tuple(METHODS):
+        for one in which or tuple(LIST_METHODS):
             self._kept.pop(one, None)
             self._fetching.pop(one, None)
 
-    def kept(self, what: Listed) -> list[dict[str, Any]] | None:
+    def kept(self, what: ListKind) -> list[dict[str, Any]] | None:
         """A list, if it may still be used."""
         until, found = self._kept.get(what, (0.0, []))
         return found if monotonic() < until else None
 
     async def get(
-        self, connection: "Connection", what: Listed, settings: ServerSettings, *, fresh: bool
+        self, connection: "Connection", what: ListKind, settings: ServerSettings, *, fresh: bool
     ) -> list[dict[str, Any]]:
         """A list; it is asked for once, however many want it."""
         kept = self.kept(what)
@@ -146,7 +146,7 @@ class Lists:
             self._fetching[what] = fetching
         return await asyncio.shield(fetching)
 
-    async def _fetch(self, connection: "Connection", what: Listed, settings: ServerSettings) -> list[dict[str, Any]]:
+    async def _fetch(self, connection: "Connection", what: ListKind, settings: ServerSettings) -> list[dict[str, Any]]:
         changes = self._changes
         found, seconds = await fetch(connection, what, settings)
         if changes == self._changes:

@@ -8,19 +8,19 @@ sound like another's. And what begins with `mcp_` and the name of a server is fo
 
 from collections.abc import Iterable, Mapping
 
-from toolgate.mcp.definitions import ITEMS, Claim
-from toolgate.mcp.entries import Key, Upstream, name_here
+from toolgate.mcp.definitions import ITEM_KINDS, NameClaim
+from toolgate.mcp.entries import DefinitionKey, Upstream, name_here
 
 
-class Names:
+class ToolNames:
     """The names of all tools of servers that were ever accepted."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream] | None = None, claims: Iterable[Claim] = ()) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream] | None = None, claims: Iterable[NameClaim] = ()) -> None:
         self._upstreams = upstreams or {}
         order = {server: place for place, server in enumerate(self._upstreams)}
         self._servers = sorted(self._upstreams, key=len, reverse=True)
-        self._holders: dict[str, tuple[str, Key]] = {}
-        there = [claim for claim in claims if claim.server in self._upstreams and claim.key[0] not in ITEMS]
+        self._holders: dict[str, tuple[str, DefinitionKey]] = {}
+        there = [claim for claim in claims if claim.server in self._upstreams and claim.key[0] not in ITEM_KINDS]
         there.sort(key=lambda one: (one.since, order[one.server], one.key))
         for claim in there:
             name = claim.name or name_here(self._upstreams[claim.server], claim.key)
@@ -30,7 +30,7 @@ class Names:
             if is_wanted(upstream, claim.key) and self.fault(upstream, claim.key) is None:
                 self._holders[name_here(upstream, claim.key)] = (claim.server, claim.key)
 
-    def fault(self, upstream: Upstream, key: Key) -> str | None:
+    def fault(self, upstream: Upstream, key: DefinitionKey) -> str | None:
         """Why a tool can't have the name that it would have; None: it can."""
         name = name_here(upstream, key)
         holder = self._holders.get(name)
@@ -60,13 +60,13 @@ class Names:
         return None
 
 
-def is_wanted(upstream: Upstream, key: Key) -> bool:
+def is_wanted(upstream: Upstream, key: DefinitionKey) -> bool:
     """Whether the settings of a server let a tool be offered at all."""
     only = upstream.settings.only
     return only is None or key[0] != "tools/call" or key[1] in only
 
 
-def _is_said(upstream: Upstream, key: Key, name: str) -> bool:
+def _is_said(upstream: Upstream, key: DefinitionKey, name: str) -> bool:
     """Whether the name is one that a person gave."""
     method, tool = key
     said = upstream.settings.tools.get(tool if method == "tools/call" else method)

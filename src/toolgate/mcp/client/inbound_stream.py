@@ -14,14 +14,14 @@ from mcp.client._transport import ReadStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
-from toolgate.mcp.client.secret_masking import Concealer
+from toolgate.mcp.client.secret_masking import SecretMasker
 
-AT_A_STRETCH = 32
+MAX_MESSAGES_PER_TURN = 32
 """Messages that are handed on before others have their turn."""
-AT_ONCE, A_SECOND = 2_000, 2_000.0
+MAX_BURST_MESSAGES, MESSAGES_PER_SECOND = 2_000, 2_000.0
 """Messages that a server may send of its own accord: at once, and a second. If it sends more it is read more slowly, so that
 it has to wait: nothing is lost, and nobody else is held up."""
-REQUEST = 10
+REQUEST_COST = 10
 """Messages that a request counts for, since it has to be answered."""
 
 
@@ -52,11 +52,11 @@ class Received(ABC):
         await self.aclose()
 
 
-class Pace:
+class InboundRate:
     """How fast a server may speak of its own accord."""
 
     def __init__(self) -> None:
-        self._left, self._since = float(AT_ONCE), monotonic()
+        self._left, self._since = float(MAX_BURST_MESSAGES), monotonic()
 
     def charge(self, cost: int) -> None:
         """It said something that nobody asked for."""
@@ -67,21 +67,21 @@ class Pace:
         if self._left >= 0:
             return 0.0
         now = monotonic()
-        self._left = min(AT_ONCE, self._left + (now - self._since) * A_SECOND)
+        self._left = min(MAX_BURST_MESSAGES, self._left + (now - self._since) * MESSAGES_PER_SECOND)
         self._since = now
-        return max(0.0, -self._left / A_SECOND)
+        return max(0.0, -self._left / MESSAGES_PER_SECOND)
 
 
-class Watched(Received):
+class InboundStream(Received):
     """Hands on what it reads."""
 
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], concealer: Concealer
+        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], concealer: SecretMasker
     ) -> None:
         self._inner = inner
         self._fault = fault
         self._concealer = concealer
-        self.pace = Pace()
+        self.pace = InboundRate()
         self._stretch = 0
         self.heard = monotonic()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -110,11 +110,11 @@ class Watched(Received):
     async def _take_turns(self, message: JSONRPCMessage) -> None:
         """A transport may have thousands of messages at hand: others are not to wait until all are dealt with."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            self.pace.charge(REQUEST if isinstance(message, JSONRPCRequest) else 1)
+            self.pace.charge(REQUEST_COST if isinstance(message, JSONRPCRequest) else 1)
         self._stretch += 1
         if delay := self.pace.delay():
             await asyncio.sleep(delay)
-        elif self._stretch >= AT_A_STRETCH:
+        elif self._stretch >= MAX_MESSAGES_PER_TURN:
             await asyncio.sleep(0)
         else:
             return

@@ -1,8 +1,8 @@
-"""Servers at an address: the SDK's transports for streamable HTTP and for the older SSE, made safe to share.
+"""Connects to a remote server: the SDK's transports for streamable HTTP and for the older SSE, made safe to share.
 
-`open_transport` gives a `Remote`: the streams that the SDK's session speaks over, why it failed if it did, and the quick way
-(`wire`) for what is asked most. Headers are filled with secrets for each request, so that one that was set anew holds at
-once; none is ever logged. Redirects to elsewhere are not followed, so nothing of this reaches another host.
+`open_transport` gives an `HttpTransport`: the streams that the SDK's session uses, the last failure, and the fast path for
+the most frequent requests. Secrets are put into headers for each request, so that a changed secret holds at once; none is
+ever logged. Redirects to another origin are not followed, so nothing of this reaches another host.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from toolgate.errors import CallError
 from toolgate.mcp.client import sdk
-from toolgate.mcp.client.fast_http import Wire
-from toolgate.mcp.client.http_errors import error_of, status_words
-from toolgate.mcp.client.port import About, Unreachable
-from toolgate.mcp.client.secret_masking import Concealer
-from toolgate.mcp.client.secret_refs import Secrets, fill, fill_url
+from toolgate.mcp.client.errors import as_call_error, status_message
+from toolgate.mcp.client.fast_http import FastHttp
+from toolgate.mcp.client.model import ServerInfo, Unreachable
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.secret_refs import ReadSecret, fill, fill_url
 from toolgate.mcp.client.tls import goes_through_proxy, tls
-from toolgate.mcp.client.tokens import Keep, Kept, Read
+from toolgate.mcp.client.token_store import KeepToken, LoginStore, ReadToken
 from toolgate.mcp.client.untrusted_text import innermost, sentence, span
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, WriteStream
     from mcp.shared.message import SessionMessage
 
-    from toolgate.mcp.client.oauth import Provider
+    from toolgate.mcp.client.oauth import OAuthProvider
 
-OURS = frozenset({"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"})
+RESERVED_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
+)
 """Headers that are not to be set: the protocol needs them as they are. Besides these, all that begin with `mcp-`."""
 
 
-class Remote:
+class HttpTransport:
     """A server at an address, connected or about to be."""
 
     read: "ReadStream[SessionMessage | Exception]"
@@ -45,12 +47,12 @@ class Remote:
         self,
         name: str,
         settings: ServerSettings,
-        secrets: Secrets,
-        keep: Keep | None,
-        tokens: Read | None,
-        concealer: Concealer,
+        secrets: ReadSecret,
+        keep: KeepToken | None,
+        tokens: ReadToken | None,
+        concealer: SecretMasker,
     ) -> None:
-        from toolgate.mcp.client.guarded_http import LONGEST_READ, GuardedClient
+        from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient
 
         self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
         self.oauth = settings.oauth is not None
@@ -60,7 +62,7 @@ class Remote:
         self._unfilled = _checked(name, settings.headers)
         self._plain = None if any("{{" in value for value in self._unfilled.values()) else self._unfilled
         timeouts = [settings.timeout, *(tool.timeout for tool in settings.tools.values())]
-        seconds = max(LONGEST_READ, *(one for one in timeouts if one is not None), 0.0)
+        seconds = max(MAX_READ_SECONDS, *(one for one in timeouts if one is not None), 0.0)
         self.client = GuardedClient(name, headers=self.headers, most=self.most, auth=self._auth(), read_seconds=seconds)
 
     # -- for the wire and the HTTP client
@@ -103,20 +105,20 @@ class Remote:
         """What it said besides: nothing, over HTTP."""
         return ""
 
-    def wire(self, about: About) -> Wire | None:
+    def wire(self, about: ServerInfo) -> FastHttp | None:
         """The quick way, if there is one: not for the old transport, and not through a proxy."""
         if self._settings.transport == "sse" or goes_through_proxy(self.url):
             return None
-        return Wire(self, about.protocol)
+        return FastHttp(self, about.protocol)
 
-    def _login(self, keep: Keep | None, tokens: Read | None) -> "Provider | None":
+    def _login(self, keep: KeepToken | None, tokens: ReadToken | None) -> "OAuthProvider | None":
         if self._settings.oauth is None:
             return None
-        from toolgate.mcp.client.oauth import Provider
+        from toolgate.mcp.client.oauth import OAuthProvider
 
-        kept = Kept(self.name, self.url, tokens, keep)
+        kept = LoginStore(self.name, self.url, tokens, keep)
         try:
-            return Provider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.concealer.learn)
+            return OAuthProvider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.concealer.learn)
         except ValueError as error:
             raise Unreachable(
                 message=f"The login of the server {self.name} is not set up right: {sentence(error)}"
@@ -125,26 +127,26 @@ class Remote:
     def _auth(self) -> Any:
         if self._provider is None:
             return None
-        from toolgate.mcp.client.authorization import Login
+        from toolgate.mcp.client.authorization import OAuthHttpAuth
 
-        return Login(self._provider)
+        return OAuthHttpAuth(self._provider)
 
 
 @asynccontextmanager
 async def open_transport(
     name: str,
     settings: ServerSettings,
-    secrets: Secrets,
-    concealer: Concealer,
-    keep: Keep | None = None,
-    tokens: Read | None = None,
-) -> AsyncIterator[Remote]:
+    secrets: ReadSecret,
+    concealer: SecretMasker,
+    keep: KeepToken | None = None,
+    tokens: ReadToken | None = None,
+) -> AsyncIterator[HttpTransport]:
     """A transport to a server at an address. To be entered and left in the same task. Raises Unreachable.
 
     `tokens` and `keep`: where those of a login are read and kept. `concealer`: learns them; `secrets` tells it itself.
     """
-    await ready()
-    remote = Remote(name, settings, secrets, keep, tokens, concealer)
+    await load_dependencies()
+    remote = HttpTransport(name, settings, secrets, keep, tokens, concealer)
     remote.headers()  # what is missing is said before anything is tried
     async with AsyncExitStack() as stack:
         try:
@@ -160,7 +162,7 @@ async def open_transport(
         yield remote
 
 
-async def ready() -> None:
+async def load_dependencies() -> None:
     """Load what connections need, without holding up the event loop."""
     await sdk.loaded()
     await to_thread(_load)
@@ -173,7 +175,7 @@ def _load() -> None:
 
 
 @asynccontextmanager
-async def _streams(remote: Remote, settings: ServerSettings) -> AsyncIterator[tuple[Any, Any]]:
+async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIterator[tuple[Any, Any]]:
     if settings.transport == "sse":
         async with _old_streams(remote) as streams:
             yield streams
@@ -188,7 +190,7 @@ async def _streams(remote: Remote, settings: ServerSettings) -> AsyncIterator[tu
 
 
 @asynccontextmanager
-async def _old_streams(remote: Remote) -> AsyncIterator[tuple[Any, Any]]:
+async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
     """The older transport: answers come on one stream for all. What can't be sent is answered there, by us."""
     import anyio
     import httpx2
@@ -226,7 +228,7 @@ async def _old_streams(remote: Remote) -> AsyncIterator[tuple[Any, Any]]:
         tasks.cancel_scope.cancel()
 
 
-def _not_open(remote: Remote, error: Exception) -> CallError:
+def _not_open(remote: HttpTransport, error: Exception) -> CallError:
     """Why a transport can't be opened, as a call error."""
     import httpx2
 
@@ -235,9 +237,9 @@ def _not_open(remote: Remote, error: Exception) -> CallError:
         return first
     if isinstance(first, httpx2.HTTPStatusError):
         status = first.response.status_code
-        words = status_words(remote.name, status)
+        words = status_message(remote.name, status)
         if status in (401, 403):
-            found = error_of("login", remote.name, words, oauth=remote.oauth)
+            found = as_call_error("login", remote.name, words, oauth=remote.oauth)
             assert isinstance(found, CallError)
             return found
         return Unreachable(message=words)
@@ -255,7 +257,7 @@ def _address(name: str, settings: ServerSettings) -> str:
 
 def _checked(name: str, headers: Mapping[str, str]) -> dict[str, str]:
     for header in headers:
-        if header.lower() in OURS or header.lower().startswith("mcp-"):
+        if header.lower() in RESERVED_HEADERS or header.lower().startswith("mcp-"):
             raise Unreachable(
                 message=f"The header {header!r} of the server {name} can't be set: the protocol needs it.",
                 suggestion=f"Take it out of the settings of the server {name}.",

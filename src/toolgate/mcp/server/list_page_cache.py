@@ -8,11 +8,11 @@ import msgspec
 
 from toolgate.model import Actor, Tool
 
-MOST_ACTORS = 1_000
-MOST_BYTES = 32 * 1024 * 1024
+MAX_CACHED_ACTORS = 1_000
+MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
-class Pages(msgspec.Struct, gc=False):
+class ActorPages(msgspec.Struct, gc=False):
     """What one actor was shown."""
 
     permitted: tuple[Tool, ...]
@@ -27,11 +27,11 @@ class Pages(msgspec.Struct, gc=False):
         return sum(map(len, self.bodies.values()))
 
 
-class Lists:
+class ListPageCache:
     """The pages of all actors, up to so many bytes."""
 
     def __init__(self) -> None:
-        self._pages: dict[Actor, Pages] = {}
+        self._pages: dict[Actor, ActorPages] = {}
         self.size = 0
 
     def find(self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None) -> bytes | None:
@@ -47,7 +47,7 @@ class Lists:
             pages = self._begin(actor, permitted)
         if cursor not in pages.cursors or cursor in pages.bodies:
             return
-        if self.size + len(body) > MOST_BYTES:
+        if self.size + len(body) > MAX_CACHED_BYTES:
             self._clear()
             return
         self.size += len(body)
@@ -55,13 +55,13 @@ class Lists:
         if following is not None:
             pages.cursors.add(following)
 
-    def _begin(self, actor: Actor, permitted: tuple[Tool, ...]) -> Pages:
+    def _begin(self, actor: Actor, permitted: tuple[Tool, ...]) -> ActorPages:
         before = self._pages.pop(actor, None)
         if before is not None:
             self.size -= before.size
-        if len(self._pages) >= MOST_ACTORS:
+        if len(self._pages) >= MAX_CACHED_ACTORS:
             self._clear()
-        pages = self._pages[actor] = Pages(permitted, {}, {None})
+        pages = self._pages[actor] = ActorPages(permitted, {}, {None})
         return pages
 
     def _clear(self) -> None:
