@@ -92,9 +92,9 @@ def quoted(text: str, most: int = 40) -> str:
 def unknown(given: object, known: Sequence[str]) -> str:
     """What to say of a value that is none of those that are known."""
     shown = quoted(given) if isinstance(given, str) else f"a {type(given).__name__}"
-    near = get_close_matches(given[:64], known, 1) if isinstance(given, str) else []
+    near = nearest(given, known) if isinstance(given, str) else None
     listed = f"{', '.join(known[:-1])} or {known[-1]}"
-    return f"{shown} is unknown, did you mean {near[0]}? It can be {listed}" if near else f"{shown} is unknown: use {listed}"
+    return f"{shown} is unknown, did you mean {near}? It can be {listed}" if near else f"{shown} is unknown: use {listed}"
 
 
 def shortened(text: str, most: int) -> str:
@@ -305,9 +305,18 @@ MAX_SUGGESTIONS = 3
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The question after names that are spelled nearly like a word; None if there are none."""
+    near = _close(word, known, MAX_SUGGESTIONS, 0.7)
+    return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one name that is spelled most like a word; None if none is spelled nearly so."""
+    return next(iter(_close(word, known, 1, 0.6)), None)
+
+
+def _close(word: str, known: Iterable[str], most: int, alike: float) -> list[str]:
     names = {name.lower(): name for name in known}
-    near = get_close_matches(word[:64].lower(), names, MAX_SUGGESTIONS, 0.7)
-    return f"Did you mean {' or '.join(names[name] for name in near)}?" if near else None
+    return [names[name] for name in get_close_matches(word[:64].lower(), names, most, alike)]
 
 
 def span_words(seconds: float) -> str:

@@ -1,5 +1,5 @@
-"""YAML that somebody else wrote, read as plain JSON values: small, shallow, without surprises, and with the place of
-every value.
+"""The one reader of YAML, for settings, custom tools and policy cases alike: plain JSON values, small, shallow, without
+surprises, and with the position of every value.
 
 Safe, because nothing is built from it but text, numbers, booleans, null, lists and mappings: tags are refused. Bounded,
 because it is read as a stream of events: what an alias repeats counts as if it had been written out. Without surprises,
@@ -18,64 +18,70 @@ from toolgate.errors import ToolgateError
 if TYPE_CHECKING:
     import yaml
 
-MOST_BYTES = 262_144
-"""What a file may have."""
-MOST_WEIGHT = 2 * MOST_BYTES
+MAX_YAML_BYTES = 262_144
+"""The largest file that is read."""
+MAX_YAML_WEIGHT = 2 * MAX_YAML_BYTES
 VALUE_WEIGHT = 20
 """Each value weighs so much, and each of its characters 1; with aliases written out, that is the most there may be."""
-DEEPEST = 64
+MAX_YAML_DEPTH = 64
 
 Path = tuple[str | int, ...]
 
 _UNPRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""Compiled when it is first needed: that takes 5 ms."""
+# Compiled when it is first needed: that takes 5 ms.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?[0-9]+\Z")
 _BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
-_LONGEST_NUMBER = 100
+MAX_NUMBER_CHARS = 100
 
 
-class Place(NamedTuple):
-    """Where something stands, counted from 1."""
+class Position(NamedTuple):
+    """A line and column of a text, counted from 1."""
 
     line: int
     column: int
 
 
 class YamlError(ToolgateError):
-    """A text is not the YAML that is read here."""
+    """The text is not valid YAML, or uses more of YAML than is read here."""
 
-    def __init__(self, message: str, place: Place | None = None) -> None:
+    def __init__(self, message: str, position: Position | None = None) -> None:
         super().__init__(message)
-        self.place = place
+        self.position = position
 
 
-class Document(NamedTuple):
-    """What was read: the value, and the places of its parts. That of a mapping's value is the place of its key."""
+class EmptyYaml(YamlError):
+    """The text holds no document."""
+
+
+class YamlDocument(NamedTuple):
+    """The value that was read, and the positions of its parts. That of a mapping's value is the position of its key."""
 
     value: Any
-    places: dict[Path, Place]
+    positions: dict[Path, Position]
     blocks: dict[Path, int]
     """Of texts that stand in lines of their own (`|`), the first of these lines."""
 
-    def place(self, path: Path) -> Place | None:
-        """Where a part is, or else the innermost part around it that is there."""
-        while path and path not in self.places:
+    def position(self, path: Path) -> Position | None:
+        """The position of a part, or else of the innermost part around it that is there."""
+        while path and path not in self.positions:
             path = path[:-1]
-        return self.places.get(path)
+        return self.positions.get(path)
 
 
-def read_yaml(content: bytes) -> Document:
-    """The one document of a YAML file; YamlError says where it is wrong."""
-    if len(content) > MOST_BYTES:
-        raise YamlError(f"it has more than {MOST_BYTES:,} bytes")
+def read_yaml(content: bytes) -> YamlDocument:
+    """Reads the one document of a YAML file; YamlError says where it is wrong."""
+    if len(content) > MAX_YAML_BYTES:
+        raise YamlError(f"it has more than {MAX_YAML_BYTES:,} bytes")
     text = _decoded(content)
     found = re.search(_UNPRINTABLE, text)
     if found is not None:
-        raise YamlError(f"it holds the character U+{ord(found[0]):04X}, which can't be seen", _at(text, found.start()))
+        raise YamlError(
+            f"it holds the character U+{ord(found[0]):04X}, which can't be seen: remove it", _at(text, found.start())
+        )
     return _Builder().build(_events(text))
 
 
@@ -84,11 +90,11 @@ def _decoded(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8", "replace")
-        raise YamlError("it is not UTF-8", _at(before, len(before))) from None
+        raise YamlError("it is not UTF-8: save it in that encoding", _at(before, len(before))) from None
 
 
-def _at(text: str, offset: int) -> Place:
-    return Place(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
+def _at(text: str, offset: int) -> Position:
+    return Position(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
 
 
 def _events(text: str) -> "Iterator[yaml.Event]":
@@ -99,15 +105,17 @@ def _events(text: str) -> "Iterator[yaml.Event]":
         yield from yaml.parse(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = None if mark is None else Place(mark.line + 1, mark.column + 1)
+        position = None if mark is None else Position(mark.line + 1, mark.column + 1)
         words = ", ".join(part for part in (error.problem, error.context) if part)
-        raise YamlError(f"it is not valid YAML: {words}", place) from None
+        if mark is not None and "".join(text.split("\n")[mark.line : mark.line + 1]).startswith("\t"):
+            words += ": indent with spaces, YAML takes no tabs"
+        raise YamlError(f"it is not valid YAML: {words}", position) from None
     except (yaml.YAMLError, RecursionError) as error:
         raise YamlError(f"it is not valid YAML: {type(error).__name__}") from None
 
 
 def scalar(text: str) -> Any:
-    """What a text that stands without quotes means, as YAML 1.2 says; ValueError if JSON can't hold it."""
+    """The value of a text without quotes, as YAML 1.2 reads it; ValueError if JSON can't hold it."""
     if text in _NULL:
         return None
     if text in _BOOLEANS:
@@ -117,8 +125,8 @@ def scalar(text: str) -> Any:
     number = bool(_INTEGER.match(text) or _BASED.match(text))
     if not number and not _FLOAT.match(text):
         return text
-    if len(text) > _LONGEST_NUMBER:
-        raise ValueError(f"a number has {_LONGEST_NUMBER} characters at most; quote it if it is text")
+    if len(text) > MAX_NUMBER_CHARS:
+        raise ValueError(f"a number has {MAX_NUMBER_CHARS} characters at most; quote it if it is text")
     return _integer(text) if number else _float(text)
 
 
@@ -145,14 +153,14 @@ class _Open:
     anchor: str | None
     weight: int
     """Of all that was read before it."""
-    place: Place
-    key: tuple[str, Place] | None = None
+    position: Position
+    key: tuple[str, Position] | None = None
     """In a mapping: the key whose value comes next."""
     height: int = 1
     """Levels from here down, as far as it was read."""
 
 
-class _Done(NamedTuple):
+class _Value(NamedTuple):
     """A value that was read, and how much it is."""
 
     value: Any
@@ -166,94 +174,99 @@ class _Builder:
     def __init__(self) -> None:
         self._stack: list[_Open] = []
         self._weight = 0
-        self._anchors: dict[str, _Done] = {}
+        self._anchors: dict[str, _Value] = {}
         self._unfinished: set[str] = set()
-        self._places: dict[Path, Place] = {}
+        self._positions: dict[Path, Position] = {}
         self._blocks: dict[Path, int] = {}
         self._documents = 0
         self._root: Any = None
 
-    def build(self, events: "Iterator[yaml.Event]") -> Document:
+    def build(self, events: "Iterator[yaml.Event]") -> YamlDocument:
         import yaml
 
         for event in events:
-            place = Place(event.start_mark.line + 1, event.start_mark.column + 1) if event.start_mark else Place(1, 1)
+            position = (
+                Position(event.start_mark.line + 1, event.start_mark.column + 1) if event.start_mark else Position(1, 1)
+            )
             if isinstance(event, yaml.DocumentStartEvent):
                 self._documents += 1
                 if self._documents > 1:
-                    raise YamlError("it holds more than one document", place)
+                    raise YamlError("it holds more than one document: keep one to a file", position)
             elif isinstance(event, yaml.AliasEvent):
-                self._repeat(str(event.anchor), place)
+                self._repeat(str(event.anchor), position)
             elif isinstance(event, yaml.ScalarEvent):
-                self._take_scalar(event, place)
+                self._take_scalar(event, position)
             elif isinstance(event, yaml.CollectionStartEvent):
-                self._open(event, place, {} if isinstance(event, yaml.MappingStartEvent) else [])
+                self._open(event, position, {} if isinstance(event, yaml.MappingStartEvent) else [])
             elif isinstance(event, yaml.CollectionEndEvent):
                 self._close()
         if not self._documents:
-            raise YamlError("it is empty", Place(1, 1))
-        return Document(self._root, self._places, self._blocks)
+            raise EmptyYaml("it is empty", Position(1, 1))
+        return YamlDocument(self._root, self._positions, self._blocks)
 
     # -- one event each
 
-    def _take_scalar(self, event: "yaml.ScalarEvent", place: Place) -> None:
-        self._refuse_tag(event.tag, place)
+    def _take_scalar(self, event: "yaml.ScalarEvent", position: Position) -> None:
+        self._refuse_tag(event.tag, position)
         try:
             value = scalar(event.value) if not event.style else event.value
         except ValueError as error:
-            raise YamlError(str(error), place) from None
+            raise YamlError(str(error), position) from None
         if isinstance(value, str) and "\0" in value:
-            raise YamlError("it holds a NUL character", place)
+            raise YamlError("it holds a NUL character", position)
         if self._wants_key():
-            self._take_key(value, place)
+            self._take_key(value, position)
             return
         if event.style == "|":
-            self._blocks[self._path()] = place.line + 1
-        self._put(_Done(value, VALUE_WEIGHT + len(event.value), 0), event.anchor, place)
+            self._blocks[self._path()] = position.line + 1
+        self._put(_Value(value, VALUE_WEIGHT + len(event.value), 0), event.anchor, position)
 
-    def _take_key(self, value: Any, place: Place) -> None:
+    def _take_key(self, value: Any, position: Position) -> None:
         mapping = self._stack[-1].value
         if not isinstance(value, str):
-            raise YamlError("a key must be text: put it in quotes", place)
+            raise YamlError("a key must be text: put it in quotes", position)
         if value == "<<":
-            raise YamlError("merging with << is not read here: write the values out", place)
+            raise YamlError("merging with << is not read here: write the values out", position)
         if value in mapping:
-            raise YamlError(f"the key {value[:64]!r} stands here a second time", place)
-        self._weigh(len(value), place)
-        self._stack[-1].key = value, place
+            lines = f"{self._positions[(*self._stack[-1].path, value)].line} and {position.line}"
+            raise YamlError(f"the key {value[:64]!r} stands twice, in lines {lines}: keep one of them", position)
+        self._weigh(len(value), position)
+        self._stack[-1].key = value, position
 
-    def _open(self, event: "yaml.CollectionStartEvent", place: Place, value: list[Any] | dict[str, Any]) -> None:
-        self._refuse_tag(event.tag, place)
+    def _open(self, event: "yaml.CollectionStartEvent", position: Position, value: list[Any] | dict[str, Any]) -> None:
+        self._refuse_tag(event.tag, position)
         if self._wants_key():
-            raise YamlError("a key must be text, not a list or mapping", place)
-        self._refuse_depth(1, place)
+            raise YamlError("a key must be text, not a list or mapping: write a name", position)
+        self._refuse_depth(1, position)
         if event.anchor is not None:
             self._unfinished.add(event.anchor)
-        self._stack.append(_Open(value, self._path(), event.anchor, self._weight, place))
+        self._stack.append(_Open(value, self._path(), event.anchor, self._weight, position))
 
     def _close(self) -> None:
         done = self._stack.pop()
         if done.anchor is not None:
             self._unfinished.discard(done.anchor)
         weight, self._weight = self._weight - done.weight, done.weight
-        self._put(_Done(done.value, VALUE_WEIGHT + weight, done.height), done.anchor, done.place)
+        self._put(_Value(done.value, VALUE_WEIGHT + weight, done.height), done.anchor, done.position)
 
-    def _repeat(self, anchor: str, place: Place) -> None:
+    def _repeat(self, anchor: str, position: Position) -> None:
         if anchor in self._unfinished:
-            raise YamlError(f"the alias *{anchor[:64]} stands inside of what it repeats", place)
+            raise YamlError(f"the alias *{anchor[:64]} stands inside of what it repeats: write the value out", position)
         if anchor not in self._anchors:
-            raise YamlError(f"there is nothing that the alias *{anchor[:64]} could repeat", place)
+            raise YamlError(
+                f"the alias *{anchor[:64]} has no anchor &{anchor[:64]} before it: write the value out", position
+            )
         if self._wants_key():
-            raise YamlError("a key must be text: write it out", place)
+            raise YamlError("a key must be text: write it out", position)
         repeated = self._anchors[anchor]
-        self._refuse_depth(repeated.height, place)
-        self._put(repeated, None, place)
+        self._refuse_depth(repeated.height, position)
+        self._put(repeated, None, position)
 
     # -- values
 
-    def _put(self, done: _Done, anchor: str | None, place: Place) -> None:
+    def _put(self, done: _Value, anchor: str | None, position: Position) -> None:
         """Give a finished value to what is around it."""
-        self._weigh(done.weight, place)
+        self._weigh(done.weight, position)
         if anchor is not None:
             self._anchors[anchor] = done
         path = self._path()
@@ -265,14 +278,14 @@ class _Builder:
             if isinstance(around.value, list):
                 around.value.append(done.value)
             elif around.key is not None:
-                key, place = around.key
+                key, position = around.key
                 around.value[key], around.key = done.value, None
-        self._places[path] = place
+        self._positions[path] = position
 
-    def _weigh(self, weight: int, place: Place) -> None:
+    def _weigh(self, weight: int, position: Position) -> None:
         self._weight += weight
-        if self._weight > MOST_WEIGHT:
-            raise YamlError("it holds too many values, or too much that aliases repeat", place)
+        if self._weight > MAX_YAML_WEIGHT:
+            raise YamlError("it holds too many values, with those that aliases repeat: make it smaller", position)
 
     def _path(self) -> Path:
         """Of the value that comes next."""
@@ -284,10 +297,10 @@ class _Builder:
     def _wants_key(self) -> bool:
         return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None
 
-    def _refuse_depth(self, height: int, place: Place) -> None:
-        if len(self._stack) + height > DEEPEST:
-            raise YamlError(f"it is nested more than {DEEPEST} levels deep", place)
+    def _refuse_depth(self, height: int, position: Position) -> None:
+        if len(self._stack) + height > MAX_YAML_DEPTH:
+            raise YamlError(f"it is nested more than {MAX_YAML_DEPTH} levels deep: make it flatter", position)
 
-    def _refuse_tag(self, tag: str | None, place: Place) -> None:
+    def _refuse_tag(self, tag: str | None, position: Position) -> None:
         if tag is not None:
-            raise YamlError(f"the tag {tag[:64]} is not read here: write the plain value", place)
+            raise YamlError(f"the tag {tag[:64]} is not read here: write the plain value", position)

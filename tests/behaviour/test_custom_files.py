@@ -18,7 +18,7 @@ from toolgate.registry.compile import Rules
 from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file
 from toolgate.sandbox.custom.source import CustomFolder, Loaded, Removed
 from toolgate.testing import memory_app
-from toolgate.yamltext import Place, YamlError, read_yaml, scalar
+from toolgate.yamltext import Position, YamlError, read_yaml, scalar
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "custom_tools" / "tools"
 FILE = Path("tools/mine.yml")
@@ -331,10 +331,10 @@ def test_the_place_of_a_field_is_where_its_key_stands(value: dict[str, Any]) -> 
     text = json.dumps(value, ensure_ascii=False, indent=1)
     document = read_yaml(text.encode())
     for key in value:
-        place = document.place((key,))
+        place = document.position((key,))
         assert place is not None
         assert text.splitlines()[place.line - 1][place.column - 1 :].startswith(f'"{key}"')
-        assert document.place((key, "nowhere", 5)) == place
+        assert document.position((key, "nowhere", 5)) == place
 
 
 @pytest.mark.requirement("SBX-1")
@@ -347,7 +347,7 @@ def test_a_bom_is_no_character() -> None:
     assert read_yaml(b"\xef\xbb\xbfa: 1").value == {"a": 1}
     with pytest.raises(YamlError) as caught:
         read_yaml(b"a: 1\nb: \xff")
-    assert caught.value.place == Place(2, 4)
+    assert caught.value.position == Position(2, 4)
 
 
 # -- a folder of them

@@ -30,13 +30,13 @@ from toolgate.mcp.client.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.token_store import secret_name
 from toolgate.sandbox.engine import Sandbox
-from toolgate.settings import OAuth, ServerSettings
+from toolgate.settings import OAuthSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
 
 def guarded_by(url: str, **oauth: Any) -> ServerSettings:
-    return ServerSettings(url=url, oauth=OAuth(**{"redirect_port": free_port(), **oauth}))
+    return ServerSettings(url=url, oauth=OAuthSettings(**{"redirect_port": free_port(), **oauth}))
 
 
 class Vault(dict[str, str]):

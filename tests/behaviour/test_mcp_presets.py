@@ -117,7 +117,7 @@ def test_presets_keep_the_narrow_limits_but_where_they_say_why() -> None:
 
 
 def test_a_preset_that_is_not_there_is_named_with_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="Did you mean 'filesystem'"):
+    with pytest.raises(SettingsError, match="Did you mean filesystem"):
         upstream_of("it", ServerSettings(preset="filesytem"))
 
 

@@ -22,7 +22,7 @@ from toolgate.mcp.client.login import LoginFailed, login
 from toolgate.mcp.client.model import InputRequired
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox
-from toolgate.settings import OAuth, ServerSettings
+from toolgate.settings import OAuthSettings, ServerSettings
 
 NAME = "suite"
 LOGINS = 3
@@ -179,13 +179,13 @@ def _say(words: str) -> None:
     sys.stderr.write(f"{words}\n")
 
 
-def _oauth(context: Mapping[str, Any], scenario: str) -> OAuth | None:
+def _oauth(context: Mapping[str, Any], scenario: str) -> OAuthSettings | None:
     if not scenario.startswith("auth/"):
         return None
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return OAuth(
+    return OAuthSettings(
         grant="client_credentials" if "client-credentials" in scenario else "authorization_code",
         client_id=context.get("client_id"),
         client_secret="{{secret:CLIENT}}" if context.get("client_secret") else None,

@@ -15,7 +15,7 @@ from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
 from toolgate.sandbox.custom.file import Refused, parse_tool_file, read_tool_file
 from toolgate.sandbox.custom.source import CustomFolder, Loaded
-from toolgate.yamltext import DEEPEST, MOST_BYTES, YamlError, read_yaml
+from toolgate.yamltext import MAX_YAML_BYTES, MAX_YAML_DEPTH, YamlError, read_yaml
 
 pytestmark = pytest.mark.requirement("SBX-1")
 
@@ -65,8 +65,8 @@ def laughs(levels: int, width: int = 9) -> str:
     ids=["a billion laughs", "doubling", "a long text again and again", "a small one very often"],
 )
 def test_what_aliases_repeat_counts_as_if_it_were_written_out(text: str) -> None:
-    assert len(text) < MOST_BYTES
-    assert "it holds too many values, or too much that aliases repeat" in why_not(text).why
+    assert len(text) < MAX_YAML_BYTES
+    assert "it holds too many values, with those that aliases repeat" in why_not(text).why
 
 
 def test_aliases_within_bounds_are_read() -> None:
@@ -80,20 +80,20 @@ def test_aliases_within_bounds_are_read() -> None:
         "[" * 250_000,
         "- " * 125_000,
         "\n".join(" " * level + "a:" for level in range(500)),
-        "a: " + "{a: " * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1),
+        "a: " + "{a: " * (MAX_YAML_DEPTH + 1) + "1" + "}" * (MAX_YAML_DEPTH + 1),
         "\n".join(["a: &x0 1", *(f"b{n}: &x{n + 1} {'[' * 20}*x{n}{']' * 20}" for n in range(100))]),
     ],
     ids=["brackets", "dashes", "indents", "braces", "aliases in aliases"],
 )
 def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
-    assert len(text) < MOST_BYTES
-    assert f"nested more than {DEEPEST} levels deep" in why_not(text).why
+    assert len(text) < MAX_YAML_BYTES
+    assert f"nested more than {MAX_YAML_DEPTH} levels deep" in why_not(text).why
 
 
 def test_a_value_may_be_as_deep_as_the_bound() -> None:
-    assert read_yaml(("[" * DEEPEST + "]" * DEEPEST).encode()).value
+    assert read_yaml(("[" * MAX_YAML_DEPTH + "]" * MAX_YAML_DEPTH).encode()).value
     with pytest.raises(YamlError):
-        read_yaml(("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1)).encode())
+        read_yaml(("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1)).encode())
 
 
 @pytest.mark.parametrize("text", ["&a [*a]", "a: &a {b: *a}", "a: &a\n  - [[*a]]"])
@@ -112,14 +112,14 @@ def test_what_repeats_itself_is_refused(text: str) -> None:
     ids=range(17),
 )  # fmt: skip
 def test_much_of_the_same_is_refused_soon(text: str) -> None:
-    assert len(text) <= MOST_BYTES
+    assert len(text) <= MAX_YAML_BYTES
     why_not(text)
 
 
 def test_it_is_as_safe_where_yaml_is_read_by_python_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader")
     assert parse_tool_file(GOOD.encode(), Path("good.yml")).entry.name == "greet"
-    assert "too much that aliases repeat" in why_not(laughs(10)).why
+    assert "those that aliases repeat" in why_not(laughs(10)).why
     assert "levels deep" in why_not("[" * 10_000).why
     assert "the tag" in why_not("name: !!python/object/apply:os.getcwd []").why
     assert why_not("name: [").where.startswith("bad.yml:")
@@ -155,17 +155,17 @@ def test_tags_are_refused_and_nothing_is_built(text: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "where", "words"),
     [
-        (GOOD + "name: other\n", "7:1", "the key 'name' stands here a second time"),
-        (GOOD + "schema: {}\n", "7:1", "the key 'schema' stands here a second time"),
-        (GOOD + "cost: {fixed: 0, fixed: 1}", "7:18", "the key 'fixed' stands here a second time"),
-        (GOOD + "cost: {fixed: 0, 'fixed': 1}", "7:18", "the key 'fixed' stands here a second time"),
+        (GOOD + "name: other\n", "7:1", "the key 'name' stands twice, in lines "),
+        (GOOD + "schema: {}\n", "7:1", "the key 'schema' stands twice, in lines "),
+        (GOOD + "cost: {fixed: 0, fixed: 1}", "7:18", "the key 'fixed' stands twice, in lines "),
+        (GOOD + "cost: {fixed: 0, 'fixed': 1}", "7:18", "the key 'fixed' stands twice, in lines "),
         (GOOD + "1: one\n", "7:1", "a key must be text: put it in quotes"),
         (GOOD + "true: one\n", "7:1", "a key must be text: put it in quotes"),
         (GOOD + "~: one\n", "7:1", "a key must be text: put it in quotes"),
         (GOOD + "? [a, b]\n: one\n", "7:3", "a key must be text, not a list or mapping"),
         (GOOD + "{a: b}: one\n", "7:1", "a key must be text, not a list or mapping"),
         (GOOD + "cost: &c {fixed: 1}\n<<: *c\n", "8:1", "merging with << is not read here"),
-        (GOOD + "tags: [*nothing]\n", "7:8", "there is nothing that the alias *nothing could repeat"),
+        (GOOD + "tags: [*nothing]\n", "7:8", "the alias *nothing has no anchor"),
         (GOOD + "---\nname: second\n", "7:1", "more than one document"),
         (GOOD + "tokenCost: .nan\n", "7:12", "NaN or infinite"),
         (GOOD + "tokenCost: -.inf\n", "7:12", "NaN or infinite"),
@@ -179,7 +179,7 @@ def test_tags_are_refused_and_nothing_is_built(text: str, tmp_path: Path) -> Non
         (GOOD + "tags: [a\x1bb]", "7:9", "the character U+001B"),
         (GOOD + "tags: [a\x7fb]", "7:9", "the character U+007F"),
         (GOOD + "\ttags: []", "7:1", "it is not valid YAML"),
-        (GOOD + "code: >\n  x\nruntime", "7:1", "the key 'code' stands here a second time"),
+        (GOOD + "code: >\n  x\nruntime", "7:1", "the key 'code' stands twice, in lines "),
         (GOOD.replace("greet\n", "../../greet\n", 1), "1:1", "name: a letter, then letters"),
         (GOOD.replace("greet\n", "'greet\\n'\n", 1), "1:1", "name: a letter, then letters"),
         (GOOD.replace("greet\n", "gr\u0435et\n", 1), "1:1", "name: a letter, then letters"),
@@ -262,7 +262,7 @@ def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "folder.yml").mkdir()
     (tmp_path / "good.yml").write_text(GOOD)
     (tmp_path / "linked.yml").symlink_to(tmp_path / "good.yml")
-    (tmp_path / "huge.yml").write_bytes(b"#" * (MOST_BYTES + 1))
+    (tmp_path / "huge.yml").write_bytes(b"#" * (MAX_YAML_BYTES + 1))
     os.truncate(tmp_path / "huge.yml", 10_000_000_000)
     begun = time.monotonic()
     folder = CustomFolder(tmp_path, Rules())
@@ -278,7 +278,7 @@ def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
         "itself.yml": "it can't be read: Too many levels of symbolic links",
         "folder.yml": "it can't be read: Is a directory",
         "linked.yml": f"name: greet is the name of the tool in {tmp_path / 'good.yml'} already",
-        "huge.yml": f"it has more than {MOST_BYTES:,} bytes",
+        "huge.yml": f"it has more than {MAX_YAML_BYTES:,} bytes",
     }
     assert folder.changes() == []
 
@@ -321,7 +321,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused(content: bytes) -> None:
     try:
         document = read_yaml(content)
     except YamlError as error:
-        assert error.place is None or (error.place.line >= 1 and error.place.column >= 1)
+        assert error.position is None or (error.position.line >= 1 and error.position.column >= 1)
     else:
         assert plain(document.value)
     with pytest.raises(Refused):
@@ -348,5 +348,5 @@ def test_a_file_that_was_damaged_is_read_or_refused(at: int, junk: bytes, cut: i
 
 def test_the_bounds_are_what_the_documentation_says() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "custom-tools.md").read_text(encoding="utf-8")
-    assert f"{yamltext.MOST_BYTES // 1024} KB" in page
-    assert f"{DEEPEST} levels" in page
+    assert f"{yamltext.MAX_YAML_BYTES // 1024} KB" in page
+    assert f"{MAX_YAML_DEPTH} levels" in page

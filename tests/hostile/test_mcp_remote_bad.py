@@ -25,7 +25,7 @@ from toolgate.mcp.client.login import LoginFailed, login
 from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.tls import tls
-from toolgate.settings import OAuth, ServerSettings
+from toolgate.settings import OAuthSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
@@ -184,7 +184,7 @@ async def test_a_login_reads_no_document_without_an_end() -> None:
         return Said(401) if asked.path == "/mcp" else Said(raw=server._endless_fast)
 
     async with site(at_login) as at:
-        settings = ServerSettings(url=f"{at.url}/mcp", oauth=OAuth(redirect_port=free_port()))
+        settings = ServerSettings(url=f"{at.url}/mcp", oauth=OAuthSettings(redirect_port=free_port()))
         with pytest.raises(LoginFailed):
             await login("odd", settings, {"": ""}.get, None, lambda _: None, browser=False, wait_seconds=30)
     assert 0 < server.written < MANY / 2

@@ -30,7 +30,7 @@ from toolgate.mcp.client.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.tls import tls
 from toolgate.sandbox.engine import Sandbox
-from toolgate.settings import OAuth, ServerSettings
+from toolgate.settings import OAuthSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
@@ -130,7 +130,7 @@ async def hostile(certified: ssl.SSLContext) -> AsyncIterator[tuple[Hostile, Sit
 
 
 def settings(server: Hostile, **oauth: Any) -> ServerSettings:
-    return ServerSettings(url=f"{server.url}/mcp", oauth=OAuth(**{"redirect_port": free_port(), **oauth}))
+    return ServerSettings(url=f"{server.url}/mcp", oauth=OAuthSettings(**{"redirect_port": free_port(), **oauth}))
 
 
 async def attempt(server: ServerSettings, vault: dict[str, str] | None = None) -> str:

@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import SettingsError
-from toolgate.settings import OAuth, Section, ServerSettings, ServerTool, Settings, load_settings
+from toolgate.settings import OAuthSettings, Section, ServerSettings, ServerToolSettings, Settings, load_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 BY_NAME: dict[str, type[Section]] = {
-    "servers.<name>.": ServerSettings, "servers.<name>.tools.<tool>.": ServerTool, "servers.<name>.oauth.": OAuth,
-}  # fmt: skip
+    "servers.<name>.": ServerSettings,
+    "servers.<name>.tools.<tool>.": ServerToolSettings,
+    "servers.<name>.oauth.": OAuthSettings,
+}
 """Groups of which there are as many as somebody names."""
 
 
@@ -161,8 +163,8 @@ def test_a_name_that_does_not_exist_is_refused_with_the_nearest(values: dict[str
         ("limits: 5", "'limits' (read from"),
         ("max_execution_time: soon", "'max_execution_time' (read from"),
         ("- a list", "must hold names and values, not a list"),
-        ("a: [1", "is not valid YAML: line"),
-        ("{a: b: c}", "is not valid YAML: line 1"),
+        ("a: [1", "settings.yaml is refused at line 2, column 1: it is not valid YAML"),
+        ("{a: b: c}", "refused at line 1, column 6: it is not valid YAML"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_where_it_was_read(tmp_path: Path, text: str, words: str) -> None:
@@ -183,12 +185,27 @@ def test_a_wrong_value_is_refused_with_its_name_and_where_it_was_read(tmp_path: 
         ("limits: {metrics: true}", "'limits.metrics' {at} 1)", "'metrics'"),
         ("\nlimits:\n  threads: many", "'limits.threads' {at} 3) is wrong", None),
         ("tools:\n  maxExecutionTime: soon", "'max_execution_time' {at} 2) is wrong", None),
-        ("a: 1\nb: {c: d: e}", "{file} is not valid YAML: line 2, column 9: expected ',' or '}}'", None),
-        ("limits:\n\tthreads: 1", "{file} is not valid YAML: line 2, column 1: found character", "spaces"),
-        ("a: \x07", "{file} is not valid YAML: line 1, column 4: special characters are not allowed", None),
-        ("metrics: true\n\nmetrics: false", "{file} has 'metrics' twice, in lines 1 and 3", "under one"),
-        ("limits: {threads: 1, threads: 2}", "{file} has 'threads' twice", "under one"),
-        ("a: &a {b: *a}", "{file} has a value that holds itself", None),
+        ("a: 1\nb: {c: d: e}", "{file} is refused at line 2, column 9: it is not valid YAML: ", None),
+        ("limits:\n\tthreads: 1", "{file} is refused at line 2, column 1: it is not valid YAML: found character", None),
+        ("limits:\n\tthreads: 1", "indent with spaces, YAML takes no tabs", None),
+        ("a: \x07", "{file} is refused at line 1, column 4: it holds the character U+0007", None),
+        ("metrics: true\n\nmetrics: false", "the key 'metrics' stands twice, in lines 1 and 3: keep one of them", None),
+        ("limits: {threads: 1, threads: 2}", "the key 'threads' stands twice, in lines 1 and 1", None),
+        ("commands:\n  deny: [rm]\n  deny: []", "the key 'deny' stands twice, in lines 2 and 3", None),
+        ("approvals:\n  rules:\n  - tool: a\n    quorum: 2\n    quorum: 1", "'quorum' stands twice, in lines 4 and 5", None),
+        ("servers:\n  a: {command: [x]}\n  'a': {url: y}", "the key 'a' stands twice, in lines 2 and 3", None),
+        ("scan_secrets: true\n\nscanSecrets: false", "has 'scan_secrets' twice, in lines 1 and 3", "Keep one"),
+        ("max_execution_time: 5\nmaxExecutionTime: 60000", "has 'max_execution_time' twice, in lines 1 and 2", "Keep one"),
+        ("maxExecutionTime: 5\ntools:\n  maxExecutionTime: 9", "has 'max_execution_time' twice, in lines 1 and 3", None),
+        ("sandbox:\n  memory_mb: 96\n  memoryMb: 65536", "has 'memory_mb' twice, in lines 2 and 3", "Keep one"),
+        ("a: &a {b: *a}", "{file} is refused at line 1, column 11: the alias *a stands inside of what it repeats", None),
+        ("limits: &l {threads: 1}\nbudgets:\n  <<: *l", "line 3, column 3: merging with << is not read here", None),
+        ("home: !!python/name:os.system x", "line 1, column 7: the tag tag:yaml.org,2002:python/name:os.system", None),
+        ("1: x", "line 1, column 1: a key must be text", None),
+        ("a: 1\n---\nb: 2", "line 2, column 1: it holds more than one document", None),
+        ("home: " + "[" * 70 + "]" * 70, "nested more than 64 levels deep", None),
+        ("home: '" + "x" * 262_144 + "'", "{file} is refused: it has more than 262,144 bytes", None),
+        (f"a: &a [{'x,' * 99}]\nb: &b [{'*a,' * 99}]\nc: [{'*b,' * 99}]", "it holds too many values", None),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_told_with_its_line(
@@ -199,6 +216,19 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(
     file = tmp_path / "settings.yaml"
     assert words.format(file=file, at=f"(read from {file}, line") in caught.value.message
     assert (suggestion or "") in (caught.value.suggestion or "")
+
+
+@pytest.mark.parametrize("word", ["yes", "on", "true", "True"])
+def test_words_for_yes_switch_a_setting_on(tmp_path: Path, word: str) -> None:
+    """YAML 1.2 reads only true and false as such; the others are text, which a switch takes as well."""
+    assert load(f"metrics: {word}", tmp=tmp_path).metrics is True
+
+
+def test_text_that_older_yaml_took_for_something_else_stays_text(tmp_path: Path) -> None:
+    text = "servers: {a: {command: [x, no, 2026-11-15, 010x], env: {ON: on, COUNTRY: NO, BORN: 2026-11-15}}}"
+    server = load(text, tmp=tmp_path).servers["a"]
+    assert server.command == ("x", "no", "2026-11-15", "010x")
+    assert server.env == {"ON": "on", "COUNTRY": "NO", "BORN": "2026-11-15"}
 
 
 def test_the_layer_that_says_it_is_named(tmp_path: Path) -> None:

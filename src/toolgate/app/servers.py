@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
 
 from toolgate.app.assembly import Wired, to_the_end
-from toolgate.errors import Denied, SettingsError, StoreError
+from toolgate.errors import Denied, SettingsError, StoreError, did_you_mean
 from toolgate.extras import require
 from toolgate.gates.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.gates.secrets.sources import Vault
@@ -212,8 +211,7 @@ class Connecting(Wired):
         if why is not None:
             advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
             return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
-        near = get_close_matches(name[:64], self.mcp_tools.upstreams, 1)
-        advice = f"Did you mean {near[0]}?" if near else "`toolgate servers list` shows them."
+        advice = did_you_mean(name, self.mcp_tools.upstreams) or "`toolgate servers list` shows them."
         if not self.mcp_tools.upstreams:
             advice = "There are none yet: `toolgate servers add NAME -- COMMAND …` adds one."
         return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)

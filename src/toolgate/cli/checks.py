@@ -1,7 +1,6 @@
 """Whether everything works, found out by using it. Each probe gives a `Check`; none changes anything that is kept."""
 
 import asyncio
-import difflib
 import inspect
 import os
 import platform
@@ -25,7 +24,7 @@ from toolgate.cli.sandboxes import sandboxes
 from toolgate.cli.server_checks import server_checks
 from toolgate.coordination.redis import BusError
 from toolgate.discovery import FILE, discover
-from toolgate.errors import SettingsError, StoreError, ToolgateError
+from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.gates.policy.documents import PolicyError
 from toolgate.model import MASK
@@ -134,8 +133,8 @@ def _unknown_variables() -> Iterator[Check]:
         if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
             continue
         if _setting(name) not in Settings.model_fields:
-            near = difflib.get_close_matches(_setting(name), Settings.model_fields, 1)
-            advice = f"Did you mean {PREFIX}{near[0].upper()}?" if near else None
+            near = nearest(_setting(name), Settings.model_fields)
+            advice = f"Did you mean {PREFIX}{near.upper()}?" if near else None
             yield Check("settings", "warning", f"the variable {name} is no setting of this version", advice)
 
 
@@ -236,8 +235,7 @@ def _unknown_tools(app: App) -> Iterator[Check]:
         ("enforcement.enforced_tools", settings.enforcement.enforced_tools),
     ):
         for name in sorted(set(names) - known):
-            near = difflib.get_close_matches(name, known, 1)
-            advice = f"Did you mean {near[0]!r}?" if near else "Correct the name, or remove it."
+            advice = did_you_mean(name, known) or "Correct the name, or remove it."
             yield Check("settings", "warning", f"{setting} names {name!r}, and there is no such tool", advice)
 
 

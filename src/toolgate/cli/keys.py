@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from toolgate.cli.context import AsJson, NotFound, Persona, Tenant, Usage, actor
 from toolgate.cli.output import clean, emit, note, say
 from toolgate.cli.table import pieces
 from toolgate.cli.times import iso, seconds_of, shown
+from toolgate.errors import nearest
 from toolgate.model import LOCAL
 from toolgate.serve.key_names import check_name, check_user, own_user
 from toolgate.serve.keys import PREFIX, Keys
@@ -130,10 +130,10 @@ def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:
         named = ", ".join(f"{key.id} ({key.name}, tenant {key.actor.tenant})" for key in found[:MOST_NAMED])
         raise NotFound(f"{len(found)} keys match {clean(wanted[:64])}: {named}.", suggestion="Give the whole id of one.")
     known = {spelling: key for key in keys if key.revoked_at is None for spelling in (key.id, key.name)}
-    near = get_close_matches(wanted[:64], known, 1)
+    near = nearest(wanted, known)
     raise NotFound(
         f"There is no key {clean(wanted[:64])}.",
-        suggestion=f"Did you mean {near[0]} ({known[near[0]].id})?" if near else "`toolgate keys list` shows the keys.",
+        suggestion=f"Did you mean {near} ({known[near].id})?" if near else "`toolgate keys list` shows the keys.",
     )
 
 

@@ -24,7 +24,7 @@ from toolgate.mcp.structured_output import StructuredOutputValidator
 from toolgate.model import NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import MAX_NAME, Rules, compile_entry, definition, prefixed
-from toolgate.settings import ServerSettings, ServerTool
+from toolgate.settings import ServerSettings, ServerToolSettings
 
 DefinitionKey = tuple[str, str]
 """A method, and the server's own name of the tool; empty where the method is the tool."""
@@ -180,7 +180,7 @@ def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: Rules) ->
     """The entry of an accepted definition. Raises DefinitionError if it can't be one."""
     method, name = key
     given = orjson.loads(text)
-    said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerTool())
+    said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerToolSettings())
     extra = upstream.extras.get(name, NO_PRESET) if method == "tools/call" else NO_PRESET
     tool = definition(_fields(upstream, key, given, said, extra))
     target = Target(upstream.name, name if method == "tools/call" else method, method)  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def _guards(entry: Entry, upstream: Upstream, extra: PresetTool) -> Any:
 
 
 def _fields(
-    upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], said: ServerTool, extra: PresetTool
+    upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], said: ServerToolSettings, extra: PresetTool
 ) -> dict[str, Any]:
     method, name = key
     settings = upstream.settings
@@ -253,7 +253,7 @@ def name_here(upstream: Upstream, key: DefinitionKey) -> str:
     return f"{start[: MAX_NAME - 9]}_{mark}"
 
 
-def _tier(upstream: Upstream, said: ServerTool, given: Mapping[str, Any]) -> Tier:
+def _tier(upstream: Upstream, said: ServerToolSettings, given: Mapping[str, Any]) -> Tier:
     """What is said here of the tool, else of the server; a hint counts only where the server's settings trust it."""
     settings = upstream.settings
     if said.tier is not None:
@@ -283,7 +283,7 @@ def _description(server: str, name: str, given: Mapping[str, Any]) -> str:
     return words or f"{cleaned(name)[:64]} of the MCP server {server}."
 
 
-def _cost(said: ServerTool, extra: PresetTool) -> Cost:
+def _cost(said: ServerToolSettings, extra: PresetTool) -> Cost:
     if said.cost is None and extra.per_unit is None:
         return Cost(model="free")
     return Cost(fixed=said.cost or Decimal(0), per_unit=extra.per_unit)

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from toolgate.errors import SettingsError
+from toolgate.errors import SettingsError, did_you_mean
 from toolgate.mcp.client.secret_refs import SECRET_REFERENCE, node_runs
 from toolgate.mcp.entries import Upstream
 from toolgate.mcp.import_files import without_values
@@ -124,10 +123,9 @@ def preset_of(settings: ServerSettings) -> "Preset | None":
 
     if settings.preset in PRESETS:
         return PRESETS[settings.preset]
-    near = get_close_matches(settings.preset, PRESETS, 1)
     raise SettingsError(
         f"There is no preset {settings.preset!r}.",
-        suggestion=f"Did you mean {near[0]!r}?" if near else "`toolgate servers presets` shows them.",
+        suggestion=did_you_mean(settings.preset, PRESETS) or "`toolgate servers presets` shows them.",
     )
 
 

@@ -9,12 +9,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from toolgate.errors import DefinitionError, Fault
+from toolgate.errors import DefinitionError, Fault, nearest
 from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
 from toolgate.registry.docstring import read_docstring
 from toolgate.registry.signature import Signature
@@ -185,8 +184,8 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
 
 
 def _no_option(option: str) -> str:
-    near = get_close_matches(option, OPTIONS, 1)
-    return f"unknown option, did you mean {near[0]}?" if near else f"unknown option, there are {', '.join(OPTIONS)}"
+    near = nearest(option, OPTIONS)
+    return f"unknown option, did you mean {near}?" if near else f"unknown option, there are {', '.join(OPTIONS)}"
 
 
 def _shorthand(key: str, value: Any) -> Any:

@@ -1,7 +1,6 @@
 """`toolgate policy check` and `test`: a policy before it decides."""
 
 import asyncio
-import difflib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, Usage, opened
 from toolgate.cli.output import emit, note, say
-from toolgate.errors import ToolgateError
+from toolgate.errors import ToolgateError, nearest
 from toolgate.gates.policy.cases import Case, Result, decider, read_cases, run_cases
 from toolgate.gates.policy.documents import Given
 from toolgate.gates.policy.question import FIELDS, Embedded, Remote
@@ -87,8 +86,8 @@ def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[Trap]:
 
 
 def _did_you_mean(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f": did you mean {near[0]}?" if near else ""
+    near = nearest(name, known)
+    return f": did you mean {near}?" if near else ""
 
 
 # -- cases
@@ -108,7 +107,7 @@ def run_tests(
     try:
         given = read_cases(read_yaml(text_of(file).encode()).value)
     except YamlError as error:
-        where = f" at line {error.place.line}" if error.place else ""
+        where = f" at line {error.position.line}" if error.position else ""
         raise Usage(f"{file} can't be read{where}: {error.message}.") from None
     named = policy or (None if given.policy is None else file.parent / given.policy)
     candidate = None if named is None else EmbeddedRego(text_of(named))

@@ -1,7 +1,6 @@
 """`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
 
 import asyncio
-from difflib import get_close_matches
 from itertools import groupby
 
 import typer
@@ -10,7 +9,7 @@ from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, opened
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.prompt import ask, at_a_terminal
-from toolgate.errors import CallError
+from toolgate.errors import CallError, nearest
 from toolgate.mcp.review import PendingDefinition, visible
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -170,8 +169,7 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[PendingDefiniti
         there = any(entry.name == name for entry in app.catalog.entries())
         why = "is accepted already" if there else "is neither a server nor a tool that waits"
         like = next((f"{one.server}/{one.tool}" for one in waiting if one.tool == name), None)
-        near = get_close_matches(name[:64], [*servers, *(one.name for one in waiting)], 1)
-        like = like or (near[0] if near else None)
+        like = like or nearest(name, [*servers, *(one.name for one in waiting)])
         advice = f"Did you mean {like}?" if like and not there else "`toolgate servers list` shows where something waits."
         raise NotFound(f"{name[:64]} {why}.", suggestion=advice)
     return found

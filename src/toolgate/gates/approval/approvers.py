@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolgate.gates.approval.request import ApprovalError
 from toolgate.model import LOCAL, Actor
 from toolgate.screening.lookalikes import person
-from toolgate.settings import Approvals
+from toolgate.settings import ApprovalSettings
 
 OWN_DOORS = frozenset({"cli", "python"})
 """Doors that only the person at this machine comes through."""
@@ -34,7 +34,7 @@ FREE = Terms(None, 1, ruled=False)
 class Approvers:
     """Judges whose answers count."""
 
-    def __init__(self, settings: Approvals) -> None:
+    def __init__(self, settings: ApprovalSettings) -> None:
         self._rules = settings.rules
         self._asker = settings.asker_may_answer
 

@@ -42,7 +42,7 @@ from toolgate.model import LOCAL, MASK, Actor, Call, Entry
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.usage import Estimate
-from toolgate.settings import Approvals
+from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
 from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
 from toolgate.store.database import Store, now
@@ -67,7 +67,7 @@ class Consent:
         policy_hash: Callable[[], str],
         note: Note,
         workspace: Workspace,
-        settings: Approvals,
+        settings: ApprovalSettings,
         approvers: Approvers,
         validate: Validate | None = None,
         mask: Mask | None = None,

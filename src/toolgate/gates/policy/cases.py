@@ -4,10 +4,10 @@ A file says `cases`, and may say `policy` (a Rego file beside it) and `data` (do
 empty). Without them the cases are put to the policy, or the data, in force.
 """
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from toolgate.errors import nearest
 from toolgate.gates.policy.documents import LISTS, OBJECTS, Documents, PolicyError
 from toolgate.gates.policy.question import ACTIONS, Embedded, Question
 from toolgate.model import Decision
@@ -108,8 +108,8 @@ def _case_faults(path: str, given: Any) -> list[str]:
 def _unknown(path: str, given: dict[str, Any], known: tuple[str, ...]) -> Iterable[str]:
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            yield f"{path}{key} is unknown" + (f", did you mean {near[0]}" if near else f": use {', '.join(known)}")
+            near = nearest(key, known)
+            yield f"{path}{key} is unknown" + (f", did you mean {near}" if near else f": use {', '.join(known)}")
 
 
 def _is_text(value: Any) -> bool:

@@ -6,13 +6,13 @@ from pathlib import Path
 from toolgate.gates.policy.documents import PolicyError
 from toolgate.gates.policy.question import Embedded, Remote
 from toolgate.gates.policy.rego import EmbeddedRego, check_references, default_policy
-from toolgate.settings import Policy
+from toolgate.settings import PolicySettings
 
 Refusal = Callable[[Path, bytes], str | None]
 """Why a file with this content is not obeyed; None if it may be."""
 
 
-def open_engine(settings: Policy, opa_url: str | None, refusal: Refusal | None = None) -> Embedded | Remote:
+def open_engine(settings: PolicySettings, opa_url: str | None, refusal: Refusal | None = None) -> Embedded | Remote:
     """The engine that decides: an OPA server if there is one, else the policy of the settings or the shipped one."""
     if opa_url is not None:
         from toolgate.gates.policy.opa import OpaServer
@@ -31,7 +31,7 @@ def open_file(file: Path, setting: str, refusal: Refusal | None = None) -> Embed
         raise _of(file, setting, error) from None
 
 
-def pushed_text(settings: Policy, refusal: Refusal | None = None) -> str:
+def pushed_text(settings: PolicySettings, refusal: Refusal | None = None) -> str:
     """The text that an OPA server is given. The server judges the rest; what a call never has, it can't know."""
     if settings.file is None:
         return default_policy()

@@ -7,12 +7,12 @@ Works on the syntax tree that the engine gives. What it can't follow (a computed
 function) it does not judge.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
+from toolgate.errors import nearest
 from toolgate.gates.policy.question import FIELDS
 
 Step: TypeAlias = str | None
@@ -137,9 +137,9 @@ class _Reader:
             elif isinstance(shape, Mapping) and step is not None and step in shape:
                 shape = shape[step]
             else:
-                near = difflib.get_close_matches(step or "", shape, 1) if isinstance(shape, Mapping) else []
+                near = nearest(step or "", shape) if isinstance(shape, Mapping) else None
                 begins = path[:number]
-                return Fault(line, _written((*begins, step)), _written((*begins, near[0])) if near else None)
+                return Fault(line, _written((*begins, step)), _written((*begins, near)) if near else None)
         return None
 
     # -- other names for input and data, or for a part of them

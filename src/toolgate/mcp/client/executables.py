@@ -10,11 +10,11 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from toolgate.errors import did_you_mean
 from toolgate.mcp.client.model import Unreachable
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -205,8 +205,7 @@ def _script(words: Sequence[str]) -> str | None:
 def _near(missing: Path) -> str | None:
     """A file beside one that is missing, of a similar name."""
     with suppress(OSError):
-        near = get_close_matches(missing.name, (path.name for path in missing.parent.iterdir() if path.is_file()), 1)
-        return f"Did you mean {near[0]}?" if near else None
+        return did_you_mean(missing.name, (path.name for path in missing.parent.iterdir() if path.is_file()))
     return None
 
 

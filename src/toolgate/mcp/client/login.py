@@ -25,7 +25,7 @@ from toolgate.mcp.client.http_transport import load_dependencies
 from toolgate.mcp.client.request_meta import MODERN_VERSION, request_meta
 from toolgate.mcp.client.secret_refs import ReadSecret, fill
 from toolgate.mcp.client.token_store import KeepToken, LoginStore, ReadToken, pinned_issuer
-from toolgate.settings import OAuth, ServerSettings
+from toolgate.settings import OAuthSettings, ServerSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def issuer_of(name: str, settings: ServerSettings, tokens: ReadToken) -> str | N
     return settings.oauth.issuer or (pin.issuer if pin else None)
 
 
-async def _accept(name: str, oauth: OAuth, kept: LoginStore, issuer: str) -> None:
+async def _accept(name: str, oauth: OAuthSettings, kept: LoginStore, issuer: str) -> None:
     """Pin the authorization server that a person named."""
     parts = urlsplit(issuer)
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
@@ -105,7 +105,12 @@ async def _accept(name: str, oauth: OAuth, kept: LoginStore, issuer: str) -> Non
 
 
 async def _log_in(
-    name: str, settings: ServerSettings, oauth: OAuth, secrets: ReadSecret, kept: LoginStore, back: "BrowserRedirect | None"
+    name: str,
+    settings: ServerSettings,
+    oauth: OAuthSettings,
+    secrets: ReadSecret,
+    kept: LoginStore,
+    back: "BrowserRedirect | None",
 ) -> None:
     from toolgate.mcp.client.authorization import OAuthHttpAuth
     from toolgate.mcp.client.guarded_http import GuardedClient
@@ -200,7 +205,9 @@ class BrowserRedirect:
 
 
 @asynccontextmanager
-async def listen_for_redirect(oauth: OAuth, show: Callable[[str], None], *, browser: bool) -> AsyncIterator[BrowserRedirect]:
+async def listen_for_redirect(
+    oauth: OAuthSettings, show: Callable[[str], None], *, browser: bool
+) -> AsyncIterator[BrowserRedirect]:
     """Listen for the browser's return, on loopback only."""
     back = BrowserRedirect(show, browser=browser)
     try:

@@ -28,7 +28,7 @@ from toolgate.mcp.client.errors import LoginRequired, login_suggestion, shown
 from toolgate.mcp.client.login_http import LoginGuard
 from toolgate.mcp.client.secret_refs import ReadSecret, fill
 from toolgate.mcp.client.token_store import LoginStore, good_until, pinned_issuer
-from toolgate.settings import OAuth
+from toolgate.settings import OAuthSettings
 
 EXPIRY_MARGIN_SECONDS = 10.0
 """Seconds before its end at which a token is no longer used."""
@@ -38,7 +38,7 @@ ShowUrl = Callable[[str], Awaitable[None]]
 AwaitRedirect = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
-def redirect_uri(settings: OAuth) -> str:
+def redirect_uri(settings: OAuthSettings) -> str:
     """Where the browser comes back to (`login` listens there)."""
     return f"http://127.0.0.1:{settings.redirect_port}/callback"
 
@@ -50,7 +50,7 @@ class OAuthProvider(OAuthClientProvider):
     """
 
     def __init__(
-        self, server: str, url: str, settings: OAuth, secrets: ReadSecret, kept: LoginStore, *,
+        self, server: str, url: str, settings: OAuthSettings, secrets: ReadSecret, kept: LoginStore, *,
         learn: LearnToken | None = None, show: ShowUrl | None = None, wait: AwaitRedirect | None = None,
     ) -> None:  # fmt: skip
         """`learn`: hears of every token before it is used."""
@@ -270,7 +270,7 @@ def _is_private(url: str) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def _metadata(settings: OAuth) -> OAuthClientMetadata:
+def _metadata(settings: OAuthSettings) -> OAuthClientMetadata:
     scope = " ".join(settings.scopes) or None
     if settings.grant == "client_credentials":
         return OAuthClientMetadata(
@@ -279,7 +279,7 @@ def _metadata(settings: OAuth) -> OAuthClientMetadata:
     return OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri(settings))], scope=scope, client_name="Toolgate")
 
 
-def _registration(settings: OAuth, secret: str | None) -> OAuthClientInformationFull | None:
+def _registration(settings: OAuthSettings, secret: str | None) -> OAuthClientInformationFull | None:
     """The client as an operator registered it."""
     if settings.client_id is None:
         return None

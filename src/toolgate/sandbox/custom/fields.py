@@ -1,10 +1,9 @@
 """The fields of a custom tool's file as those of a `Tool`: document E's names, and ours, in either spelling."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple, get_args
 
-from toolgate.errors import CODES, Fault, unknown
+from toolgate.errors import CODES, Fault, nearest, unknown
 from toolgate.model import Cost, Example, Runtime, UnitCost
 
 NEEDED = ("name", "description", "schema", "code")
@@ -83,8 +82,8 @@ def _example(example: Any, number: int, wrong: list[Wrong]) -> Any:
     fields = _named(example, tuple(Example.model_fields), at, wrong)
     code = fields.get("error")
     if isinstance(code, str) and code not in CODES:
-        near = get_close_matches(code.upper()[:64], CODES, 1)
-        wrong.append(Wrong((*at, "error"), f"there is no such code{f'; did you mean {near[0]}?' if near else ''}"))
+        near = nearest(code, CODES)
+        wrong.append(Wrong((*at, "error"), f"there is no such code{f'; did you mean {near}?' if near else ''}"))
     if code is not None and "output" in fields:
         wrong.append(Wrong((*at, "error"), "an example ends with an output or with an error, not with both"))
     return fields
@@ -120,8 +119,8 @@ def _named(mapping: Mapping[str, Any], known: Sequence[str], at: Steps, wrong: l
 
 
 def _advice(key: str, known: Sequence[str], spellings: Iterable[str]) -> str:
-    near = [MEANT[key]] if MEANT.get(key) in known else get_close_matches(key[:64], list(spellings), 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    near = MEANT[key] if MEANT.get(key) in known else nearest(key, spellings)
+    return f"did you mean {near}?" if near else f"there are {', '.join(known)}"
 
 
 def _snake(name: str) -> str:

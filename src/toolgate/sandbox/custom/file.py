@@ -17,7 +17,7 @@ from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules, compile_entry, definition
 from toolgate.sandbox.custom.fields import Steps, Wrong, found_at, tool_fields, wrong_in_file
 from toolgate.sandbox.custom.syntax import CodeFault, check_python
-from toolgate.yamltext import MOST_BYTES, Document, Place, YamlError, read_yaml
+from toolgate.yamltext import MAX_YAML_BYTES, Position, YamlDocument, YamlError, read_yaml
 
 TIER_OF_RISK: dict[Risk | None, Tier] = {
     "low": "read_only", "medium": "write", None: "write", "high": "execute", "critical": "execute",
@@ -42,7 +42,7 @@ class CodePlace(NamedTuple):
     """Where the code of a tool begins in its file."""
 
     file: Path
-    place: Place
+    place: Position
     indent: int | None
     """How far it is indented, if it stands in lines of its own; None if it is a text in quotes, say."""
 
@@ -53,7 +53,7 @@ class CodePlace(NamedTuple):
         if self.indent is None:
             beside = "" if column is None else f", column {column}"
             return Problem(_where(self.file, self.place), f"line {line} of the code{beside}: {message}")
-        place = Place(self.place.line + max(line, 1) - 1, self.indent + max(column or 1, 1))
+        place = Position(self.place.line + max(line, 1) - 1, self.indent + max(column or 1, 1))
         return Problem(_where(self.file, place), f"code: {message}")
 
 
@@ -75,13 +75,13 @@ def read_tool_file(file: Path) -> bytes:
         with os.fdopen(handle, "rb") as opened:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise Refused(Problem(str(file), "it is no regular file"))
-            content = opened.read(MOST_BYTES + 1)
+            content = opened.read(MAX_YAML_BYTES + 1)
     except OSError as error:
         raise Refused(Problem(str(file), f"it can't be read: {error.strerror or error}")) from None
     except ValueError:  # a NUL in its name
         raise Refused(Problem(repr(str(file)), "it can't be read: that is no name of a file")) from None
-    if len(content) > MOST_BYTES:
-        raise Refused(Problem(str(file), f"it has more than {MOST_BYTES:,} bytes"))
+    if len(content) > MAX_YAML_BYTES:
+        raise Refused(Problem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
     return content
 
 
@@ -90,7 +90,7 @@ def parse_tool_file(content: bytes, file: Path, rules: Rules = Rules()) -> ToolF
     try:
         document = read_yaml(content)
     except YamlError as error:
-        raise Refused(Problem(_where(file, error.place), error.message)) from None
+        raise Refused(Problem(_where(file, error.position), error.message)) from None
     fields, wrong = tool_fields(document.value)
     if wrong:
         raise _refused(file, document, wrong)
@@ -122,15 +122,15 @@ def _governed(tool: Tool) -> tuple[Tool, Program]:
 # -- the code
 
 
-def _code_place(file: Path, document: Document, content: bytes, program: Program) -> CodePlace:
+def _code_place(file: Path, document: YamlDocument, content: bytes, program: Program) -> CodePlace:
     begins = document.blocks.get(("code",))
     if begins is None:
-        return CodePlace(file, document.place(("code",)) or Place(1, 1), None)
+        return CodePlace(file, document.position(("code",)) or Position(1, 1), None)
     written = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")[begins - 1 :]
     for shown, line in zip(written, program.code.split("\n"), strict=False):
         if line.strip() and shown.endswith(line):
-            return CodePlace(file, Place(begins, 1), len(shown) - len(line))
-    return CodePlace(file, Place(begins, 1), 0)
+            return CodePlace(file, Position(begins, 1), len(shown) - len(line))
+    return CodePlace(file, Position(begins, 1), 0)
 
 
 def _check_code(program: Program, code: CodePlace) -> None:
@@ -149,8 +149,8 @@ def _check_code(program: Program, code: CodePlace) -> None:
 # -- words
 
 
-def _refused(file: Path, document: Document, wrong: list[Wrong]) -> Refused:
-    places = [document.place(found_at(document.value, fault.steps)[0]) for fault in wrong]
+def _refused(file: Path, document: YamlDocument, wrong: list[Wrong]) -> Refused:
+    places = [document.position(found_at(document.value, fault.steps)[0]) for fault in wrong]
     words = [
         f"{_dotted(fault.steps)}{f' (line {place.line})' if number and place else ''}: {fault.message}"
         for number, (fault, place) in enumerate(zip(wrong[:MOST_FAULTS], places, strict=False))
@@ -165,5 +165,5 @@ def _dotted(steps: Steps) -> str:
     return ".".join(str(step)[:64] for step in steps) or "(top)"
 
 
-def _where(file: Path, place: Place | None) -> str:
+def _where(file: Path, place: Position | None) -> str:
     return str(file) if place is None else f"{file}:{place.line}:{place.column}"

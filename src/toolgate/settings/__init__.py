@@ -1,0 +1,22 @@
+"""One Settings for all of Toolgate: defaults, then `toolgate.yaml`, then TOOLGATE_* in the environment, then arguments.
+
+Read here and nowhere else. Names are snake_case; camelCase is read as well. A key that does not exist is refused with the
+nearest one that does. Relative paths are taken from the folder of the file that names them, and in variables and arguments
+from the working directory. The groups stand in one module each; `root` has them all, `load` reads them.
+"""
+
+from toolgate.settings.approvals import ApprovalRule, ApprovalSettings
+from toolgate.settings.limits import RateRule
+from toolgate.settings.load import NOT_SETTINGS, PREFIX, SECRET_PREFIX, load_settings
+from toolgate.settings.policy import PolicySettings
+from toolgate.settings.root import Settings
+from toolgate.settings.sandbox import SandboxSettings
+from toolgate.settings.secrets import SECRET_NAME, SecretUse
+from toolgate.settings.section import Section
+from toolgate.settings.servers import OAuthSettings, ServerSettings, ServerToolSettings
+
+__all__ = [
+    "NOT_SETTINGS", "PREFIX", "SECRET_NAME", "SECRET_PREFIX", "ApprovalRule", "ApprovalSettings", "OAuthSettings",
+    "PolicySettings", "RateRule", "SandboxSettings", "SecretUse", "Section", "ServerSettings", "ServerToolSettings",
+    "Settings", "load_settings",
+]  # fmt: skip

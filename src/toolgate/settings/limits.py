@@ -1,0 +1,87 @@
+"""Settings of limits: the size and number of calls, the circuit breaker, money and rates."""
+
+from decimal import Decimal
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator, model_validator
+
+from toolgate.settings.section import Section
+
+
+class LimitSettings(Section):
+    """How big a call may be."""
+
+    input_bytes: int = Field(default=4_194_304, ge=1024)
+    """Arguments larger than this, as JSON, are refused; so are more than 100,000 values."""
+    output_string: int = Field(default=10_000, ge=1)
+    """Characters of one string of the output."""
+    output_items: int = Field(default=100, ge=1)
+    """Items of one list of the output."""
+    output_bytes: int = Field(default=1_000_000, ge=1024)
+    """The whole output, as JSON. What is cut is kept as an artifact."""
+    artifact_bytes: int = Field(default=64_000_000, ge=1024)
+    """An output larger than this is not kept, only cut."""
+    artifact_days: float = Field(default=7, gt=0, le=36_500)
+    """How long an artifact can be fetched."""
+    tenant_concurrency: int | None = Field(default=None, ge=1)
+    """Calls of one tenant that may run at once; None is without limit."""
+    threads: int = Field(default=32, ge=1)
+    """Synchronous tools that may run at once."""
+    hook_seconds: float = Field(default=10, gt=0, le=86_400)
+    """How long a hook may take at one stage, unless it has a `timeout` of its own."""
+    lease_seconds: float = Field(default=30, gt=0, le=3600)
+    """A process that has given no sign of life for this long counts as dead: what it had reserved or begun is settled."""
+    key_days: float = Field(default=30, gt=0, le=36_500)
+    """How long an idempotency key is remembered."""
+    backup_bytes: int = Field(default=100_000_000, ge=0)
+    """A file larger than this is not changed by a tool, because it can't be backed up first."""
+    backup_days: float = Field(default=30, gt=0, le=36_500)
+    """How long a change can be undone."""
+
+
+class BreakerSettings(Section):
+    """When a failing target is left alone."""
+
+    failures: int = Field(default=5, ge=1)
+    """Consecutive failures that open the circuit."""
+    reset_seconds: float = Field(default=30, gt=0)
+    """After this long one call may try again."""
+
+
+class BudgetSettings(Section):
+    """Caps that hold without anybody having set a budget."""
+
+    external_api_daily: Decimal | None = Field(default=Decimal(10), ge=0)
+    """Dollars that each user may spend a day on tools of tier external_api; None: no cap."""
+    timezone: str = "UTC"
+    """Where days and months begin."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            if name != "UTC":  # which is known also where no time zones are installed
+                ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {name!r}") from None
+        return name
+
+
+class RateRule(Section):
+    """How often calls may be made: of those that match, counted separately for each value of the fields in `by`."""
+
+    tenant: str | None = None
+    persona: str | None = None
+    user: str | None = None
+    tool: str | None = None
+    by: tuple[Literal["tenant", "persona", "user", "tool"], ...] = ("user",)
+    per_minute: int | None = Field(default=None, ge=1)
+    per_hour: int | None = Field(default=None, ge=1)
+    per_day: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "RateRule":
+        if self.per_minute is None and self.per_hour is None and self.per_day is None:
+            raise ValueError("says neither per_minute nor per_hour nor per_day")
+        return self

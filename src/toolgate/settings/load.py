@@ -1,0 +1,114 @@
+"""Where settings are read: the file, if a person named or trusted it, then TOOLGATE_* in the environment, then arguments."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolgate.discovery import DATA, FILE, discover
+from toolgate.errors import SettingsError
+from toolgate.settings.file import read_settings_file
+from toolgate.settings.layers import ARGUMENTS, Layer, validated
+from toolgate.settings.root import Settings, names_in
+from toolgate.settings.section import anchored
+from toolgate.trust import ADVICE, Records, Untrusted, digest, is_named, read_regular, working_directory
+from toolgate.trust import VARIABLE as TRUST
+
+PREFIX = "TOOLGATE_"
+NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
+"""Variables with our prefix that are read elsewhere."""
+SECRET_PREFIX = "TOOLGATE_SECRET_"
+
+
+def load_settings(
+    path: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    untrusted: bool = False,
+) -> Settings:
+    """Reads the settings: file (given, or toolgate.yaml of the project folder), environment, overrides. A file that is found
+    is read only if a person trusted it; `untrusted`: also if not, to show what it would do. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
+    given = path or environment.get("TOOLGATE_SETTINGS")
+    project = discover().folder
+    file = Path(given) if given else project / FILE
+    content = _content(file) if given else _found_content(file, untrusted=untrusted)
+    if given and content is None:
+        raise SettingsError(f"The settings file {file} does not exist.")
+    from_file = Layer(str(file), {}) if content is None else read_settings_file(file, content)
+    from_variables = Layer("the environment", anchored(_read_environment(environment), Settings, None))
+    from_code = Layer(ARGUMENTS, dict(overrides or {}))
+    layers = [from_file, from_variables, from_code]
+    if project != working_directory() and not any("home" in layer.values for layer in layers):
+        layers.append(Layer(str(project), {"home": project / DATA}))
+    settings = validated(Settings, layers)
+    settings._read_from = file if file.is_file() else None
+    settings._read_digest = None if given or content is None else digest(content)
+    settings._project = project
+    named = (from_file, from_variables, from_code) if given else (from_variables, from_code)
+    settings._named = frozenset().union(*(names_in(layer.values) for layer in named))
+    return settings
+
+
+def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
+    """The settings file of the project folder, if there is one and a person trusted it as it is. What nobody trusted is not
+    even parsed. Raises Untrusted."""
+    folder = file.parent
+    try:
+        content = read_regular(file)
+    except FileNotFoundError:
+        if file.is_symlink():  # it would make its folder a project, away from the settings above, with nothing to be trusted
+            raise SettingsError(f"The settings file {file} can't be read: it is a link to nothing.") from None
+        content = None
+    except OSError as error:
+        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+    if untrusted or is_named(folder, os.environ):
+        return content
+    agreed = Records(os.environ).of(folder)
+    known = agreed.files.get(FILE) if agreed is not None else None
+    if known != (None if content is None else digest(content)):
+        happened = "is not trusted" if known is None else "is gone" if content is None else "changed since it was trusted"
+        raise Untrusted(
+            f"The settings file {FILE} in {folder} {happened}, so Toolgate does nothing here.",
+            suggestion=ADVICE,
+        )
+    return content
+
+
+def _content(file: Path) -> bytes | None:
+    """A settings file that a person named."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for name, text in sorted(environment.items()):
+        if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
+            continue
+        path = name.removeprefix(PREFIX).lower().split("__")
+        if path[0] not in Settings.model_fields:
+            continue  # TOOLGATE_ is also the prefix of what later parts and other programs read
+        inner = read
+        for part in path[:-1]:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(f"{name} is set, and so is a variable for all of {part!r}: one of them has to go.")
+        inner[path[-1]] = _parse(text)
+    return read
+
+
+def _parse(text: str) -> Any:
+    if text[:1] in "[{" and text:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text

@@ -1,0 +1,184 @@
+"""Everything that can be set, in one class."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from toolgate.model import NAME, Tier
+from toolgate.settings.approvals import ApprovalSettings
+from toolgate.settings.audit import AuditSettings
+from toolgate.settings.layers import ARGUMENTS, Layer, validated
+from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
+from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
+from toolgate.settings.sandbox import SandboxSettings
+from toolgate.settings.secrets import SecretSettings
+from toolgate.settings.section import Section, anchored_path
+from toolgate.settings.serve import ServeSettings, SessionSettings
+from toolgate.settings.servers import McpSettings, ServerSettings
+from toolgate.trust import working_directory
+
+SQLITE = "sqlite:///"
+
+
+class Settings(Section):
+    """Everything that can be set."""
+
+    home: Path = Path(".toolgate")
+    """Where data is kept: database, audit head, custom tools."""
+    database_url: str | None = None
+    """None: SQLite in `home`. `sqlite:///path/file.db`, `memory://`, or `postgresql://user:password@host/database`."""
+    redis_url: str | None = None
+    """`redis://host:6379/0`: limits, breakers, cached results and decisions are shared through it."""
+    opa_url: str | None = None
+    """`http://host:8181`: an OPA server decides in place of the policy engine in this process."""
+    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    """Per tool: `enabled`."""
+    python_tools: tuple[Path, ...] | None = None
+    """Folders of Python files with tools; None: `tools` in `home`."""
+    auto_load_custom_tools: bool = True
+    """Whether to look into those folders."""
+    entry_points: bool = True
+    """Whether to load tools that installed packages offer under the entry point group `toolgate.tools`."""
+    max_execution_time: float = Field(default=60, gt=0, le=86_400)
+    """Seconds that a tool without a timeout of its own may take. `maxExecutionTime` is in milliseconds."""
+    shutdown_seconds: float = Field(default=10, ge=0, le=3_600)
+    """How long calls that are running when the App closes may take to end."""
+    show_token_costs: bool = True
+    """Whether lists of tools show what each costs a model to read."""
+    token_price: float = Field(default=1.0, ge=0)
+    """Dollars for a million tokens of system prompt, for the estimate that `toolgate tools tokens` shows."""
+    tier_overrides: dict[str, Tier] = Field(default_factory=dict)
+    """Raise the tier of a tool: `{echo: write}`. A tier can't be lowered."""
+    sensitive_keys: tuple[str, ...] = ()
+    """More key names whose values are masked in records and outputs."""
+    scan_secrets: bool = True
+    """Whether values are searched for secrets as well (with kingfisher if it is installed)."""
+    audit_head_file: Path | None = None
+    """Where the head of the audit log is noted outside the database; None: `audit.head` in `home`."""
+    metrics: bool = False
+    """Count calls for Prometheus."""
+    tracing: bool = False
+    """Make OpenTelemetry spans."""
+    rate_limits: tuple[RateRule, ...] = ()
+    """How often calls may be made, besides what tools declare: `[{tenant: acme, by: [user], per_minute: 60}]`."""
+    enforcement: EnforcementSettings = EnforcementSettings()
+    limits: LimitSettings = LimitSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    policy: PolicySettings = PolicySettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    budgets: BudgetSettings = BudgetSettings()
+    paths: PathSettings = PathSettings()
+    commands: CommandSettings = CommandSettings()
+    secrets: SecretSettings = SecretSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    servers: dict[str, ServerSettings] = Field(default_factory=dict)
+    """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
+    mcp: McpSettings = McpSettings()
+    serve: ServeSettings = ServeSettings()
+    sessions: SessionSettings = SessionSettings()
+    audit: AuditSettings = AuditSettings()
+
+    _read_from: Path | None = None
+    """The file that was read."""
+    _read_digest: str | None = None
+    """Of what was read from it, if nobody named it: it was found in the project folder."""
+    _project: Path | None = None
+    """The folder in which settings and data were looked for; None: the working directory."""
+    _named: frozenset[str] | None = None
+    """Which of the settings that lead to files (`names_in`) a person named, and not a file that was found; None: what is
+    set."""
+
+    @field_validator("servers")
+    @classmethod
+    def _named_servers(cls, servers: dict[str, ServerSettings]) -> dict[str, ServerSettings]:
+        for name in servers:
+            if not NAME.match(name):
+                raise ValueError(f"{name[:80]!r} can't be a server's name: a letter, then up to 63 letters, digits, _ and -")
+        return servers
+
+    @field_validator("redis_url", "opa_url")
+    @classmethod
+    def _known_server(cls, url: str | None, info: ValidationInfo) -> str | None:
+        schemes = ("redis://", "rediss://", "unix://") if info.field_name == "redis_url" else ("http://", "https://")
+        if url is not None and not url.startswith(schemes):
+            raise ValueError(f"must begin with {' or '.join(schemes)}")
+        return url
+
+    @classmethod
+    def anchor_texts(cls, values: dict[str, Any], base: Path | None) -> None:
+        """The file of an SQLite database."""
+        url = values.get("database_url")
+        if isinstance(url, str) and url.startswith(SQLITE):
+            values["database_url"] = SQLITE + anchored_path(url.removeprefix(SQLITE), base)
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("sqlite:///", "memory://", "postgresql://", "postgres://")):
+            raise ValueError("must begin with sqlite:///, memory:// or postgresql://")
+        return url
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Settings":
+        """These settings, with some of them changed; of a group, only what is named."""
+        changed = validated(
+            Settings, [Layer("the settings", self.model_dump(exclude_unset=True)), Layer(ARGUMENTS, overrides)]
+        )
+        changed._read_from, changed._read_digest, changed._project = self._read_from, self._read_digest, self._project
+        changed._named = self.named | names_in(overrides)
+        return changed
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Which of the settings that lead to files (`names_in`) a person named, in a file, a variable or in code."""
+        return self._named if self._named is not None else names_in(self.model_dump(exclude_unset=True))
+
+    @property
+    def found_file(self) -> tuple[Path, str] | None:
+        """The settings file and the digest of what was read from it, if it was found in the project folder."""
+        return None if self._read_from is None or self._read_digest is None else (self._read_from, self._read_digest)
+
+    @property
+    def read_from(self) -> Path | None:
+        """The settings file; None if there is none."""
+        return self._read_from
+
+    @property
+    def project(self) -> Path:
+        """The folder in which settings and data were looked for, without links."""
+        return self._project or working_directory()
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"{SQLITE}{self.home / 'toolgate.db'}"
+
+    @property
+    def in_memory(self) -> bool:
+        return self.database.startswith("memory://")
+
+    @property
+    def own_files(self) -> list[Path]:
+        """Toolgate's own files, wherever they are: no tool may open them."""
+        database = Path(self.database.removeprefix(SQLITE)) if self.database.startswith(SQLITE) else None
+        return [file for file in (self.secrets.file, self.audit_head_file, self.audit.place, database) if file is not None]
+
+    @property
+    def deciding_files(self) -> list[Path]:
+        """What decides what tools may do, and what tools there are: no tool may change it."""
+        files = (self.policy.file, *self.policy.observe, self._read_from, self.home / "tools", *self.python_folders)
+        return [file for file in files if file is not None]
+
+    @property
+    def python_folders(self) -> tuple[Path, ...]:
+        return self.python_tools if self.python_tools is not None else (self.home / "tools",)
+
+
+def names_in(layer: Mapping[str, Any]) -> frozenset[str]:
+    """The settings that a layer says, of those that lead to files which Toolgate obeys."""
+    policy = layer.get("policy")
+    says = (
+        {name: getattr(policy, name) for name in ("file", "observe")} if isinstance(policy, PolicySettings) else policy or {}
+    )
+    policies = (f"policy.{name}" for name in ("file", "observe") if isinstance(says, Mapping) and says.get(name))
+    return frozenset((*(name for name in ("home", "python_tools", "database_url") if layer.get(name)), *policies))
