@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from hashlib import sha256
 from ipaddress import ip_address
 
+from toolgate.mcp.server.identity import Credential
 from toolgate.serve.attempts import KeyAttempts
 from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
-from toolgate.serve.keys import Credential, Keys, parse
+from toolgate.serve.keys import Keys, parse
 from toolgate.serve.problems import Header, HttpProblem, Scope
 from toolgate.settings import Settings
 

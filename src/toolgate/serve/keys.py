@@ -14,12 +14,11 @@ import time
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-import msgspec
-
 from toolgate.app.app import App
 from toolgate.app.assembly import to_the_end
 from toolgate.coordination.notices import DATA
 from toolgate.errors import StoreError
+from toolgate.mcp.server.identity import Credential
 from toolgate.model import LOCAL, Actor, new_id
 from toolgate.serve.key_names import check_name, check_unused, check_user
 from toolgate.serve.problems import KeyRefused
@@ -41,18 +40,6 @@ USED_EVERY = timedelta(hours=1)
 MOST_SCOPES = 100
 
 logger = logging.getLogger("toolgate")
-
-
-class Credential(msgspec.Struct, frozen=True, gc=False):
-    """What a request proved: for whom it acts, and whether it may answer for a person."""
-
-    id: str
-    name: str
-    actor: Actor
-    may_approve: bool = False
-
-    def has(self, scope: str) -> bool:
-        return scope in self.actor.scopes
 
 
 class Keys:

@@ -5,11 +5,13 @@ Anything else (dismissed, no answer, nonsense) is neither: the call goes on wait
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from toolgate.app.app import App
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 APPROVAL_QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
@@ -43,7 +45,7 @@ def read_answer(response: Any) -> Answer | None:
     return None
 
 
-async def take(app: App, id: str, answer: Answer, actor: Actor) -> None:
+async def take(app: "App", id: str, answer: Answer, actor: Actor) -> None:
     """Record an answer. If somebody else was quicker, theirs holds: the call that follows finds out."""
     try:
         await app.answer_approval(id, answer, actor=actor, through="mcp")

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import mcp_types as types
 from mcp.server.subscriptions import ListenHandler
@@ -20,13 +21,15 @@ from mcp.shared.subscriptions import (
     event_to_notification,
 )
 
-from toolgate.app.app import App
 from toolgate.errors import CallError
 from toolgate.mcp.server.caller import Request
 from toolgate.mcp.server.identity import IdentifyCaller
 from toolgate.mcp.server.results import INTERNAL_ERROR, METHOD_TAG, ProtocolError
 from toolgate.mcp.server.upstreams import VisibleServer, VisibleUpstreams
 from toolgate.model import Actor, Tool
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 CHANGE_POLL_SECONDS = 0.25
 """How often it is looked whether something changed; that costs a comparison of numbers."""
@@ -55,7 +58,7 @@ class ChangeListener:
 class ChangeNotifier:
     """What clients are told."""
 
-    def __init__(self, app: App, who: IdentifyCaller, behind: VisibleUpstreams) -> None:
+    def __init__(self, app: "App", who: IdentifyCaller, behind: VisibleUpstreams) -> None:
         self._app = app
         self._who = who
         self._behind = behind

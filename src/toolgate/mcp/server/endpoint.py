@@ -9,15 +9,14 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from toolgate.app.app import App
 from toolgate.mcp.client import sdk
-from toolgate.mcp.server.identity import CREDENTIAL_KEY, CURRENT_ACTOR, actor_id, credential_in_scope
-from toolgate.serve.keys import Credential
+from toolgate.mcp.server.identity import CREDENTIAL_KEY, CURRENT_ACTOR, Credential, actor_id, credential_in_scope
 
 if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from starlette.types import Receive, Scope, Send
 
+    from toolgate.app.app import App
     from toolgate.mcp.server.gateway import Gateway
     from toolgate.mcp.server.sessions import HandshakeSessions
 
@@ -32,7 +31,7 @@ SESSION_IDLE_SECONDS = 900.0
 class McpEndpoint:
     """`async with McpEndpoint(app) as endpoint`, then it is an ASGI application."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: "App") -> None:
         self._app = app
         self._life = AsyncExitStack()
         self._manager: HandshakeSessions | None = None

@@ -9,20 +9,23 @@ another would be to make it twice. What an outcome looks like to a client is sai
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 import orjson
 
-from toolgate.app.app import App
 from toolgate.errors import Failed
 from toolgate.mcp.server.fast_retry import RetryStateSealer
+from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.list_page_cache import ListPageCache
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
 from toolgate.model import Actor, Entry
-from toolgate.serve.keys import Credential
-from toolgate.serve.problems import Scope, Send, answer
 from toolgate.version import VERSION
+
+if TYPE_CHECKING:
+    from starlette.types import Scope, Send
+
+    from toolgate.app.app import App
 
 T = TypeVar("T")
 PROTOCOL_VERSION = "2026-07-28"
@@ -102,7 +105,7 @@ class PlainCaller:
 class FastPath:
     """Answers what it can; gives whether it did."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: "App") -> None:
         self._app = app
         self.ready = False
         """Whether the SDK is loaded: it is asked what it takes."""
@@ -118,7 +121,7 @@ class FastPath:
         self._coming_again = RetryStateSealer(app)
 
     async def serve(
-        self, scope: Scope, headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: Send
+        self, scope: "Scope", headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: "Send"
     ) -> bool:
         if headers.get(b"mcp-protocol-version") != b"2026-07-28" or not self._is_accepted(headers.get(b"accept", b"")):
             return False
@@ -137,7 +140,12 @@ class FastPath:
     # -- tools/call
 
     async def _call(
-        self, scope: Scope, headers: Mapping[bytes, bytes], request: CallRequest, credential: Credential, reply: "_FastReply"
+        self,
+        scope: "Scope",
+        headers: Mapping[bytes, bytes],
+        request: CallRequest,
+        credential: Credential,
+        reply: "_FastReply",
     ) -> bool:
         params = request.params
         capabilities = self._capabilities(bytes(params.meta))
@@ -284,12 +292,14 @@ class _FastReply:
 
     __slots__ = ("_at_once", "_send")
 
-    def __init__(self, send: Send, at_once: Callable[[int, bytes], bool] | None) -> None:
+    def __init__(self, send: "Send", at_once: Callable[[int, bytes], bool] | None) -> None:
         self._send, self._at_once = send, at_once
 
     async def __call__(self, body: bytes, status: int = 200) -> None:
         if self._at_once is None or not self._at_once(status, body):
-            await answer(self._send, body, status)
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": body})
 
     async def refuse(self, id: int | str, error: ProtocolError) -> None:
         """Send a protocol error, with the status that the SDK would send it with."""

@@ -7,21 +7,21 @@ boundary, with the same key, for the same actor, tool and arguments.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from toolgate.app.app import App
+from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.results import JsonObject
-from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
     from mcp.server.request_state import RequestStateBoundary
     from mcp.server.session import ServerSession
 
+    from toolgate.app.app import App
     from toolgate.mcp.server.caller import Request
 
 
 class RetryStateSealer:
     """Seals what clients carry along."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: "App") -> None:
         self._app = app
         self._boundary: RequestStateBoundary | None = None
 

@@ -9,14 +9,13 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
-from toolgate.app.app import App
 from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, is_modern
 from toolgate.mcp.server.change_notifications import ChangeNotifier
 from toolgate.mcp.server.identity import CURRENT_ACTOR, IdentifyCaller
@@ -27,6 +26,9 @@ from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
 from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
 from toolgate.mcp.server.upstreams import VisibleUpstreams
 from toolgate.version import VERSION
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 SERVER_NAME = "toolgate"
 INSTRUCTIONS = (
@@ -55,7 +57,7 @@ class SdkServer(Server[Any]):
 class Gateway:
     """Toolgate's tools, and what the servers behind it have, for MCP clients."""
 
-    def __init__(self, app: App, who: IdentifyCaller, *, session: str | None = None) -> None:
+    def __init__(self, app: "App", who: IdentifyCaller, *, session: str | None = None) -> None:
         self._app = app
         self._who = who
         self._calling = ToolCalls(app, session)

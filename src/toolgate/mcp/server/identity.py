@@ -4,14 +4,27 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+import msgspec
 import orjson
 
 from toolgate.mcp.server.results import INVALID_REQUEST, ProtocolError
 from toolgate.model import Actor
-from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.caller import Request
+
+
+class Credential(msgspec.Struct, frozen=True, gc=False):
+    """What a request proved: for whom it acts, and whether it may answer for a person."""
+
+    id: str
+    name: str
+    actor: Actor
+    may_approve: bool = False
+
+    def has(self, scope: str) -> bool:
+        return scope in self.actor.scopes
+
 
 IdentifyCaller = Callable[["Request"], Credential]
 """Says who made a request. Raises ProtocolError if nobody is known to have made it."""

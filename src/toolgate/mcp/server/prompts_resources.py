@@ -5,12 +5,12 @@ limits and the audit log see them. Prompts are named as tools are, with the serv
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import mcp_types as types
 
-from toolgate.app.app import App
 from toolgate.mcp.server.caller import Request, meta_of
-from toolgate.mcp.server.identity import IdentifyCaller
+from toolgate.mcp.server.identity import Credential, IdentifyCaller
 from toolgate.mcp.server.results import (
     ARTIFACT_SCHEME,
     INVALID_PARAMS,
@@ -25,8 +25,10 @@ from toolgate.mcp.server.tasks import Task, Tasks
 from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
 from toolgate.mcp.server.upstreams import SERVER_META, ItemListing, ListedItem, VisibleUpstreams
 from toolgate.model import Actor, Outcome
-from toolgate.serve.keys import Credential
 from toolgate.store.artifacts import fetch
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 ARTIFACT_TEMPLATE: JsonObject = {
     "uriTemplate": f"{ARTIFACT_SCHEME}{{id}}",
@@ -40,7 +42,7 @@ ARTIFACT_TEMPLATE: JsonObject = {
 class PromptsAndResources:
     """Answers what the servers behind us can answer."""
 
-    def __init__(self, app: App, who: IdentifyCaller, behind: VisibleUpstreams, calling: ToolCalls, tasks: Tasks) -> None:
+    def __init__(self, app: "App", who: IdentifyCaller, behind: VisibleUpstreams, calling: ToolCalls, tasks: Tasks) -> None:
         self._app = app
         self._who = who
         self._behind = behind

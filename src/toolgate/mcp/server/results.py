@@ -9,17 +9,19 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from jsonschema_rs import validator_for
 
-from toolgate.app.app import App
 from toolgate.errors import printable
 from toolgate.gates.outputs import CUT
 from toolgate.mcp.runner import parts
 from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
 from toolgate.registry.export import annotations
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 JsonObject = dict[str, Any]
 """A result, or a part of one, as it goes over the wire."""
@@ -85,7 +87,7 @@ class ProtocolError(Exception):
 # -- the list of tools
 
 
-async def list_page(app: App, actor: Actor, cursor: str | None) -> JsonObject:
+async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     """One page of the tools that an actor may see, by name. The next one begins after the last name of this one, so that
     what is added or removed meanwhile shifts nothing."""
     permitted, most = await app.tools(actor), app.settings.mcp.page
@@ -103,7 +105,7 @@ async def list_page(app: App, actor: Actor, cursor: str | None) -> JsonObject:
     return listed
 
 
-def _missing(app: App, permitted: Sequence[Tool]) -> dict[str, str]:
+def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
     """Servers of which the actor has tools, and that can't be reached now. Why is the operator's to know: a server's last
     words may be about another tenant's call."""
     down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.mcp_tools.missing()}

@@ -1,16 +1,20 @@
 """The seal on what clients carry from one request to the next: theirs alone, for the very request it was given for."""
 
+from typing import TYPE_CHECKING
+
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-from toolgate.app.app import App
 from toolgate.mcp.server.identity import IdentifyCaller, actor_id
 from toolgate.store.state_keys import key_for
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 STATE_KEY_PURPOSE = "mcp.request_state"
 STATE_AUDIENCE = "toolgate"
 
 
-async def boundary(app: App, who: IdentifyCaller) -> RequestStateBoundary:
+async def boundary(app: "App", who: IdentifyCaller) -> RequestStateBoundary:
     """What seals and unseals a state. We bind it to the actor; the SDK binds it to the method, the tool and the arguments.
     The key is in the store, so that any process can go on with what another one began."""
     security = RequestStateSecurity(

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import mcp_types as types
@@ -20,11 +20,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from toolgate.app.app import App
 from toolgate.mcp.server.envelope import INVALID_REQUEST, EnvelopeFault, find_envelope_fault
 from toolgate.mcp.server.gateway import Gateway
+from toolgate.mcp.server.identity import Credential
 from toolgate.model import Actor, new_id
-from toolgate.serve.keys import Credential
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 READ_BYTES = 65_536
 LISTEN_METHOD = "subscriptions/listen"
@@ -56,7 +58,7 @@ def claim_stdio() -> Iterator[StdioDescriptors]:
         os.dup2(ends.outgoing, 1)
 
 
-async def serve(app: App, actor: Actor, ends: StdioDescriptors) -> None:
+async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
     """Serve one client until it closes its end. The person at it is the one at this machine, and may approve."""
     credential = Credential("stdio", "the client that started this process", actor, may_approve=True)
     gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")

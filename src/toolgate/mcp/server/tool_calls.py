@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from toolgate.app.app import App
 from toolgate.errors import CallError
 from toolgate.mcp.server.approvals import APPROVAL_QUESTION, approval_form, read_answer, take
 from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
+from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
 from toolgate.model import Entry, Outcome
-from toolgate.serve.keys import Credential
 
 if TYPE_CHECKING:
+    from toolgate.app.app import App
     from toolgate.mcp.server.tasks import Task
 
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
@@ -77,7 +77,7 @@ class CallWishes(NamedTuple):
 class ToolCalls:
     """Makes the calls of clients."""
 
-    def __init__(self, app: App, session: str | None = None) -> None:
+    def __init__(self, app: "App", session: str | None = None) -> None:
         """The session is that of a door with one client (stdio)."""
         self._app = app
         self._session = session

@@ -7,17 +7,19 @@ says so.
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
-from toolgate.app.app import App
 from toolgate.mcp.client.model import Target
 from toolgate.mcp.entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cleaned
 from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
 from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, METHOD_TAG, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
+
+if TYPE_CHECKING:
+    from toolgate.app.app import App
 
 SERVER_META = "toolgate/server"
 """A key in `_meta`: the server that something is from, or that is meant."""
@@ -60,7 +62,7 @@ class ItemListing(NamedTuple):
 class VisibleUpstreams:
     """What is behind us, for each actor."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: "App") -> None:
         self._app = app
         self._engine = app.servers_engine
         self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
