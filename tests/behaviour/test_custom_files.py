@@ -15,8 +15,8 @@ from toolgate import App
 from toolgate.model import Cost, Entry, Tier
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
-from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file
-from toolgate.sandbox.custom.source import CustomFolder, Loaded, Removed
+from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file
+from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
 from toolgate.testing import memory_app
 from toolgate.yamltext import Position, YamlError, read_yaml, scalar
 
@@ -41,7 +41,7 @@ def parse(text: str, rules: Rules | None = None) -> ToolFile:
 
 
 def refused(text: str) -> Problem:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ToolFileError) as caught:
         parse(text)
     return caught.value.problem
 
@@ -369,10 +369,10 @@ class Shelf:
         """Take what has changed, as an App does; what it was, in words."""
         told = []
         for change in self.folder.changes():
-            if isinstance(change, Removed):
+            if isinstance(change, RemovedTool):
                 self.app.catalog.remove(change.name)
                 told.append(f"- {change.name}")
-            elif isinstance(change, Loaded):
+            elif isinstance(change, LoadedTool):
                 if change.replaces is not None:
                     self.app.catalog.remove(change.replaces)
                 self.app.register(change.entry)
@@ -534,7 +534,7 @@ def test_what_an_app_refuses_leaves_what_was_there_and_is_a_problem(shelf: Shelf
     shelf.look()
     shelf.write("a.yml", name="welcome", words="changed")
     [change] = shelf.folder.changes()
-    assert isinstance(change, Loaded)
+    assert isinstance(change, LoadedTool)
     assert change.replaces == "greet"
     shelf.folder.refuse(change, change.tool.code.problem("it does not compile", 1, 1))
     assert [problem.why for problem in shelf.folder.problems] == ["code: it does not compile"]

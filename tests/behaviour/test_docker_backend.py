@@ -19,16 +19,16 @@ from tests.needs import need
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails import containers
-from toolgate.sandbox.jails.choose import choose
 from toolgate.sandbox.jails.docker import Docker, run_container
-from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import FEATURES, MB, Limits, Unavailable
+from toolgate.sandbox.jails.selection import choose
+from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Unavailable
+from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-4")
 
-LIMITS = Limits(seconds=20)
+LIMITS = ResourceLimits(seconds=20)
 LOOP = "import sys; print('begun', flush=True)\nwhile True: pass"
 
 
@@ -152,12 +152,12 @@ async def test_nothing_outlives_a_host_that_is_killed(answering: Answering) -> N
 HOST = """
 import asyncio, sys
 from toolgate.sandbox.jails.docker import Docker
-from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import Limits
+from toolgate.sandbox.runtimes import shell
+from toolgate.sandbox.port import ResourceLimits
 
 async def main():
     docker = Docker(command=sys.argv[1], image=sys.argv[2])
-    box = await docker.start(shell.spec(["python3", "-c", sys.argv[3]], Limits(seconds=60), workspace=None))
+    box = await docker.start(shell.spec(["python3", "-c", sys.argv[3]], ResourceLimits(seconds=60), workspace=None))
     print((await box.read(100)).decode(), end="", flush=True)
     await asyncio.sleep(60)
 
@@ -231,7 +231,7 @@ async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker, monkey
 @pytest.mark.requirement("SBX-2")
 async def test_memory_of_all_its_processes_together_is_held(docker: Docker) -> None:
     eat = "x = bytearray({} << 20); print('had', flush=True); import time; time.sleep(1.5)"
-    limits = Limits(seconds=20, memory=128 * MB)
+    limits = ResourceLimits(seconds=20, memory=128 * MB)
     few = await run_container(docker, IMAGE, ["python3", "-c", eat.format(60)], limits)
     assert few.stdout == "had\n"
     both = f'python3 -c "{eat.format(90)}" & python3 -c "{eat.format(90)}" & wait'
@@ -245,8 +245,8 @@ async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: 
     (tmp_path / "here").write_text("seen")
     inside = await run_container(docker, IMAGE, ["cat", "here", "-"], LIMITS, workspace=tmp_path, stdin=b" heard")
     outside = await run_container(docker, IMAGE, ["cat", str(tmp_path / "here")], LIMITS)
-    endless = await run_container(docker, IMAGE, ["sleep", "60"], Limits(seconds=1))
-    flood = await run_container(docker, IMAGE, ["yes"], Limits(seconds=20, output=10_000))
+    endless = await run_container(docker, IMAGE, ["sleep", "60"], ResourceLimits(seconds=1))
+    flood = await run_container(docker, IMAGE, ["yes"], ResourceLimits(seconds=20, output=10_000))
     given = await run_container(docker, IMAGE, ["bash", "-c", "echo $NAME; exit 7"], LIMITS, environment={"NAME": "a b"})
     with pytest.raises(InvalidInput, match="null character"):
         await run_container(docker, IMAGE, ["echo", "a\0b"], LIMITS)

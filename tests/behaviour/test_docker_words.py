@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolgate.sandbox.jails import containers
 from toolgate.sandbox.jails.containers import Engine, Mount, run_words, seen
-from toolgate.sandbox.port import MB, Limits, Unavailable
+from toolgate.sandbox.port import MB, ResourceLimits, Unavailable
 
 pytestmark = pytest.mark.requirement("SBX-4", "SBX-2")
 
@@ -22,7 +22,7 @@ names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0
 
 
 def test_every_limit_has_its_words() -> None:
-    limits = Limits(seconds=30, memory=256 * MB, disk=64 * MB, files=10_000, processes=64, open_files=256)
+    limits = ResourceLimits(seconds=30, memory=256 * MB, disk=64 * MB, files=10_000, processes=64, open_files=256)
     words = run_words(
         name="box", image="python:3.11", argv=("-c", "pass"), user=(1234, 5678), limits=limits, entrypoint="python3",
         volumes=("/data",), mounts=(Mount(Path("/w"), Path("/w"), writable=True),), environment={"A": "1"}, work="/w",

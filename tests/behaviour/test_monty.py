@@ -15,28 +15,33 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from toolgate.sandbox.lanes.monty import process as monty_held
-from toolgate.sandbox.lanes.monty.lane import MontyLane
-from toolgate.sandbox.lanes.monty.process import PREFIX, landlock_version
-from toolgate.sandbox.lanes.monty.turn import Tried
-from toolgate.sandbox.port import FEATURES, MB, Limits, Stopped
+from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Stopped
+from toolgate.sandbox.runtimes.monty import confinement
+from toolgate.sandbox.runtimes.monty.confinement import PREFIX, landlock_version
+from toolgate.sandbox.runtimes.monty.run import MontyResult
+from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
 from toolgate.sandbox.worker_protocol import Refusal, Serve
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 
-LIMITS = Limits(seconds=10)
+LIMITS = ResourceLimits(seconds=10)
 
 
 @pytest_asyncio.fixture
-async def lane() -> AsyncIterator[MontyLane]:
-    made = MontyLane(LIMITS)
+async def lane() -> AsyncIterator[MontyRuntime]:
+    made = MontyRuntime(LIMITS)
     yield made
     await made.close()
 
 
 async def run(
-    lane: MontyLane, code: str, mode: str = "script", serve: Serve | None = None, limits: Limits = LIMITS, **job: Any
-) -> tuple[Tried, Stopped | None]:
+    lane: MontyRuntime,
+    code: str,
+    mode: str = "script",
+    serve: Serve | None = None,
+    limits: ResourceLimits = LIMITS,
+    **job: Any,
+) -> tuple[MontyResult, Stopped | None]:
     return await lane.run({"mode": mode, "code": code, "arguments": {}, "tools": None, **job}, serve, limits)
 
 
@@ -64,25 +69,25 @@ async def until(true: Callable[[], bool], seconds: float = 30) -> bool:
 # -- what it gives
 
 
-async def test_a_program_gives_its_last_value_and_what_it_printed(lane: MontyLane) -> None:
+async def test_a_program_gives_its_last_value_and_what_it_printed(lane: MontyRuntime) -> None:
     heard, stopped = await run(lane, "print('so', args['n'])\n{'n': args['n'] + 1}", arguments={"n": 1})
     assert (heard.value, heard.stdout, heard.failure, stopped) == ({"n": 2}, "so 1\n", None, None)
     assert not heard.doubtful
 
 
-async def test_a_run_knows_nothing_of_the_run_before(lane: MontyLane) -> None:
+async def test_a_run_knows_nothing_of_the_run_before(lane: MontyRuntime) -> None:
     await run(lane, "secret = 'of another caller'")
     heard, _ = await run(lane, "secret")
     assert heard.failure is not None
     assert heard.failure.name == "NameError"
 
 
-async def test_many_at_once_do_not_mix(lane: MontyLane) -> None:
+async def test_many_at_once_do_not_mix(lane: MontyRuntime) -> None:
     runs = await asyncio.gather(*(run(lane, "x = args['n']\nprint(x)\nx * 2", arguments={"n": n}) for n in range(40)))
     assert [(heard.value, heard.stdout) for heard, _ in runs] == [(2 * n, f"{n}\n") for n in range(40)]
 
 
-async def test_an_error_has_its_place_in_the_programs_text(lane: MontyLane) -> None:
+async def test_an_error_has_its_place_in_the_programs_text(lane: MontyRuntime) -> None:
     heard, _ = await run(lane, "def f(x):\n    return x / 0\n\n\n[1, f(3)]")
     assert heard.failure is not None
     assert (heard.failure.kind, heard.failure.name, heard.failure.line, heard.failure.column) == (
@@ -101,7 +106,7 @@ async def test_an_error_has_its_place_in_the_programs_text(lane: MontyLane) -> N
 @pytest.mark.parametrize(
     "code", ["x = []\nx.append(x)\nx", "len", "{1, 2}", "2**70", "float('nan')", "{(1, 2): 3}", "'x' * 2_000_000"]
 )
-async def test_what_is_no_json_is_no_result(lane: MontyLane, code: str) -> None:
+async def test_what_is_no_json_is_no_result(lane: MontyRuntime, code: str) -> None:
     heard, _ = await run(lane, code)
     assert heard.failure is not None
     assert heard.failure.kind == "value"
@@ -111,7 +116,7 @@ async def test_what_is_no_json_is_no_result(lane: MontyLane, code: str) -> None:
 # -- tools
 
 
-async def test_a_program_calls_tools_through_the_host(lane: MontyLane) -> None:
+async def test_a_program_calls_tools_through_the_host(lane: MontyRuntime) -> None:
     async def serve(wanted: str, given: list[Any]) -> Any:
         await asyncio.sleep(0)
         return {"asked": [wanted, *given]}
@@ -131,7 +136,7 @@ c = tools.parallel([('n', {'n': n}) for n in range(30)])
     ]
 
 
-async def test_a_refused_call_ends_the_program_with_its_code(lane: MontyLane) -> None:
+async def test_a_refused_call_ends_the_program_with_its_code(lane: MontyRuntime) -> None:
     async def serve(_wanted: str, _given: list[Any]) -> Any:
         raise Refusal("PERMISSION_DENIED", "not for you")
 
@@ -142,7 +147,7 @@ async def test_a_refused_call_ends_the_program_with_its_code(lane: MontyLane) ->
     assert not heard.doubtful, "a tool was called, so it must not be run again"
 
 
-async def test_only_tools_that_are_named_can_be_called_and_only_with_json(lane: MontyLane) -> None:
+async def test_only_tools_that_are_named_can_be_called_and_only_with_json(lane: MontyRuntime) -> None:
     asked = []
 
     async def serve(_wanted: str, given: list[Any]) -> Any:
@@ -155,7 +160,7 @@ async def test_only_tools_that_are_named_can_be_called_and_only_with_json(lane: 
     assert asked == []
 
 
-async def test_time_spent_in_tools_counts(lane: MontyLane) -> None:
+async def test_time_spent_in_tools_counts(lane: MontyRuntime) -> None:
     cancelled = asyncio.Event()
 
     async def serve(_wanted: str, _given: list[Any]) -> Any:
@@ -164,7 +169,7 @@ async def test_time_spent_in_tools_counts(lane: MontyLane) -> None:
         finally:
             cancelled.set()
 
-    heard, stopped = await run(lane, "tools.slow()", "program", serve, Limits(seconds=0.2))
+    heard, stopped = await run(lane, "tools.slow()", "program", serve, ResourceLimits(seconds=0.2))
     assert stopped == "time"
     assert heard.failure is not None
     await asyncio.wait_for(cancelled.wait(), 30)
@@ -182,8 +187,8 @@ async def test_time_spent_in_tools_counts(lane: MontyLane) -> None:
         ("while True:\n    print('x' * 1000)", "output"),
     ],
 )
-async def test_limits(lane: MontyLane, code: str, why: Stopped) -> None:
-    limits = Limits(seconds=0.5 if why == "time" else 60, memory=32 * MB, output=100_000)
+async def test_limits(lane: MontyRuntime, code: str, why: Stopped) -> None:
+    limits = ResourceLimits(seconds=0.5 if why == "time" else 60, memory=32 * MB, output=100_000)
     began = time.monotonic()
     heard, stopped = await run(lane, code, limits=limits)
     assert stopped == why
@@ -194,22 +199,22 @@ async def test_limits(lane: MontyLane, code: str, why: Stopped) -> None:
     assert (await run(lane, "1 + 1"))[0].value == 2
 
 
-async def test_memory_that_monty_does_not_count_is_held_by_the_kernel(lane: MontyLane) -> None:
+async def test_memory_that_monty_does_not_count_is_held_by_the_kernel(lane: MontyRuntime) -> None:
     heard, _ = await run(lane, "x = [0] * 10\nwhile True:\n    x = x + x")
     assert heard.failure is not None
     assert heard.failure.kind == "died"
     assert (await run(lane, "1 + 1"))[0].value == 2
 
 
-async def test_endless_recursion_is_an_error(lane: MontyLane) -> None:
+async def test_endless_recursion_is_an_error(lane: MontyRuntime) -> None:
     heard, _ = await run(lane, "def f():\n    return f()\nf()")
     assert heard.failure is not None
     assert heard.failure.name == "RecursionError"
 
 
-async def test_whoever_goes_away_takes_the_run_along(lane: MontyLane) -> None:
+async def test_whoever_goes_away_takes_the_run_along(lane: MontyRuntime) -> None:
     await run(lane, "1")
-    running = asyncio.ensure_future(run(lane, "x = 3\nwhile True:\n    x = x * x", limits=Limits(seconds=60)))
+    running = asyncio.ensure_future(run(lane, "x = 3\nwhile True:\n    x = x * x", limits=ResourceLimits(seconds=60)))
     await asyncio.sleep(0.2)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -232,7 +237,7 @@ async def test_whoever_goes_away_takes_the_run_along(lane: MontyLane) -> None:
         "(1).__class__.__base__.__subclasses__()",
     ],
 )
-async def test_what_does_not_fit_gets_nowhere_either(lane: MontyLane, code: str) -> None:
+async def test_what_does_not_fit_gets_nowhere_either(lane: MontyRuntime, code: str) -> None:
     assert not lane.takes({"mode": "script", "code": code})
     heard, _ = await run(lane, code)
     assert heard.failure is not None
@@ -242,7 +247,7 @@ async def test_what_does_not_fit_gets_nowhere_either(lane: MontyLane, code: str)
 # -- what holds the worker
 
 
-async def test_the_worker_has_no_rights(lane: MontyLane) -> None:
+async def test_the_worker_has_no_rights(lane: MontyRuntime) -> None:
     await run(lane, "1")
     (pid,) = workers()
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -259,14 +264,14 @@ async def test_the_worker_has_no_rights(lane: MontyLane) -> None:
     assert not [kind for kind in kinds if kind.startswith(("/", "socket"))]
 
 
-async def test_every_feature_is_accounted_for(lane: MontyLane) -> None:
+async def test_every_feature_is_accounted_for(lane: MontyRuntime) -> None:
     assert set(lane.enforces()) == set(FEATURES)
 
 
 # -- what is left behind
 
 
-async def test_a_thousand_runs_leave_nothing(lane: MontyLane) -> None:
+async def test_a_thousand_runs_leave_nothing(lane: MontyRuntime) -> None:
     code = "x = [n * n for n in range(100)]\nprint(sum(x))\nsum(x)"
     for _ in range(50):
         await run(lane, code)
@@ -290,10 +295,10 @@ def resident(pid: int) -> int:
 
 async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     own = f"{PREFIX}{os.getpid()}-"  # other tests make theirs at the same time
-    monkeypatch.setattr(monty_held, "PREFIX", own)
-    lane = MontyLane(LIMITS)
+    monkeypatch.setattr(confinement, "PREFIX", own)
+    lane = MontyRuntime(LIMITS)
     await asyncio.gather(*(run(lane, "sum(range(1000))") for _ in range(10)))
-    running = asyncio.ensure_future(run(lane, "while True:\n    pass", limits=Limits(seconds=60)))
+    running = asyncio.ensure_future(run(lane, "while True:\n    pass", limits=ResourceLimits(seconds=60)))
     await asyncio.sleep(0.1)
     pids = workers()
     assert pids
@@ -302,18 +307,19 @@ async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.Monke
     await running
     assert await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert not [*Path(tempfile.gettempdir()).glob(f"{own}*")]
-    unused = MontyLane(LIMITS)
+    unused = MontyRuntime(LIMITS)
     await unused.close()
 
 
 HOST = """
 import asyncio, json, os, sys
-from toolgate.sandbox.lanes.monty.lane import MontyLane
-from toolgate.sandbox.port import Limits
+from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
+from toolgate.sandbox.runtimes.monty import confinement
+from toolgate.sandbox.port import ResourceLimits
 from tests.behaviour.test_monty import run, workers
 
 async def main():
-    lane = MontyLane(Limits())
+    lane = MontyRuntime(ResourceLimits())
     await run(lane, "1")
     print(json.dumps(workers()), flush=True)
     await run(lane, sys.argv[1])
@@ -336,7 +342,7 @@ async def test_workers_end_with_a_host_that_is_killed(code: str) -> None:
     host.stdout.close()
     assert await until(lambda: not any(is_running(pid) for pid in pids))
     left = folders()
-    lane = MontyLane(LIMITS)
+    lane = MontyRuntime(LIMITS)
     await run(lane, "1")
     await lane.close()
     assert not any(folder in folders() for folder in left if not is_locked(folder))

@@ -16,9 +16,9 @@ import pytest
 from tests.patience import SOON, until
 from toolgate import Actor, App
 from toolgate.errors import NotReached
-from toolgate.sandbox.engine import Ended, Language, Ran, Sandbox
+from toolgate.sandbox.engine import CodeResult, CommandResult, Language, Sandbox
 from toolgate.sandbox.jails.process_tree import descendants
-from toolgate.sandbox.worker_protocol import Failure, Worker
+from toolgate.sandbox.worker_protocol import CodeFailure, Worker
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2")
@@ -164,8 +164,8 @@ async def test_closing_ends_what_runs(make: MAKE) -> None:
         await sandbox.close()
         ended = await asyncio.gather(*running, return_exceptions=True)
     for one in ended:
-        assert isinstance(one, Ran | Ended | NotReached), one
-        assert not isinstance(one, Ran) or one.failure is not None
+        assert isinstance(one, CodeResult | CommandResult | NotReached), one
+        assert not isinstance(one, CodeResult) or one.failure is not None
     assert ours() == []
 
 
@@ -210,7 +210,7 @@ async def test_a_worker_that_died_before_it_was_heard_that_it_is_ready_is_not_ha
             died.append(worker)
             for pid in jailed():
                 os.kill(pid, signal.SIGKILL)
-            await until(lambda: not worker.box.is_alive(), "it is dead")
+            await until(lambda: not worker.process.is_alive(), "it is dead")
 
     monkeypatch.setattr(Worker, "ready", then_die)
     ran = await make(monty=False, warm=0).run_code("python", "7")
@@ -392,7 +392,7 @@ async def test_a_command_can_not_say_that_it_was_never_run(make: MAKE) -> None:
 async def test_what_a_check_found_is_kept_for_the_same_question_only(make: MAKE) -> None:
     sandbox, code = make(), "export const x = 1;"
     missing = await sandbox.check("typescript", code)
-    assert isinstance(missing, Failure) and missing.kind == "missing"
+    assert isinstance(missing, CodeFailure) and missing.kind == "missing"
     assert await sandbox.check("typescript", code, wants_execute=False) is None
     ran = await sandbox.run_code("typescript", code, mode="tool")
     assert ran.failure is not None and ran.failure.kind == "missing"

@@ -17,7 +17,7 @@ from tests.secret_use import named
 from toolgate import tool
 from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK
-from toolgate.screening.shapes import shapes
+from toolgate.screening.secret_patterns import shapes
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-4")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.gates.redaction import Redactor
 from toolgate.sandbox.worker_protocol import Refusal
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.workspaces import Workspaces
 from toolgate.store.log import latest
 from toolgate.tools.code import Calls
 
@@ -70,7 +70,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     work = tmp_path / "work"
     work.mkdir()
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"seconds": 5}) as app:
-        app.provide(Places, Places(tmp_path / "home", work, rules=lambda: app.tiers.paths))
+        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
         app.register_many([add, long_text, dear, odd_name, delete_all, broken])
         app.add_approver(approve_programs)
         yield app

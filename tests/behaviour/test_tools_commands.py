@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.docker_engine import IMAGE, engine
 from toolgate import Actor, App, Outcome
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.workspaces import Workspaces
 
 pytestmark = [
     pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("TIER-3"),
@@ -50,7 +50,7 @@ async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> As
         if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", commands={"allow": ALLOW}) as app:
-        app.provide(Places, Places(tmp_path / "home", work, rules=lambda: app.tiers.paths))
+        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
         app.add_approver(lambda _request: True)
         yield app
 
@@ -93,7 +93,7 @@ async def test_what_is_not_allowed_does_not_run(app: App, work: Path, tool: str,
 @pytest.mark.parametrize("tool", ["execute_command", "bash_execution"])
 async def test_every_run_is_asked_about(tmp_path: Path, work: Path, tool: str) -> None:
     async with App.open(os.devnull, home=tmp_path / "home", commands={"allow": ALLOW}) as app:
-        app.provide(Places, Places(tmp_path / "home", work))
+        app.provide(Workspaces, Workspaces(tmp_path / "home", work))
         outcome = await app.invoke(tool, {"command": "mkdir made"})
         assert outcome.status == "pending"
         assert list(work.iterdir()) == []
@@ -255,7 +255,7 @@ async def test_a_container_is_run(tmp_path: Path, work: Path, monkeypatch: pytes
         for name, value in answering.environment.items():
             monkeypatch.setenv(name, value)
         async with App.open(os.devnull, home=tmp_path / "home", sandbox={"docker_command": answering.command}) as app:
-            app.provide(Places, Places(tmp_path / "home", work, rules=lambda: app.tiers.paths))
+            app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
             app.add_approver(lambda _request: True)
             seen = "if os.path.exists('.env'): print(open('.env').read())"
             code = f"import os, sys\nprint(open('a.txt').read())\n{seen}\nsys.exit(3)"

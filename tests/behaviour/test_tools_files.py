@@ -15,7 +15,7 @@ from tests.examples import at_most
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.workspaces import Workspaces
 from toolgate.store.log import latest
 
 pytestmark = [pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("BUILTIN-4")]
@@ -30,17 +30,17 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path, work: Path) -> Places:
-    return Places(tmp_path / "home", work)
+def places(tmp_path: Path, work: Path) -> Workspaces:
+    return Workspaces(tmp_path / "home", work)
 
 
 @pytest.fixture
-async def app(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+async def app(tmp_path: Path, places: Workspaces, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name in list(os.environ):
         if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", limits={"backup_bytes": 10_000}) as app:
-        app.provide(Places, places)
+        app.provide(Workspaces, places)
         app.add_approver(lambda _request: True)
         yield app
 
@@ -151,9 +151,9 @@ async def test_a_file_is_written_and_the_write_undone(app: App, work: Path) -> N
     assert not (work / "a").exists()
 
 
-async def test_writing_asks_first(tmp_path: Path, places: Places, work: Path) -> None:
+async def test_writing_asks_first(tmp_path: Path, places: Workspaces, work: Path) -> None:
     async with App.open(os.devnull, home=tmp_path / "home") as app:
-        app.provide(Places, places)
+        app.provide(Workspaces, places)
         outcome = await app.invoke("write_file", {"path": "a.txt", "content": "x"})
         assert outcome.status == "pending"
         assert list(work.iterdir()) == []
@@ -217,7 +217,7 @@ async def test_a_folder_is_made_and_unmade(app: App, work: Path) -> None:
 # -- where
 
 
-async def test_a_session_has_a_folder_of_its_own(app: App, work: Path, places: Places) -> None:
+async def test_a_session_has_a_folder_of_its_own(app: App, work: Path, places: Workspaces) -> None:
     for actor, session in ((ACME, "one"), (ACME, "two"), (GLOBEX, "one")):
         wrote = await app.invoke(
             "write_file", {"path": "who.txt", "content": f"{actor.tenant} {session}"}, actor=actor, session=session
@@ -232,7 +232,7 @@ async def test_a_session_has_a_folder_of_its_own(app: App, work: Path, places: P
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
-async def test_a_session_can_be_given_a_folder(app: App, places: Places, tmp_path: Path) -> None:
+async def test_a_session_can_be_given_a_folder(app: App, places: Workspaces, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.txt").write_text("here")
@@ -247,7 +247,7 @@ async def test_a_session_can_be_given_a_folder(app: App, places: Places, tmp_pat
 
 
 @pytest.mark.parametrize("folder", ["/", "/etc", "/usr/bin", "/proc/self", "/tmp", "/home"])
-def test_the_system_is_no_working_directory(places: Places, folder: str) -> None:
+def test_the_system_is_no_working_directory(places: Workspaces, folder: str) -> None:
     with pytest.raises(Denied):
         places.set(ACME, "one", Path(folder))
 
@@ -256,7 +256,7 @@ def test_toolgates_own_folder_is_no_working_directory(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "tools").mkdir(parents=True)
     (tmp_path / ".ssh").mkdir()
-    places = Places(home, home)
+    places = Workspaces(home, home)
     with pytest.raises(Denied):
         places.of(Call("", "", None))
     for folder in (home, home / "tools", home / "sessions", tmp_path / ".ssh", Path.home()):
@@ -274,7 +274,7 @@ whose = st.tuples(names, names, st.text(max_size=300))
 @at_most(60)
 @given(whose, whose)
 def test_the_name_of_a_session_is_never_the_name_of_its_folder(
-    places: Places, tmp_path: Path, one: tuple[str, str, str], two: tuple[str, str, str]
+    places: Workspaces, tmp_path: Path, one: tuple[str, str, str], two: tuple[str, str, str]
 ) -> None:
     sessions = tmp_path / "home" / "sessions"
     found = [places.of(Call("", "", None, Actor(tenant, user=user), name)) for tenant, user, name in (one, two)]
@@ -294,14 +294,14 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
         file.write_text(name)
     os.link(top / ".env", top / "src" / "notes.txt")
     (top / "link.txt").symlink_to(".env")
-    parts = Places(top / ".toolgate", top).parts(top)
+    parts = Workspaces(top / ".toolgate", top).parts(top)
     assert {str(path.relative_to(top)) for path in parts.hidden} == {
         ".env", "deep/er/.env.local", "server.pem", ".ssh", "src/secrets/prod.yml", ".toolgate", "src/notes.txt",
     }  # fmt: skip
     assert {str(path.relative_to(top)) for path in parts.fixed} == {
         ".git", "sub/.bashrc", "toolgate.yaml", "any name", ".venv", "web/node_modules/.bin",
     }  # fmt: skip
-    by_git = Places(top / ".toolgate", top).parts(top, writes_git=True)
+    by_git = Workspaces(top / ".toolgate", top).parts(top, writes_git=True)
     assert {str(path.relative_to(top)) for path in by_git.fixed} >= {".git/hooks", ".git/config"}
     assert top / ".git" not in by_git.fixed
 
@@ -310,7 +310,7 @@ def test_a_folder_that_is_too_large_to_search_is_no_workspace(tmp_path: Path, mo
     monkeypatch.setattr("toolgate.sandbox.workspace_scan.MOST_ENTRIES", 50)
     for number in range(50):
         (tmp_path / f"{number}.txt").touch()
-    places = Places(tmp_path / "home", tmp_path)
+    places = Workspaces(tmp_path / "home", tmp_path)
     assert places.parts(tmp_path).hidden == ()
     (tmp_path / "one more").touch()
     with pytest.raises(Denied):

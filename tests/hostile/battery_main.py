@@ -26,8 +26,8 @@ import msgspec
 
 from tests.hostile.battery import Hostile, filled, programs
 from toolgate.errors import NotReached, ToolgateError
-from toolgate.sandbox.engine import Ended, Ran, Sandbox
-from toolgate.sandbox.jails.choose import make
+from toolgate.sandbox.engine import CodeResult, CommandResult, Sandbox
+from toolgate.sandbox.jails.selection import make
 from toolgate.sandbox.port import MB
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings
@@ -325,7 +325,7 @@ class Battery:
         wrong = [line for line in said.splitlines() if line.startswith("ESCAPED")][:5]
         if self.host.marker in said:
             wrong.append("the marker came out")
-        if isinstance(ran, Ran) and len(repr(ran.value)) > MB + 1000:
+        if isinstance(ran, CodeResult) and len(repr(ran.value)) > MB + 1000:
             wrong.append("its result is too big")
         if max(len(ran.stdout), len(ran.stderr)) > MB:
             wrong.append(f"{len(ran.stdout)} and {len(ran.stderr)} characters came out")
@@ -337,7 +337,7 @@ class Battery:
             wrong.append(f"{used} bytes in its workspace")
         return "; ".join(wrong)
 
-    async def _run(self, code: str, seconds: float, workspace: Path | None) -> Ran | Ended:
+    async def _run(self, code: str, seconds: float, workspace: Path | None) -> CodeResult | CommandResult:
         if self.language == "shell":
             return await self.sandbox.run_command(("/bin/bash", "-c", code), workspace=workspace, seconds=seconds)
         if self.language == "python":
@@ -380,16 +380,16 @@ class Battery:
         return wrong
 
 
-def _was_ended(ran: Ran | Ended) -> bool:
+def _was_ended(ran: CodeResult | CommandResult) -> bool:
     if ran.stopped is not None:
         return True
-    if isinstance(ran, Ended):
+    if isinstance(ran, CommandResult):
         return ran.exit_code < 0 or 128 < ran.exit_code <= 192 or ran.exit_code == NO_MORE_CHILDREN
     return ran.failure is not None and (ran.failure.kind in ENDED_BY_LIMITS or ran.failure.name in ENDED_BY_NAME)
 
 
-def _ending(ran: Ran | Ended) -> str:
-    if isinstance(ran, Ended):
+def _ending(ran: CodeResult | CommandResult) -> str:
+    if isinstance(ran, CommandResult):
         return f"exit code {ran.exit_code}, stopped {ran.stopped}"
     return f"{ran.value!r:.3000}, {ran.failure!r}, stopped {ran.stopped}"
 

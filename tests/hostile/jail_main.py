@@ -20,7 +20,7 @@ from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.jails.namespaces import Namespaces
 from toolgate.sandbox.jails.process_tree import descendants
-from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
+from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 
 PATIENCE = 120.0
 """Seconds within which a program has to have said something. Its limit counts from there: a busy machine may take long to
@@ -48,11 +48,11 @@ def spec_of(run: dict[str, Any], folder: Path) -> Spec:
         workspace=None if workspace is None else Path(workspace),
         fixed=tuple(Path(path) for path in run.get("fixed", ())),
         hidden=tuple(Path(path) for path in run.get("hidden", ())),
-        limits=Limits(**limits),
+        limits=ResourceLimits(**limits),
     )
 
 
-async def hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int, first: Callable[[], None]) -> str:
+async def hear(box: JailedProcess, read: Callable[[int], Awaitable[bytes]], most: int, first: Callable[[], None]) -> str:
     heard = bytearray()
     while chunk := await read(65_536):
         if not heard:
@@ -93,7 +93,7 @@ async def run_one(jail: Jail, run: dict[str, Any], folder: Path) -> dict[str, An
     }  # fmt: skip
 
 
-async def beside(jail: Jail, folder: Path) -> tuple[Box, int]:
+async def beside(jail: Jail, folder: Path) -> tuple[JailedProcess, int]:
     """A program in a jail of its own, which others will try to hit; and the number that the host knows it by."""
     waiting = {"name": "victim", "code": "print('up', flush=True)\nimport time\ntime.sleep(1000)\n"}
     victim = await jail.start(spec_of(waiting, folder))

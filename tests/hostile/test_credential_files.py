@@ -7,7 +7,7 @@ import pytest
 
 from toolgate import App
 from toolgate.screening.filenames import holds
-from toolgate.screening.paths import Sensitive
+from toolgate.screening.paths import SensitivePaths
 
 pytestmark = pytest.mark.requirement("TIER-1")
 
@@ -103,7 +103,7 @@ async def test_innocent_files_of_a_project_can(app: App) -> None:
 
 @pytest.mark.parametrize("home", ["/home/bob", "/root", "/Users/bob", "/var/home/bob", "/c:/Users/bob"])
 def test_other_peoples_homes_count_too(home: str) -> None:
-    guard = Sensitive(home=Path("/home/ada"))
+    guard = SensitivePaths(home=Path("/home/ada"))
     assert guard.reason(f"{home}/.some-tool/session") is not None
     assert guard.reason(f"{home}/notes.txt") is None
     assert guard.reason(f"{home}/.some-tool/session", writing=True) is not None
@@ -121,7 +121,7 @@ def test_a_project_inside_of_a_hidden_folder_can_be_worked_on(person: Path, monk
     work = person / ".local" / "share" / "project"
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
-    guard = Sensitive(home=person)
+    guard = SensitivePaths(home=person)
     assert guard.reason("notes.txt") is None
     assert guard.reason(".env") is not None
     for path in ("../other.txt", "../../state/x", "~/.config/x", "~/.local/share/keyrings/login.keyring"):
@@ -131,8 +131,8 @@ def test_a_project_inside_of_a_hidden_folder_can_be_worked_on(person: Path, monk
 def test_without_a_home_there_is_still_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # a user whom the system does not know
-    assert Sensitive().reason("notes.txt") is None
-    assert Sensitive().reason("/home/bob/.x/y") is not None
+    assert SensitivePaths().reason("notes.txt") is None
+    assert SensitivePaths().reason("/home/bob/.x/y") is not None
 
 
 def test_the_names_are_judged_without_regard_to_case() -> None:

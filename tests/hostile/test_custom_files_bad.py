@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toolgate import yamltext
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
-from toolgate.sandbox.custom.file import Refused, parse_tool_file, read_tool_file
-from toolgate.sandbox.custom.source import CustomFolder, Loaded
+from toolgate.sandbox.custom.file import ToolFileError, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.source import CustomFolder, LoadedTool
 from toolgate.yamltext import MAX_YAML_BYTES, MAX_YAML_DEPTH, YamlError, read_yaml
 
 pytestmark = pytest.mark.requirement("SBX-1")
@@ -34,7 +34,7 @@ SECONDS = 30.0
 def why_not(content: bytes | str) -> Problem:
     """Why a file is refused, which must not take long."""
     begun = time.monotonic()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ToolFileError) as caught:
         parse_tool_file(content.encode() if isinstance(content, str) else content, Path("bad.yml"))
     assert time.monotonic() - begun < SECONDS
     assert len(str(caught.value)) < 5000
@@ -266,7 +266,7 @@ def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
     os.truncate(tmp_path / "huge.yml", 10_000_000_000)
     begun = time.monotonic()
     folder = CustomFolder(tmp_path, Rules())
-    loaded = [change.entry.name for change in folder.changes() if isinstance(change, Loaded)]
+    loaded = [change.entry.name for change in folder.changes() if isinstance(change, LoadedTool)]
     assert time.monotonic() - begun < SECONDS
     assert loaded == ["greet"]
     why = {Path(problem.where).name: problem.why for problem in folder.problems}
@@ -301,7 +301,7 @@ def test_a_folder_that_is_none_is_a_problem_and_nothing_is_taken_away(tmp_path: 
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
-    with pytest.raises(Refused, match="no name of a file"):
+    with pytest.raises(ToolFileError, match="no name of a file"):
         read_tool_file(Path("a\0b.yml"))
 
 
@@ -324,7 +324,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused(content: bytes) -> None:
         assert error.position is None or (error.position.line >= 1 and error.position.column >= 1)
     else:
         assert plain(document.value)
-    with pytest.raises(Refused):
+    with pytest.raises(ToolFileError):
         parse_tool_file(content, Path("bad.yml"))
 
 
@@ -342,7 +342,7 @@ def test_a_file_that_was_damaged_is_read_or_refused(at: int, junk: bytes, cut: i
     damaged = GOOD.encode()[:at] + junk + GOOD.encode()[at + cut :]
     try:
         assert parse_tool_file(damaged, Path("bad.yml")).entry.tool.program is not None
-    except Refused as refused:
+    except ToolFileError as refused:
         assert refused.problem.where.startswith("bad.yml")
 
 

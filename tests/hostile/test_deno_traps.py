@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from toolgate.sandbox.engine import Ran, Sandbox
-from toolgate.sandbox.lanes import deno
-from toolgate.sandbox.port import MB, Limits
+from toolgate.sandbox.engine import CodeResult, Sandbox
+from toolgate.sandbox.port import MB, ResourceLimits
+from toolgate.sandbox.runtimes import deno
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
@@ -118,17 +118,17 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def ran(port: int) -> dict[str, tuple[Ran, Ran]]:
+def ran(port: int) -> dict[str, tuple[CodeResult, CodeResult]]:
     """Every trap and its control, run in one sandbox."""
 
-    async def both(sandbox: Sandbox, trap: Trap) -> tuple[Ran, Ran]:
+    async def both(sandbox: Sandbox, trap: Trap) -> tuple[CodeResult, CodeResult]:
         found = [
             await sandbox.run_code(trap.language, code.replace("PORT", str(port)), seconds=20)  # type: ignore[arg-type]
             for code in (trap.code, trap.control)
         ]
         return found[0], found[1]
 
-    async def all_of_them() -> dict[str, tuple[Ran, Ran]]:
+    async def all_of_them() -> dict[str, tuple[CodeResult, CodeResult]]:
         sandbox = Sandbox(SandboxSettings(at_once=2, warm=2))
         try:
             found = await asyncio.gather(*(both(sandbox, trap) for trap in TRAPS))
@@ -140,7 +140,7 @@ def ran(port: int) -> dict[str, tuple[Ran, Ran]]:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_it_is_refused(trap: Trap, ran: dict[str, tuple[Ran, Ran]]) -> None:
+def test_it_is_refused(trap: Trap, ran: dict[str, tuple[CodeResult, CodeResult]]) -> None:
     tried, control = ran[trap.name]
     assert (control.value, control.failure) == ("ok", None)
     assert "LATE" not in tried.stdout + control.stdout
@@ -245,7 +245,7 @@ async def test_deno_with_every_permission_is_still_held_by_the_jail(tmp_path: Pa
         program = tmp_path / "readable" / "breakout.js"
         program.parent.mkdir()
         program.write_text(re.sub("|".join(words), lambda found: str(words[found[0]]), BREAKOUT))
-        given = deno.spec(DENO, Limits())
+        given = deno.spec(DENO, ResourceLimits())
         free = (given.argv[0], "run", "-A", given.argv[-2], str(program))
         sandbox = Sandbox()
         try:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied
 from toolgate.model import LOCAL, Call
-from toolgate.sandbox.workspaces import Places
-from toolgate.screening.open import Escapes, folder_beneath
+from toolgate.sandbox.workspaces import Workspaces
+from toolgate.screening.safe_open import PathEscape, folder_beneath
 
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
 MARKER = "what nobody may read"
@@ -66,7 +66,7 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 async def app(world: World) -> AsyncIterator[App]:
     async with App.open(os.devnull, home=world.home) as app:
-        app.provide(Places, Places(world.home, world.work, rules=lambda: app.tiers.paths))
+        app.provide(Workspaces, Workspaces(world.home, world.work, rules=lambda: app.tiers.paths))
         app.add_approver(lambda _request: True)
         yield app
 
@@ -189,8 +189,8 @@ async def test_the_files_of_another_session_are_out_of_reach(world: World) -> No
     """Also for a call without a session, whose folder holds Toolgate's own."""
     home = world.work / ".toolgate"
     async with App.open(os.devnull, home=home) as app:
-        places = Places(home, world.work, rules=lambda: app.tiers.paths)
-        app.provide(Places, places)
+        places = Workspaces(home, world.work, rules=lambda: app.tiers.paths)
+        app.provide(Workspaces, places)
         app.add_approver(lambda _request: True)
         kept = await app.invoke("write_file", {"path": "diary.txt", "content": MARKER}, actor=ANN, session="s")
         assert kept.ok, kept.error
@@ -284,7 +284,7 @@ def test_no_path_opens_a_folder_outside_for_writing(tmp_path_factory: Any, steps
     path = start + "/".join(steps)
     try:
         folder, name = folder_beneath(world.work, world.work, path)
-    except (Escapes, OSError):
+    except (PathEscape, OSError):
         return
     try:
         real = str(Path(f"/proc/self/fd/{folder}").readlink())
@@ -306,7 +306,7 @@ def _shared_world(factory: pytest.TempPathFactory) -> World:
 
 def test_a_home_that_is_a_workspace_is_refused_for_programs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(world.work))
-    places = Places(world.home, world.work)
+    places = Workspaces(world.home, world.work)
     assert places.of(Call("", "", None)) == world.work
     with pytest.raises(Denied):
         places.parts(world.work)

@@ -15,11 +15,10 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
-from toolgate.sandbox.jails import box, choose, launch, removal, seccomp
-from toolgate.sandbox.jails import process_tree as tree
+from toolgate.sandbox.jails import folder_removal, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
-from toolgate.sandbox.jails.launch import Launch, Pipe
-from toolgate.sandbox.port import MB, Feature, Limits, Spec, Unavailable
+from toolgate.sandbox.jails.launch import ChildPipe, Launch
+from toolgate.sandbox.port import MB, Feature, ResourceLimits, Spec, Unavailable
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
@@ -361,17 +360,17 @@ def in_order(argv: Sequence[str] = ("/bin/echo", "begun"), **changed: Any) -> by
     )  # fmt: skip
 
 
-def start_alone(order: Pipe, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
+def start_alone(order: ChildPipe, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
     words = launch.start_command(Spec(profile="shell", argv=("/bin/echo",)), order)
     return subprocess.run([*before, *words], pass_fds=[order.inner], capture_output=True, text=True, timeout=30, env={})
 
 
 def test_nothing_begins_if_the_host_is_gone() -> None:
-    order = Pipe.down(in_order())
+    order = ChildPipe.down(in_order())
     assert start_alone(order).stdout == "begun\n"
     order.close_inner()
     order.close_outer()
-    cut = Pipe.down(in_order())
+    cut = ChildPipe.down(in_order())
     cut.close_outer()
     ran = start_alone(cut)
     cut.close_inner()
@@ -384,7 +383,7 @@ BROKEN = [b"", b"\x04\0\0\0", b"\x04\0\0\0abcd", in_order(workspace=Path("/"), c
 
 @pytest.mark.parametrize("order", BROKEN)
 def test_a_start_that_fails_is_no_half_start(order: bytes) -> None:
-    pipe = Pipe.down(order)
+    pipe = ChildPipe.down(order)
     if len(order) < 100:
         pipe.close_outer()
     ran = start_alone(pipe)
@@ -418,7 +417,7 @@ async def test_many_runs_leave_no_descriptor_and_no_process() -> None:
     for _ in range(10):
         await once()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    assert not [number for number in tree.descendants(os.getpid()) if b"bwrap" in command_of(number)]
+    assert not [number for number in process_tree.descendants(os.getpid()) if b"bwrap" in command_of(number)]
     await jail.close()
 
 
@@ -450,14 +449,16 @@ async def test_what_has_ended_is_gone_and_buried() -> None:
 @HELD
 async def test_what_has_ended_before_it_was_named_is_buried_too() -> None:
     """The loop is busy with others meanwhile, so it hears of the name and of the end at once."""
-    jail, before = Bubblewrap(), set(tree.descendants(os.getpid()))
+    jail, before = Bubblewrap(), set(process_tree.descendants(os.getpid()))
     started = await jail.start(Spec(profile="shell", argv=("/bin/true",)))
     while not Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].startswith(" Z"):
         time.sleep(0.01)
     assert await started.wait() == 0
     await started.close()
-    others = before | {below for pid in before for below in tree.descendants(pid)}  # servers that other tests have here
-    assert set(tree.descendants(os.getpid())) <= others
+    others = before | {
+        below for pid in before for below in process_tree.descendants(pid)
+    }  # servers that other tests have here
+    assert set(process_tree.descendants(os.getpid())) <= others
     await jail.close()
 
 
@@ -470,12 +471,12 @@ async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
     if named:
         assert await started.read(10) == b"up\n"
     os.kill(started.pid, signal.SIGSTOP)
-    below = tree.descendants(started.pid)
+    below = process_tree.descendants(started.pid)
     assert bool(below) >= named
-    async with asyncio.timeout(box.TOLD_SECONDS + box.PATIENCE + box.LAST_SECONDS + 30):
+    async with asyncio.timeout(process.TOLD_SECONDS + process.PATIENCE + process.LAST_SECONDS + 30):
         await asyncio.gather(started.close(), started.close())
     assert await started.wait() == -signal.SIGKILL
-    assert not [number for number in below if tree.parent_of(number) == started.pid]
+    assert not [number for number in below if process_tree.parent_of(number) == started.pid]
     await jail.close()
 
 
@@ -484,7 +485,7 @@ async def test_a_host_that_may_have_less_gives_less() -> None:
     """A core that root's program would be given is kept from it by a limit of 1; a host that may have none has 0."""
     said = []
     for most in (None, 0):
-        order = Pipe.down(in_order(["/bin/grep", "-E", "^Max (core file size|open files)", "/proc/self/limits"]))
+        order = ChildPipe.down(in_order(["/bin/grep", "-E", "^Max (core file size|open files)", "/proc/self/limits"]))
         before = [] if most is None else ["/usr/bin/prlimit", f"--core={most}", "--nofile=100"]
         said.append([line.split()[-3:] for line in start_alone(order, before).stdout.splitlines()])
         order.close_inner()
@@ -602,7 +603,7 @@ def test_a_filled_folder_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
     (made / "closed" / "more").mkdir(parents=True)
     (made / "closed" / "more").chmod(0)
     (made / "closed").chmod(0)
-    removal.remove(made)
+    folder_removal.remove(made)
     assert not made.exists()
     assert (tmp_path / "outside" / "keep").read_text() == "kept"
 
@@ -612,10 +613,10 @@ def test_a_filled_folder_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
 
 @HELD
 async def test_bubblewrap_is_taken_where_it_holds() -> None:
-    jail = await choose.choose(SandboxSettings())
+    jail = await selection.choose(SandboxSettings())
     assert jail.name == "bubblewrap"
     await jail.close()
-    found = {one.name: one for one in await choose.survey(SandboxSettings())}
+    found = {one.name: one for one in await selection.survey(SandboxSettings())}
     assert list(found) == ["bubblewrap", "namespaces", "landlock", "docker"]
     assert found["bubblewrap"].available and set(found["bubblewrap"].enforces) == set(jail.enforces())
     assert all(one.available or one.reason for one in found.values())
@@ -626,16 +627,16 @@ class Wall:
 
     name = "wall"
 
-    def __init__(self, *, limits: Limits | None = None, code: str | None = None) -> None:
+    def __init__(self, *, limits: ResourceLimits | None = None, code: str | None = None) -> None:
         self.limits = limits
         self.code = code
 
     def enforces(self) -> dict[Feature, str]:
         return {}
 
-    async def start(self, spec: Spec) -> box.Process:
+    async def start(self, spec: Spec) -> process.Process:
         words = (str(launch.python()), *spec.argv[1:]) if self.code is None else (str(launch.python()), "-c", self.code)
-        return await box.start(Launch(argv=words, order=Pipe.down(b""), environment=os.environ), spec)
+        return await process.start(Launch(argv=words, order=ChildPipe.down(b""), environment=os.environ), spec)
 
     async def close(self) -> None: ...
 
@@ -643,7 +644,7 @@ class Wall:
 async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Unavailable, match=r"It does not hold: files: .*network: .*processes: "):
-        await choose.try_out(Wall())
+        await selection.try_out(Wall())
 
 
 @pytest.mark.parametrize(
@@ -652,15 +653,15 @@ async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: py
         ("import sys; sys.exit('bwrap: setting up uid map: Permission denied')", "uid map: Permission denied"),
         ("", "exit code 0"),
         ("print('held: files')\nprint('control: works')", "exit code 0"),
-        ("\n".join(f"print('held: {feature}')" for feature in sorted(choose.TRIED)), "exit code 0"),
+        ("\n".join(f"print('held: {feature}')" for feature in sorted(selection.TRIED)), "exit code 0"),
     ],
 )
 async def test_a_jail_in_which_nothing_works_is_not_taken(code: str, why: str) -> None:
     with pytest.raises(Unavailable, match=why):
-        await choose.try_out(Wall(code=code))
+        await selection.try_out(Wall(code=code))
 
 
 async def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.sandbox.jails.bubblewrap.PLACES", "/nowhere")
     with pytest.raises(Unavailable, match="bubblewrap is not installed"):
-        await choose.choose(SandboxSettings(backend="bubblewrap"))
+        await selection.choose(SandboxSettings(backend="bubblewrap"))

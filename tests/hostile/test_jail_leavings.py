@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import ORDINARY, USERS
-from toolgate.sandbox.jails import placeholders as standins
+from toolgate.sandbox.jails import placeholders
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 
@@ -96,26 +96,26 @@ def test_what_only_looks_empty_is_nobodys_stand_in(tmp_path: Path) -> None:
     (tmp_path / ".vscode").mkdir()
     (tmp_path / ".mcp.json").touch()
     for name in (".vscode", ".mcp.json"):
-        assert not standins.is_one(tmp_path / name)
-        assert not standins.hold(tmp_path / name)
+        assert not placeholders.is_one(tmp_path / name)
+        assert not placeholders.hold(tmp_path / name)
 
 
 def test_what_was_filled_meanwhile_stays(tmp_path: Path) -> None:
     folder, file, empty = tmp_path / ".vscode", tmp_path / ".mcp.json", tmp_path / ".idea"
     for path in (folder, file, empty):
-        assert standins.hold(path) and standins.is_one(path)
+        assert placeholders.hold(path) and placeholders.is_one(path)
     (folder / "tasks.json").touch()
     file.write_text("{}")
-    standins.release([folder, file, empty])
+    placeholders.release([folder, file, empty])
     assert names(tmp_path) == [".mcp.json", ".vscode"]
 
 
 def test_it_is_held_as_often_as_it_was_asked_for(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     path = tmp_path / ".vscode"
-    assert standins.hold(path) and standins.hold(path)
-    standins.release([path])
+    assert placeholders.hold(path) and placeholders.hold(path)
+    placeholders.release([path])
     assert path.exists()
-    standins.release([path])
+    placeholders.release([path])
     assert not path.exists()
     assert len(list(Path("/proc/self/fd").iterdir())) == before

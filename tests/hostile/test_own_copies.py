@@ -9,7 +9,7 @@ import pytest
 
 from toolgate import App
 from toolgate.gates.secrets.file import EncryptedFile
-from toolgate.screening.paths import Sensitive
+from toolgate.screening.paths import SensitivePaths
 from toolgate.store.head_keys import KeyFile
 
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("SBX-3")]
@@ -76,10 +76,10 @@ async def test_a_jailed_program_sees_no_copy(tmp_path: Path) -> None:
 
 
 def test_what_may_be_a_key_and_cannot_be_read_is_refused_and_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    guard = Sensitive(home=tmp_path / "nobody")
+    guard = SensitivePaths(home=tmp_path / "nobody")
     os.mkfifo(tmp_path / "key.json")
     assert guard.reason("key.json", tmp_path) is None, "the tool refuses a pipe when it opens it; here nobody waits for it"
     (tmp_path / "loop-key").symlink_to("loop-key")
     assert guard.reason("loop-key", tmp_path) is not None
     assert guard.reason("new-key.json", tmp_path, writing=True) is None
-    assert Sensitive(allowed=["key.json"]).reason("key.json", tmp_path) is None
+    assert SensitivePaths(allowed=["key.json"]).reason("key.json", tmp_path) is None

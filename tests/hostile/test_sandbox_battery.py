@@ -22,8 +22,8 @@ from tests.hostile.battery import LANGUAGES, Language, programs
 from tests.hostile.jailed import ROOT, USERS, environment, interpreter, room_for
 from tests.needs import is_there
 from toolgate.sandbox.engine import Sandbox
-from toolgate.sandbox.lanes.deno import find_deno
 from toolgate.sandbox.port import FEATURES, Feature, Spec, Stopped
+from toolgate.sandbox.runtimes.deno import find_deno
 from toolgate.sandbox.self_check import check
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")

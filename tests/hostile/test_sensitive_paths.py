@@ -22,7 +22,7 @@ from toolgate.errors import Denied
 from toolgate.gates.screening.tiers import TierRules, plan
 from toolgate.model import Entry, Implementation, Outcome
 from toolgate.registry.compile import Rules, compile_entry, definition
-from toolgate.screening.paths import Sensitive
+from toolgate.screening.paths import SensitivePaths
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-1")
@@ -210,7 +210,7 @@ async def test_a_folder_that_is_only_called_so_can_be_listed(app: App, world: Wo
     assert (await app.invoke("peek", {"path": folder})).ok
     assert (await app.invoke("peek", {"path": f"{folder}/index.ts"})).output == "code"
     assert (await app.invoke("peek", {"path": f"{folder}/.env"})).status == "denied"
-    assert Sensitive(home=world.home).reason(folder, world.work, writing=True) is not None
+    assert SensitivePaths(home=world.home).reason(folder, world.work, writing=True) is not None
 
 
 async def test_a_hidden_folder_and_a_file_of_that_name_stay_refused(app: App, world: World) -> None:
@@ -269,7 +269,7 @@ def _mixed(path: str, mix: list[tuple[str, float]]) -> str:
 )
 def test_any_mix_of_spellings_of_a_sensitive_path_is_refused(world: World, mix: list[tuple[str, float]], name: str) -> None:
     path = _mixed(name.format(work=world.work, home=world.home), mix)
-    assert Sensitive(home=world.home).reason(path, world.work) is not None
+    assert SensitivePaths(home=world.home).reason(path, world.work) is not None
 
 
 @given(mix=mixes, name=st.sampled_from(["notes.txt", "sub/../environment.md", "config/keyboard.py", "{work}/compass.csv"]))
@@ -277,12 +277,12 @@ def test_any_mix_of_spellings_of_an_innocent_path_is_allowed(world: World, mix: 
     encodings = [change for change in mix if change[0].startswith("encode")]
     others = [change for change in mix if change not in encodings]
     path = _mixed(name.format(work=world.work), [*others[:3], *encodings[:1]])  # an encoding that is spoilt is refused
-    assert Sensitive(home=world.home).reason(path, world.work) is None
+    assert SensitivePaths(home=world.home).reason(path, world.work) is None
 
 
 @given(path=st.text(max_size=60))
 def test_any_text_gives_an_answer(world: World, path: str) -> None:
-    guard = Sensitive(home=world.home)
+    guard = SensitivePaths(home=world.home)
     reason = guard.reason(path, world.work)
     assert reason is None or reason.startswith(("it ", "what it "))
     try:
@@ -295,7 +295,7 @@ def test_any_text_gives_an_answer(world: World, path: str) -> None:
 # -- files that change between the check and the opening
 
 
-class Turning(Sensitive):
+class Turning(SensitivePaths):
     """Turns a link right after a path was found innocent, which is when an attacker would."""
 
     def __init__(self, link: Path, target: Path, home: Path) -> None:
@@ -314,7 +314,7 @@ class Turning(Sensitive):
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of staying below a root: the kernel's, and ours for where the kernel has none."""
     if request.param == "walk":
-        monkeypatch.setattr("toolgate.screening.open._openat2", lambda _folder, _path: None)
+        monkeypatch.setattr("toolgate.screening.safe_open._openat2", lambda _folder, _path: None)
     return str(request.param)
 
 
@@ -346,7 +346,7 @@ def test_a_link_that_is_turned_all_the_time_never_gives_the_secret(world: World)
     turner = threading.Thread(target=turn)
     turner.start()
     seen: set[str] = set()
-    guard = Sensitive(home=world.home)
+    guard = SensitivePaths(home=world.home)
     try:
         for attempt in range(5000):
             if attempt > 400 and len(seen) > 1:
@@ -370,7 +370,7 @@ def test_nothing_outside_of_the_root_is_opened(world: World, path: str) -> None:
     if not (world.work / "out").is_symlink():
         (world.work / "out").symlink_to("/")
     with pytest.raises(Denied) as refused:
-        Sensitive(home=world.home).open_read(path, world.work, world.work)
+        SensitivePaths(home=world.home).open_read(path, world.work, world.work)
     assert "folder that the tool works in" in refused.value.message
 
 
@@ -379,7 +379,7 @@ def test_nothing_outside_of_the_root_is_opened(world: World, path: str) -> None:
 def test_what_is_inside_of_the_root_is_opened(world: World, path: str) -> None:
     if not (world.work / "inner").is_symlink():
         (world.work / "inner").symlink_to(".")
-    with Sensitive(home=world.home).open_read(path.format(work=world.work), world.work, world.work) as file:
+    with SensitivePaths(home=world.home).open_read(path.format(work=world.work), world.work, world.work) as file:
         assert file.read() == b"nothing special"
 
 
@@ -387,11 +387,11 @@ def test_a_pipe_is_refused_and_does_not_hold_us_up(world: World) -> None:
     pipe = world.work / "pipe.txt"
     os.mkfifo(pipe)
     with pytest.raises(Denied, match="a device, a pipe or a socket"):
-        Sensitive(home=world.home).open_read("pipe.txt", world.work)
+        SensitivePaths(home=world.home).open_read("pipe.txt", world.work)
 
 
 def test_a_folder_and_a_missing_file_are_errors_of_the_system(world: World) -> None:
-    guard = Sensitive(home=world.home)
+    guard = SensitivePaths(home=world.home)
     with pytest.raises(IsADirectoryError):
         guard.open_read("sub", world.work)
     with pytest.raises(FileNotFoundError):
@@ -617,7 +617,7 @@ def test_what_toolgate_is_set_up_by_is_not_written(world: World) -> None:
     tools = world.write("project/mytools/a.py", "x").parent
     (world.work / "conf-link").symlink_to("conf")
     os.link(policy, world.work / "innocent.rego")
-    guard = Sensitive(home=world.home, unwritable=[world.work / "conf-link/policy.rego", tools])
+    guard = SensitivePaths(home=world.home, unwritable=[world.work / "conf-link/policy.rego", tools])
     for path in (
         "conf/policy.rego",
         "conf-link/policy.rego",
@@ -638,7 +638,7 @@ def test_own_files_are_not_opened_at_all(world: World) -> None:
     database = world.write("project/real/rows.db", "rows")
     (world.work / "to-real").symlink_to("real")
     os.link(database, world.work / "copy.db")
-    guard = Sensitive(["nothing"], ["*.db"], home=world.home, own=[world.work / "to-real/rows.db"])
+    guard = SensitivePaths(["nothing"], ["*.db"], home=world.home, own=[world.work / "to-real/rows.db"])
     for path in ("real/rows.db", "to-real/rows.db", "real/rows.db-wal", "sub/../real/rows.db", "copy.db"):
         assert guard.reason(path, world.work) is not None, path
         assert guard.reason(path, world.work, writing=True) is not None, path

@@ -16,7 +16,7 @@ import pytest
 
 from toolgate import Actor, App, Outcome
 from toolgate.model import Call
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools import files
 
 pytestmark = [pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
@@ -234,7 +234,7 @@ def test_a_folder_that_its_owner_closed_is_hidden(open_folder: Path) -> None:
                 os.setgroups([])
                 os.setresgid(1000, 1000, 1000)
                 os.setresuid(1000, 1000, 1000)
-            places = Places(open_folder / "home", work)
+            places = Workspaces(open_folder / "home", work)
             assert places.parts(work).hidden == (closed,)
             os._exit(0)
         finally:
@@ -373,7 +373,7 @@ async def test_a_tenant_without_a_session_has_a_folder_of_its_own(
     assert (await app.invoke("execute_command", {"command": "cat b.txt"}, actor=ann)).output["stdout"] == "x"
     assert not (await app.invoke("read_file", {"path": "b.txt"}, actor=eve)).ok
     assert not (work / "b.txt").exists()
-    places = Places(tmp_path / "home", work)
+    places = Workspaces(tmp_path / "home", work)
     calls = [Call("", "", None, actor, session) for actor in (ann, eve) for session in (None, "", "acme")]
     assert [places.known(call) for call in calls] == [places.of(call) for call in calls]
     assert len({places.of(call) for call in calls}) == 6

@@ -13,7 +13,7 @@ from toolgate.errors import Denied
 from toolgate.gates.screening.tiers import plan
 from toolgate.screening.filenames import holds, runs
 from toolgate.screening.lookalikes import fold, unseen
-from toolgate.screening.paths import Sensitive
+from toolgate.screening.paths import SensitivePaths
 from toolgate.screening.spellings import MOST_READINGS
 
 SECRET_NAMES = [
@@ -122,13 +122,13 @@ def test_places(path: str, innocent: bool) -> None:
 def test_what_runs_later_may_be_read_and_not_written(path: str) -> None:
     assert holds(path) is None
     assert runs(path) is not None
-    guard = Sensitive(home=Path("/home/ada"))
+    guard = SensitivePaths(home=Path("/home/ada"))
     assert guard.reason(path) is None
     assert guard.reason(path, writing=True) is not None
 
 
 def test_what_does_not_run_later_may_be_written() -> None:
-    assert Sensitive(home=Path("/home/ada")).reason("/srv/app/src/profile.py", writing=True) is None
+    assert SensitivePaths(home=Path("/home/ada")).reason("/srv/app/src/profile.py", writing=True) is None
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_what_does_not_run_later_may_be_written() -> None:
     ],
 )
 def test_a_pattern_names_files_and_folders(pattern: str, path: str, fits: bool) -> None:
-    assert (Sensitive([pattern], home=Path("/home/ada")).reason(path) is not None) is fits
-    assert (Sensitive(["*"], [pattern], home=Path("/home/ada")).reason(path) is None) is fits
+    assert (SensitivePaths([pattern], home=Path("/home/ada")).reason(path) is not None) is fits
+    assert (SensitivePaths(["*"], [pattern], home=Path("/home/ada")).reason(path) is None) is fits
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_some_names_only_suggest_secrets(path: str, sure: bool) -> None:
 @pytest.mark.parametrize("text", ["{" + "," * 4000, "{" * 4000, "*" * 2000 + "b", "[" * 4000, "{a,b}" * 800, "[[:x:]]*"])
 def test_no_text_takes_long_to_judge(text: str) -> None:
     started = time.process_time()
-    Sensitive().reason(text)
+    SensitivePaths().reason(text)
     assert time.process_time() - started < 2
 
 
 def test_own_data_is_guarded_wherever_it_is(tmp_path: Path) -> None:
-    guard = Sensitive(data=tmp_path / "kept")
+    guard = SensitivePaths(data=tmp_path / "kept")
     assert guard.reason(str(tmp_path / "kept/toolgate.db")) is not None
     assert guard.reason(str(tmp_path / "kept")) is not None
     assert guard.reason(str(tmp_path / "kept-not/x.db")) is None
@@ -201,7 +201,7 @@ def test_own_data_is_guarded_wherever_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_path_is_refused(path: str, words: str) -> None:
-    assert words in (Sensitive().reason(path) or "")
+    assert words in (SensitivePaths().reason(path) or "")
 
 
 def test_a_lost_working_directory_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,12 +209,12 @@ def test_a_lost_working_directory_refuses(tmp_path: Path, monkeypatch: pytest.Mo
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert Sensitive().reason("a.txt") is not None
+    assert SensitivePaths().reason("a.txt") is not None
 
 
 @given(st.text(st.sampled_from("%25fe~/\\.: aé\u200b．"), max_size=200))
 def test_readings_end(path: str) -> None:
-    assert 1 <= len(Sensitive()._readings(path)) <= MOST_READINGS + 10
+    assert 1 <= len(SensitivePaths()._readings(path)) <= MOST_READINGS + 10
 
 
 def test_open_read_closes_what_it_refuses(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_open_read_closes_what_it_refuses(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
     for _ in range(20):
         with pytest.raises(Denied):
-            Sensitive().open_read("link.txt", tmp_path, tmp_path)
+            SensitivePaths().open_read("link.txt", tmp_path, tmp_path)
         with pytest.raises(IsADirectoryError):
-            Sensitive().open_read(".", tmp_path)
+            SensitivePaths().open_read(".", tmp_path)
     after = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
     assert after <= before + 1
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.sandbox.lanes.python import WORKER, find_python, spec
-from toolgate.sandbox.port import Limits, Unavailable
+from toolgate.sandbox.port import ResourceLimits, Unavailable
+from toolgate.sandbox.runtimes.python import WORKER, find_python, spec
 
 Serve = Callable[[str, list[Any]], dict[str, Any]]
 
@@ -603,13 +603,13 @@ def test_packages_can_be_imported_and_so_can_modules_of_the_working_directory(tm
 
 def test_the_spec_names_what_the_worker_needs(tmp_path: Path) -> None:
     python = find_python()
-    made = spec(python, Limits(), packages=(tmp_path,))
+    made = spec(python, ResourceLimits(), packages=(tmp_path,))
     assert made.profile == "python"
     assert made.argv == (str(python), str(WORKER), str(tmp_path.resolve()))
     assert WORKER.parent in made.readable
     assert tmp_path.resolve() in made.readable
     assert ".venv" not in str(python)
-    assert made == spec(python, Limits(), packages=(tmp_path,))
+    assert made == spec(python, ResourceLimits(), packages=(tmp_path,))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.sandbox.jails import launch, seccomp
-from toolgate.sandbox.jails.launch import Pipe
+from toolgate.sandbox.jails.launch import ChildPipe
 from toolgate.sandbox.jails.syscalls import MACHINES, NEWEST, numbers
 from toolgate.sandbox.port import Network, Profile, Spec, Unavailable
 
@@ -303,7 +303,7 @@ def started(
     spec = Spec(profile=profile, argv=tuple(argv), workspace=folder, environment=(("NO_COLOR", "1"),))
     home = str(folder)
     code = seccomp.program(profile, alone=alone)
-    order = Pipe.down(
+    order = ChildPipe.down(
         launch.order(spec, identity=None, home=home, temporary=home, work=home, filter=code, processes=100_000)
     )  # fmt: skip
     try:

@@ -113,7 +113,7 @@ class Wired:
         from toolgate.sandbox.custom.source import CustomFolder
         from toolgate.sandbox.engine import Sandbox
         from toolgate.sandbox.runner import SandboxRunner
-        from toolgate.sandbox.workspaces import Places
+        from toolgate.sandbox.workspaces import Workspaces
         from toolgate.store.chain import HeadFile
         from toolgate.store.open import open_store
         from toolgate.store.presence import Presence
@@ -169,7 +169,7 @@ class Wired:
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self._monotonic, self.redis)
         self.sandbox = self.providers.everywhere[Sandbox] = Sandbox(settings.sandbox)
-        self.places = self.providers.everywhere[Places] = Places(
+        self.places = self.providers.everywhere[Workspaces] = Workspaces(
             settings.home,
             rules=lambda: self.tiers.paths,
             sessions=self.sessions,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolgate.gates.quota.report import BudgetStatus
     from toolgate.pipeline.explain import Explanation
     from toolgate.registry.declare import ClassTool
-    from toolgate.sandbox.quarantine import Listed
+    from toolgate.sandbox.quarantine import QuarantineSet
     from toolgate.store.idempotency import KeyRow
     from toolgate.undo import Undone
 
@@ -262,7 +262,7 @@ class Governing(Connecting):
 
     # -- what programs changed and was not brought in
 
-    def set_aside(self) -> "list[Listed]":
+    def set_aside(self) -> "list[QuarantineSet]":
         """Gives the sets of changes that programs and servers made in workspaces and that wait, oldest first."""
         return self.places.quarantine().sets()
 

@@ -17,7 +17,7 @@ from toolgate.cli.output import clean, emit, note, plural, say
 from toolgate.cli.prompt import at_a_terminal
 from toolgate.cli.table import columns
 from toolgate.cli.times import shown
-from toolgate.sandbox.quarantine import Change, Listed
+from toolgate.sandbox.quarantine import QuarantinedChange, QuarantineSet
 from toolgate.threads import to_thread
 
 MAX_DIFF_LINES = 200
@@ -33,7 +33,7 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="On
 def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
 
-    async def gather() -> list[Listed]:
+    async def gather() -> list[QuarantineSet]:
         async with opened(ctx) as app:
             return app.set_aside()
 
@@ -53,7 +53,7 @@ def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
 def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
     """Show what a set would change, with the differences of text files."""
 
-    async def gather() -> tuple[Listed, list[tuple[Change, list[str]]]]:
+    async def gather() -> tuple[QuarantineSet, list[tuple[QuarantinedChange, list[str]]]]:
         async with opened(ctx) as app:
             one = app.places.quarantine().get(number)
             chosen = [change for change in one.changes if not paths or change.path in paths]
@@ -124,7 +124,7 @@ def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     return 0
 
 
-def difference(app: App, one: Listed, change: Change) -> list[str]:
+def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:
     """How a text file would change, line by line; nothing for what is no text."""
     content = app.places.quarantine().content(one, change)
     place = Path(one.workspace, change.path)
@@ -139,7 +139,7 @@ def difference(app: App, one: Listed, change: Change) -> list[str]:
     return lines if len(lines) <= MAX_DIFF_LINES else [*lines[:MAX_DIFF_LINES], f"and {len(lines) - MAX_DIFF_LINES} more"]
 
 
-def _also(one: Listed, change: Change) -> str:
+def _also(one: QuarantineSet, change: QuarantinedChange) -> str:
     """What is not seen in the content of a file: where a link leads, that a program could be run, how much is deleted."""
     if change.target is not None:
         return f" -> {change.target}"
@@ -149,16 +149,16 @@ def _also(one: Listed, change: Change) -> str:
     return " (executable)" if change.kind == "file" and change.mode & 0o111 else ""
 
 
-def _row(one: Listed) -> list[str]:
+def _row(one: QuarantineSet) -> list[str]:
     return [one.id, shown(datetime.fromtimestamp(one.at, UTC)), one.by, str(len(one.changes)), one.workspace]
 
 
-def _agrees(one: Listed, paths: list[str]) -> bool:
+def _agrees(one: QuarantineSet, paths: list[str]) -> bool:
     number = len(paths) or len(one.changes)
     sys.stderr.write(f"Make {plural(number, 'change')} in {clean(one.workspace)}? [y] yes [n] no > ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _plain(one: Listed) -> dict[str, Any]:
+def _plain(one: QuarantineSet) -> dict[str, Any]:
     return {"id": one.id, "at": one.at, "by": one.by, "workspace": one.workspace}

@@ -15,8 +15,8 @@ import orjson
 
 from toolgate.errors import CallError, shortened
 from toolgate.model import MASK, ErrorInfo
-from toolgate.screening.fields import HINTS, looks_like_a_token, rank_of, without_assigned
-from toolgate.screening.shapes import masker
+from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without_assigned
+from toolgate.screening.secret_patterns import masker
 from toolgate.threads import to_thread
 
 SHORTEST = 12

@@ -15,7 +15,7 @@ from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, Spendi
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.control import Abort, Halt, Respond, RetryAfter
 from toolgate.pipeline.usage import UsageReport
-from toolgate.screening.shapes import masker
+from toolgate.screening.secret_patterns import masker
 from toolgate.sessions import SessionKey, Sessions
 
 T = TypeVar("T")

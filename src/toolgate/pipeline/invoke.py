@@ -50,7 +50,7 @@ from toolgate.pipeline.outcome import Ending
 from toolgate.pipeline.usage import UNPRICED
 from toolgate.registry.catalog import Catalog
 from toolgate.runners.execution import Execution
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.workspaces import Workspaces
 
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     guard: Guard
     inputs: Inputs
     tiers: TierRules
-    places: Places
+    places: Workspaces
     consent: Consent
     continuations: Continuations
     rates: Rates

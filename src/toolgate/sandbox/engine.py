@@ -19,25 +19,35 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from toolgate.errors import CallError, Failed, NotReached, timed_out
-from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import LAYS_LAYERS, MB, Box, Feature, Jail, Limits, Spec, Stopped, Unavailable
-from toolgate.sandbox.worker_protocol import Failure, Heard, Log, Serve, met, stopped_words
+from toolgate.sandbox.port import (
+    LAYERING_JAILS,
+    MB,
+    Feature,
+    Jail,
+    JailedProcess,
+    ResourceLimits,
+    Spec,
+    Stopped,
+    Unavailable,
+)
+from toolgate.sandbox.runtimes import shell
+from toolgate.sandbox.worker_protocol import CodeFailure, LogLine, Serve, WorkerResult, limit_message, limit_met
 from toolgate.settings import SandboxSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
-    from toolgate.sandbox.copies import WorkspaceCopy
-    from toolgate.sandbox.jails.choose import Found
     from toolgate.sandbox.jails.docker import Docker
-    from toolgate.sandbox.lanes.monty.lane import MontyLane
+    from toolgate.sandbox.jails.selection import JailReport
     from toolgate.sandbox.pool import Pool
+    from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
+    from toolgate.sandbox.workspace_copy import WorkspaceCopy
 
 Language = Literal["python", "typescript", "javascript"]
 Mode = Literal["tool", "script", "program", "check"]
-Layer = Callable[..., Sequence[str]]
+SettleChanges = Callable[..., Sequence[str]]
 """Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`), in a
 thread."""
-Finished = TypeVar("Finished", "Ran", "Ended")
+Finished = TypeVar("Finished", "CodeResult", "CommandResult")
 MAX_TOLD_CHARS = 2_000
 """Of what a run wrote, how much is told with its error."""
 LIMIT_SETTINGS: Mapping[Stopped, str] = {
@@ -52,17 +62,17 @@ MOST_COMPILED = 512
 logger = logging.getLogger("toolgate.sandbox")
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CodeResult(msgspec.Struct, frozen=True):
     """What came of code."""
 
     value: Any
-    failure: Failure | None
+    failure: CodeFailure | None
     stdout: str
     stderr: str
-    logs: tuple[Log, ...]
+    logs: tuple[LogLine, ...]
     stopped: Stopped | None
     """The limit that it ran into, if it did."""
-    limits: Limits
+    limits: ResourceLimits
     lane: str
     jail: str
     enforced: Mapping[Feature, str]
@@ -72,7 +82,7 @@ class Ran(msgspec.Struct, frozen=True):
     """What is to be said of the changes that it made in its layer."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """What came of a command."""
 
     exit_code: int
@@ -80,7 +90,7 @@ class Ended(msgspec.Struct, frozen=True):
     stderr: str
     stopped: Stopped | None
     """The limit that it ran into, if it did."""
-    limits: Limits
+    limits: ResourceLimits
     jail: str
     enforced: Mapping[Feature, str]
     seconds: float
@@ -94,7 +104,7 @@ class Sandbox:
     def __init__(self, settings: SandboxSettings | None = None) -> None:
         self.settings = settings or SandboxSettings()
         given = self.settings
-        self.limits = Limits(
+        self.limits = ResourceLimits(
             seconds=given.seconds,
             memory=given.memory_mb * MB,
             disk=given.disk_mb * MB,
@@ -106,9 +116,9 @@ class Sandbox:
         self._choosing_servers: asyncio.Task[Jail] | None = None
         self._chosen_at = 0.0
         self._pool: Pool | None = None
-        self._monty: MontyLane | None = None
+        self._monty: MontyRuntime | None = None
         self._docker: Docker | None = None
-        self._compiled: OrderedDict[bytes, str | Failure] = OrderedDict()
+        self._compiled: OrderedDict[bytes, str | CodeFailure] = OrderedDict()
         """By content: the compiled form of a program (empty if it is run as it stands), or why there is none."""
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -129,10 +139,10 @@ class Sandbox:
         workspace: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
-        layer: Layer | None = None,
+        layer: SettleChanges | None = None,
         seconds: float | None = None,
         depth: int = 0,
-    ) -> Ran:
+    ) -> CodeResult:
         """Run code to its end, or to the limit that it meets first. Raises NotReached (SANDBOX_UNAVAILABLE) if nothing
         here can hold it. `layer`: what it changes in the workspace is kept apart from it, and then handed to this. `depth`:
         inside of how many other runs it was asked for."""
@@ -169,14 +179,16 @@ class Sandbox:
                     job["compiled"] = compiled
             return await self._in_worker(spec, job, serve, limits, layer)
 
-    async def check(self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0) -> Failure | None:
+    async def check(
+        self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0
+    ) -> CodeFailure | None:
         """Whether code can be compiled, found out in the sandbox, once for each text; the compiled form is kept for it.
         Only a process that does nothing else compiles: what a run left behind must not be what the next one runs."""
         key = _key(f"{language} {wants_execute}", code)
         known = self._compiled.get(key)
         if known is not None:
             self._compiled.move_to_end(key)
-            return known if isinstance(known, Failure) else None
+            return known if isinstance(known, CodeFailure) else None
         job: dict[str, Any] = {
             "mode": "check", "code": code, "name": "code", "language": language, "arguments": {}, "context": {},
             "tools": None, "wants_execute": wants_execute, "output": self.limits.output,
@@ -201,12 +213,12 @@ class Sandbox:
         cwd: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
-        layer: Layer | None = None,
+        layer: SettleChanges | None = None,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
-    ) -> Ended:
+    ) -> CommandResult:
         """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace. `layer`: as for code."""
         if workspace is not None and layer is not None and not await self._lays_layers():
             return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_command(
@@ -221,20 +233,22 @@ class Sandbox:
         async with self._room(depth):
             jail = await self.jail()
             begun = perf_counter()
-            box = await self._start(jail, spec)
-            timer = asyncio.get_running_loop().call_later(limits.seconds, box.kill, "time")
-            with Uppers() as uppers:
+            process = await self._start(jail, spec)
+            timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
+            with UpperLayers() as uppers:
                 try:
-                    code, out, errors = await shell.converse(box, stdin, limits)
-                    uppers.take(box)
+                    code, out, errors = await shell.converse(process, stdin, limits)
+                    uppers.take(process)
                 finally:
                     timer.cancel()
-                    await self._let_go(box.close())
+                    await self._let_go(process.close())
                 left = await uppers.looked_at(layer)
-        if box.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
+        if process.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
-        stopped = box.stopped or (met(code) if code < 0 else None)  # a program may itself exit with any number from 0 on
-        return Ended(code, out, errors, stopped, limits, jail.name, jail.enforces(), perf_counter() - begun, left)
+        stopped = process.stopped or (
+            limit_met(code) if code < 0 else None
+        )  # a program may itself exit with any number from 0 on
+        return CommandResult(code, out, errors, stopped, limits, jail.name, jail.enforces(), perf_counter() - begun, left)
 
     async def run_container(
         self,
@@ -245,11 +259,11 @@ class Sandbox:
         cwd: Path | None = None,
         fixed: tuple[Path, ...] = (),
         hidden: tuple[Path, ...] = (),
-        layer: Layer | None = None,
+        layer: SettleChanges | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
-    ) -> Ended:
+    ) -> CommandResult:
         """Run a command in a container of an image, under the same limits, whatever holds other code. `layer`: as for
         code."""
         from toolgate.sandbox.jails.docker import Docker, run_container
@@ -271,22 +285,22 @@ class Sandbox:
             except Unavailable as error:
                 raise unavailable(error.message) from error
         took = perf_counter() - begun
-        return Ended(
+        return CommandResult(
             ended.exit_code, ended.stdout, ended.stderr, ended.stopped, limits, docker.name, docker.enforces(), took
         )  # fmt: skip
 
     async def _lays_layers(self) -> bool:
-        return (await self.jail()).name in LAYS_LAYERS
+        return (await self.jail()).name in LAYERING_JAILS
 
     async def _in_copy(
         self,
         workspace: Path,
         hidden: tuple[Path, ...],
-        layer: Layer,
+        layer: SettleChanges,
         run: "Callable[[WorkspaceCopy], Coroutine[Any, Any, Finished]]",
     ) -> "Finished":
         """Run something in a copy of its workspace, and hand over what it changed."""
-        from toolgate.sandbox.copies import WorkspaceCopy
+        from toolgate.sandbox.workspace_copy import WorkspaceCopy
 
         with _as_unavailable():
             copied = await to_thread(WorkspaceCopy, workspace, hidden, self.limits)
@@ -337,13 +351,13 @@ class Sandbox:
         return True
 
     async def _choose(self) -> Jail:
-        from toolgate.sandbox.jails.choose import choose
+        from toolgate.sandbox.jails.selection import choose
 
         return await choose(self.settings)
 
-    async def survey(self) -> "list[Found]":
+    async def survey(self) -> "list[JailReport]":
         """What could hold code here, and why the rest can't: each tried."""
-        from toolgate.sandbox.jails.choose import survey
+        from toolgate.sandbox.jails.selection import survey
 
         return await survey(self.settings)
 
@@ -352,7 +366,7 @@ class Sandbox:
     def _python(
         self, workspace: Path | None, fixed: tuple[Path, ...], hidden: tuple[Path, ...], *, layered: bool = False
     ) -> Spec:
-        from toolgate.sandbox.lanes import python
+        from toolgate.sandbox.runtimes import python
 
         with _as_unavailable():
             interpreter = python.find_python(self.settings.python)
@@ -362,21 +376,21 @@ class Sandbox:
         )  # fmt: skip
 
     def _deno(self) -> Spec:
-        from toolgate.sandbox.lanes import deno
+        from toolgate.sandbox.runtimes import deno
 
         with _as_unavailable():
             return deno.spec(deno.find_deno(self.settings.deno), self.limits)
 
-    async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: Limits) -> Ran | None:
+    async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits) -> CodeResult | None:
         """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
         if not self.settings.monty:
             return None
-        from toolgate.sandbox.lanes.monty import lane as monty
+        from toolgate.sandbox.runtimes.monty import runtime as monty
 
         if self._closed:
             raise unavailable("it is closed")
         if self._monty is None:
-            self._monty = monty.MontyLane(self.limits)
+            self._monty = monty.MontyRuntime(self.limits)
         if self._monty.busy or not self._monty.takes(job):
             return None
         begun = perf_counter()
@@ -388,16 +402,21 @@ class Sandbox:
         return _ran(heard, stopped, limits, "monty", "monty", self._monty.enforces(), begun)
 
     async def _in_worker(
-        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None
-    ) -> Ran:
+        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits, layer: SettleChanges | None
+    ) -> CodeResult:
         jail = await self.jail()
         begun = perf_counter()
         heard, stopped, lane, left = await self._converse(spec, job, serve, limits, layer)
         return _ran(heard, stopped, limits, lane, jail.name, jail.enforces(), begun, left)
 
     async def _converse(
-        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: Limits, layer: Layer | None = None
-    ) -> tuple[Heard, Stopped | None, str, tuple[str, ...]]:
+        self,
+        spec: Spec,
+        job: dict[str, Any],
+        serve: Serve | None,
+        limits: ResourceLimits,
+        layer: SettleChanges | None = None,
+    ) -> tuple[WorkerResult, Stopped | None, str, tuple[str, ...]]:
         """What the code said, why it was stopped, its lane, and what is to be said of its changes."""
         jail = await self.jail()
         pool = self._pool
@@ -407,19 +426,19 @@ class Sandbox:
             worker = await pool.take(spec)
         except Unavailable as error:
             raise unavailable(error.message) from error
-        timer = asyncio.get_running_loop().call_later(limits.seconds, worker.box.kill, "time")
+        timer = asyncio.get_running_loop().call_later(limits.seconds, worker.process.kill, "time")
         lane = "python" if spec.profile == "python" else "deno"
-        with Uppers() as uppers:
+        with UpperLayers() as uppers:
             try:
                 heard = await worker.run(job, serve, limits)
-                uppers.take(worker.box)
+                uppers.take(worker.process)
             finally:
                 timer.cancel()
                 if spec.workspace is not None:  # nothing may go on writing there
                     await self._let_go(worker.close())
                 else:
                     self._in_background(worker.close())
-            return heard, worker.box.stopped, lane, await uppers.looked_at(layer)
+            return heard, worker.process.stopped, lane, await uppers.looked_at(layer)
 
     def _make_pool(self, jail: Jail) -> "Pool":
         from toolgate.sandbox.pool import Pool
@@ -440,7 +459,7 @@ class Sandbox:
         holds."""
         return self._rooms.setdefault(depth, asyncio.Semaphore(self.settings.at_once))
 
-    def _within(self, seconds: float | None) -> Limits:
+    def _within(self, seconds: float | None) -> ResourceLimits:
         return self.limits if seconds is None else msgspec.structs.replace(self.limits, seconds=seconds)
 
     def _rounded(self, seconds: float) -> float:
@@ -478,40 +497,40 @@ class Sandbox:
 
 async def choose_for_servers() -> Jail:
     """One that is always there for programs that stay."""
-    from toolgate.sandbox.jails.choose import choose
+    from toolgate.sandbox.jails.selection import choose
 
     return await choose(SandboxSettings())
 
 
 def _ran(
-    heard: Heard, stopped: Stopped | None, limits: Limits, lane: str, jail: str, enforced: Mapping[Feature, str],
-    begun: float, left: tuple[str, ...] = (),
-) -> Ran:  # fmt: skip
+    heard: WorkerResult, stopped: Stopped | None, limits: ResourceLimits, lane: str, jail: str,
+    enforced: Mapping[Feature, str], begun: float, left: tuple[str, ...] = (),
+) -> CodeResult:  # fmt: skip
     stopped = stopped or (None if heard.failure is None else heard.failure.stopped)
-    return Ran(
+    return CodeResult(
         heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, limits, lane, jail, enforced,
         perf_counter() - begun, left,
     )  # fmt: skip
 
 
-class Uppers:
+class UpperLayers:
     """What a program changed in its layers, as open folders, beyond its end."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
 
-    def __enter__(self) -> "Uppers":
+    def __enter__(self) -> "UpperLayers":
         return self
 
     def __exit__(self, *_: object) -> None:
         while self._open:
             os.close(self._open.pop())
 
-    def take(self, box: Box) -> None:
+    def take(self, process: JailedProcess) -> None:
         """Of a program that is about to be closed."""
-        self._open += map(os.dup, box.uppers())
+        self._open += map(os.dup, process.uppers())
 
-    async def looked_at(self, layer: Layer | None) -> tuple[str, ...]:
+    async def looked_at(self, layer: SettleChanges | None) -> tuple[str, ...]:
         """Have it decided about. Once that has begun, it is gone through with."""
         if layer is None or not self._open:
             return ()
@@ -519,7 +538,7 @@ class Uppers:
         return await asyncio.shield(asyncio.ensure_future(looking))
 
 
-def _look(layer: Layer, upper: int) -> tuple[str, ...]:
+def _look(layer: SettleChanges, upper: int) -> tuple[str, ...]:
     try:
         return tuple(layer(upper))
     finally:
@@ -535,7 +554,7 @@ def unavailable(why: str, suggestion: str | None = None) -> NotReached:
     )
 
 
-def limit_error(ended: Ran | Ended) -> CallError:
+def limit_error(ended: CodeResult | CommandResult) -> CallError:
     """The error of a run that met a limit, with the end of what it wrote: TIMEOUT if it was that of time, SANDBOX_ERROR for
     memory, disk, processes and output."""
     assert ended.stopped is not None
@@ -544,18 +563,18 @@ def limit_error(ended: Ran | Ended) -> CallError:
     return _limit_error(ended.stopped, ended.limits, details)
 
 
-def _limit_error(stopped: Stopped, limits: Limits, details: dict[str, Any]) -> CallError:
+def _limit_error(stopped: Stopped, limits: ResourceLimits, details: dict[str, Any]) -> CallError:
     if stopped == "time":
         return timed_out(limits.seconds, details=details)
     return Failed(
         "SANDBOX_ERROR",
-        stopped_words(stopped, limits),
+        limit_message(stopped, limits),
         suggestion=f"Give it less to do. Whoever runs Toolgate can raise the setting {LIMIT_SETTINGS[stopped]}.",
         details=details,
     )
 
 
-def as_error(failure: Failure, ran: Ran | None = None) -> CallError:
+def as_error(failure: CodeFailure, ran: CodeResult | None = None) -> CallError:
     """The error of code that failed: what it did wrong, and where."""
     details: dict[str, Any] = {"kind": failure.kind}
     for field in ("name", "line", "column", "stack"):

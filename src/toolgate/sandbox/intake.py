@@ -18,9 +18,9 @@ from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
-from toolgate.sandbox.quarantine import Change, Kept, Kind, delete, files_below, replace, stays_inside
+from toolgate.sandbox.quarantine import Kind, QuarantinedChange, QuarantineWriter, delete, files_below, replace, stays_inside
 from toolgate.sandbox.workspace_scan import is_environment, is_repository
-from toolgate.screening.open import Escapes, folder_beneath, make_folder
+from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder
 
 MAX_DEPTH, MAX_PATH = 100, 1_000
 """Folders within folders, and characters of a path; what is deeper is not looked at."""
@@ -49,7 +49,7 @@ Parts = tuple[str, ...]
 Signature = tuple[int, ...] | None
 
 
-class Rule:
+class IntakeRule:
     """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
     `*` and `?` stay within a name, `**` stands for any folders."""
 
@@ -113,7 +113,7 @@ def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
     return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
 
 
-REPOSITORY = Rule(
+REPOSITORY = IntakeRule(
     (
         "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",
         "/REVERT_HEAD", "/COMMIT_EDITMSG", "/index", "/packed-refs", "/objects/**", "/refs/**", "/logs/**",
@@ -123,7 +123,7 @@ REPOSITORY = Rule(
 """What git writes of a repository: nothing of it names a program."""
 
 
-class Taken(NamedTuple):
+class IntakeReport(NamedTuple):
     """What came of one look at a layer."""
 
     brought: int
@@ -151,8 +151,8 @@ class Intake:
     def __init__(
         self,
         top: Path,
-        rule: Rule,
-        kept: Kept,
+        rule: IntakeRule,
+        kept: QuarantineWriter,
         refuses: Callable[[Path], bool],
         max_bytes: int,
         repositories: Iterable[Parts] = (),
@@ -175,19 +175,19 @@ class Intake:
         """What is in the layer, as far as it was looked at."""
         self._emptied: set[Parts] = set()
         """Folders that the program deleted and made anew."""
-        self._taken = Taken(0, [])
+        self._taken = IntakeReport(0, [])
         self._plain_folders: dict[Parts, bool] = {}
         self._says_deleted = True
         self.withheld: str | None = None
         """The reason to bring in nothing more, however harmless: what the program writes may be what it was not to see."""
 
-    def look(self, upper: int, deleted: Iterable[Parts] | None = None) -> Taken:
+    def look(self, upper: int, deleted: Iterable[Parts] | None = None) -> IntakeReport:
         """Deal with what has changed in the layer since the last look. For a thread. `deleted`: what the program deleted,
         where the layer itself does not say so, and could be made to say anything."""
         self._says_deleted = deleted is None
         self._left = self._max_bytes
         self._plain_folders = {}
-        self._taken = Taken(0, [])
+        self._taken = IntakeReport(0, [])
         self._met = set()
         self.kept.sync()
         self._folder(upper, ())
@@ -230,12 +230,12 @@ class Intake:
                 self._deleted((*parts, name), at)
 
     def _names_there(self, parts: Parts) -> set[str]:
-        with suppress(OSError, Escapes), self._above(parts) as above:
+        with suppress(OSError, PathEscape), self._above(parts) as above:
             return {name for name, _ in files_below(above, parts[-1])}
         return set()
 
     def _is_there(self, parts: Parts) -> bool:
-        with suppress(OSError, Escapes), self._above(parts) as above:
+        with suppress(OSError, PathEscape), self._above(parts) as above:
             os.stat(parts[-1], dir_fd=above, follow_symlinks=False)
             return True
         return False
@@ -413,7 +413,7 @@ class Intake:
 
     def _is_unchanged(self, parts: Parts, content: int, status: os.stat_result) -> bool:
         """Whether the workspace has the same there: a program may only have touched it."""
-        with suppress(OSError, Escapes), self._above(parts) as above:
+        with suppress(OSError, PathEscape), self._above(parts) as above:
             there = os.open(parts[-1], FILE_FLAGS, dir_fd=above)
             try:
                 return _is_same(there, content, status.st_size)
@@ -429,7 +429,7 @@ class Intake:
     ) -> None:  # fmt: skip
         path = "/".join(parts).encode("utf-8", "backslashreplace").decode()
         mode, size = (0o644, 0) if status is None else (stat.S_IMODE(status.st_mode) & 0o777, status.st_size)
-        self.kept.add(Change(path, kind, why, mode=mode, size=size, target=target), content)
+        self.kept.add(QuarantinedChange(path, kind, why, mode=mode, size=size, target=target), content)
         self._taken.aside.append(path if path.isprintable() else ascii(path))
 
     def _errors(
@@ -448,7 +448,7 @@ class _SettingAside:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, OSError | Escapes):
+        if not isinstance(error, OSError | PathEscape):
             return False
         parts, kind, status, content = self._what
         self._intake._set_aside(parts, kind, f"it could not be brought in: {error}", status, content)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ RESIDENT: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 *
 logger = logging.getLogger("toolgate.sandbox")
 
 
-class Shelf:
+class WarmWorkers:
     """The workers of one kind."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Pool:
         self._warm = warm
         self._memory = memory
         self._idle_seconds = idle_seconds
-        self._shelves: OrderedDict[Spec, Shelf] = OrderedDict()
+        self._shelves: OrderedDict[Spec, WarmWorkers] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -58,14 +58,14 @@ class Pool:
         shelf = self._shelf(spec)
         worker = self._waiting_one(shelf) or await self._next_one(spec, shelf)
         for _ in range(STARTING):
-            if worker.box.is_alive():
+            if worker.process.is_alive():
                 break
             self._in_background(worker.close())  # it died after it had said that it was ready, before that was heard
             worker = await self._next_one(spec, shelf)
         asyncio.get_running_loop().call_later(LATER, self._refill, spec, shelf)
         return worker
 
-    async def _next_one(self, spec: Spec, shelf: Shelf) -> Worker:
+    async def _next_one(self, spec: Spec, shelf: WarmWorkers) -> Worker:
         """The next worker that is ready, of those that are being started."""
         waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         shelf.waiting.append(waiter)
@@ -78,23 +78,23 @@ class Pool:
                 self._keep(spec, shelf, waiter.result())
             raise
 
-    def _waiting_one(self, shelf: Shelf) -> Worker | None:
+    def _waiting_one(self, shelf: WarmWorkers) -> Worker | None:
         """A worker that is warm; one that died a moment ago, which nobody has noticed yet, is let go."""
         while shelf.idle:
             worker = shelf.idle.popleft()
-            if worker.box.is_alive():
-                worker.box.busy = True
+            if worker.process.is_alive():
+                worker.process.busy = True
                 return worker
             self._in_background(worker.close())
         return None
 
-    def _keep(self, spec: Spec, shelf: Shelf, worker: Worker) -> None:
+    def _keep(self, spec: Spec, shelf: WarmWorkers, worker: Worker) -> None:
         """Put a worker that nobody waits for on its shelf, if there it may wait."""
         full = len(shelf.idle) >= self._wanted(spec) or self._resident() + RESIDENT[spec.profile] > self._memory
         if full or self._closed or self._shelves.get(spec) is not shelf:
             self._in_background(worker.close())
             return
-        worker.box.busy = False
+        worker.process.busy = False
         shelf.idle.append(worker)
         watching = self._in_background(self._watch(worker, shelf))
         self._watching.add(watching)
@@ -104,17 +104,17 @@ class Pool:
         """None in a workspace: what the host renames there takes away what was mounted over it."""
         return self._warm if spec.workspace is None else 0
 
-    def _shelf(self, spec: Spec) -> Shelf:
+    def _shelf(self, spec: Spec) -> WarmWorkers:
         if self._sweeper is None:
             self._sweeper = asyncio.ensure_future(self._sweep())
-        shelf = self._shelves.setdefault(spec, Shelf())
+        shelf = self._shelves.setdefault(spec, WarmWorkers())
         shelf.used_at = monotonic()
         self._shelves.move_to_end(spec)
         return shelf
 
     # -- starting
 
-    def _refill(self, spec: Spec, shelf: Shelf) -> None:
+    def _refill(self, spec: Spec, shelf: WarmWorkers) -> None:
         """Start what is missing, soon, making room by letting go of what was asked for longest ago."""
         if self._closed:
             return
@@ -126,11 +126,11 @@ class Pool:
             self._begin(spec, shelf)
             starting += 1
 
-    def _begin(self, spec: Spec, shelf: Shelf) -> None:
+    def _begin(self, spec: Spec, shelf: WarmWorkers) -> None:
         shelf.starting += 1
         self._in_background(self._start(spec, shelf))
 
-    async def _start(self, spec: Spec, shelf: Shelf) -> None:
+    async def _start(self, spec: Spec, shelf: WarmWorkers) -> None:
         try:
             worker = await self._started(spec)
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
@@ -164,9 +164,9 @@ class Pool:
             raise
         return worker
 
-    async def _watch(self, worker: Worker, shelf: Shelf) -> None:
+    async def _watch(self, worker: Worker, shelf: WarmWorkers) -> None:
         """Take an idle worker that dies off its shelf."""
-        await worker.box.wait()
+        await worker.process.wait()
         if worker in shelf.idle:
             shelf.idle.remove(worker)
             await worker.close()
@@ -221,7 +221,7 @@ class Pool:
                 await asyncio.wait(pending)
 
 
-def _fail(shelf: Shelf, error: Exception, *, all_of_them: bool = False) -> None:
+def _fail(shelf: WarmWorkers, error: Exception, *, all_of_them: bool = False) -> None:
     while shelf.waiting:
         waiter = shelf.waiting.popleft()
         if not waiter.done():

@@ -21,7 +21,7 @@ Profile = Literal["python", "deno", "shell", "server"]
 may start other programs."""
 STARTS_OTHERS: frozenset[Profile] = frozenset(("shell", "server"))
 
-LAYS_LAYERS = frozenset(("bubblewrap", "namespaces"))
+LAYERING_JAILS = frozenset(("bubblewrap", "namespaces"))
 """Jails that can keep what a program changes in a folder apart from the folder (`Spec.layers`). Elsewhere it gets a copy."""
 
 Network = Literal["none", "loopback", "host"]
@@ -36,7 +36,7 @@ class Unavailable(ToolgateError):
     """A jail can't be had on this machine."""
 
 
-class Limits(msgspec.Struct, frozen=True, gc=False):
+class ResourceLimits(msgspec.Struct, frozen=True, gc=False):
     """What one run may use. Sizes are bytes."""
 
     seconds: float = 30.0
@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     open_files: int = 256
 
 
-class Piece(NamedTuple):
+class ProjectedEntry(NamedTuple):
     """One thing in a projected folder. What is mounted is what was looked at: another file in its place is not shown."""
 
     kind: Literal["file", "folder", "whole", "link"]
@@ -88,22 +88,22 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Only for servers: folders of the host, besides a workspace, that it may read and change, at the same path. What is
     fixed or hidden may be in them, or in what is readable."""
     layers: tuple[Path, ...] = ()
-    """Of the workspace and the writable folders, those that the program changes only in a layer over them (`Box.layers`),
-    which may hold as much as the limits of disk and files say."""
+    """Of the workspace and the writable folders, those that the program changes only in a layer over them
+    (`JailedProcess.uppers`), which may hold as much as the limits of disk and files say."""
     projected: tuple[Path, ...] = ()
     """Only for servers: folders of the host of which it sees the pieces and nothing else, at the same path, to be read only.
-    What comes into such a folder later is not seen until it is made a piece (`Box.project`)."""
-    pieces: tuple[tuple[str, Piece], ...] = ()
+    What comes into such a folder later is not seen until it is made a piece (`JailedProcess.project`)."""
+    pieces: tuple[tuple[str, ProjectedEntry], ...] = ()
     """Of the projected folders, by their paths; outer before inner."""
     shown: tuple[tuple[Path, Path], ...] = ()
     """Only for servers: a file of the host, and the path at which it is found, to be read only."""
     network: Network = "none"
     listen: tuple[tuple[str, int], ...] = ()
     """With a loopback of its own: addresses and ports on it that the host answers on (`Process.listeners`)."""
-    limits: Limits = Limits()
+    limits: ResourceLimits = ResourceLimits()
 
 
-class Box(Protocol):
+class JailedProcess(Protocol):
     """A jailed process. Its stdin, stdout and stderr are pipes (or one socket) held by the host."""
 
     pid: int
@@ -113,7 +113,7 @@ class Box(Protocol):
     """False while it only waits for work, and needs little watching."""
 
     def uppers(self) -> list[int]:
-        """What it changed in its layers (`Spec.layers`), in their order: open folders, which are closed with the box.
+        """What it changed in its layers (`Spec.layers`), in their order: open folders, which are closed with the process.
         Empty if it has none, or never began."""
 
     def is_alive(self) -> bool:
@@ -148,7 +148,7 @@ class Jail(Protocol):
     def enforces(self) -> Mapping[Feature, str]:
         """By what means each feature is held, in a few words, for `doctor` and for results."""
 
-    async def start(self, spec: Spec) -> Box:
+    async def start(self, spec: Spec) -> JailedProcess:
         """Start a process. Must be called on the event loop's thread. Raises Unavailable if this spec can't be held."""
 
     async def close(self) -> None: ...

@@ -17,8 +17,8 @@ from typing import Literal
 import msgspec
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.jails.removal import remove
-from toolgate.screening.open import Escapes, folder_beneath, make_folder, own_like
+from toolgate.sandbox.jails.folder_removal import remove
+from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder, own_like
 
 FOLDER = "set-aside"
 MAX_SETS = 200
@@ -32,7 +32,7 @@ CHUNK = 1 << 20
 Kind = Literal["file", "link", "folder", "deleted", "other"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class QuarantinedChange(msgspec.Struct, frozen=True):
     """One change that was not brought in."""
 
     path: str
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True):
     """Of a link."""
 
 
-class Listed(msgspec.Struct):
+class QuarantineSet(msgspec.Struct):
     """One set."""
 
     id: str
@@ -55,7 +55,7 @@ class Listed(msgspec.Struct):
     by: str
     """The tool or server that made the changes."""
     workspace: str
-    changes: list[Change] = []
+    changes: list[QuarantinedChange] = []
     earlier: list[str] = []
     """Ids that it had before it changed: who looked at it under one of these has not seen what it is now."""
 
@@ -66,16 +66,16 @@ class Quarantine:
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
 
-    def begin(self, workspace: Path, by: str, max_bytes: int) -> "Kept":
+    def begin(self, workspace: Path, by: str, max_bytes: int) -> "QuarantineWriter":
         """A set to be filled; nothing is written before there is something to keep, and never more than `max_bytes`."""
-        return Kept(self._folder, Listed(secrets.token_hex(4), time(), by, str(workspace)), max_bytes)
+        return QuarantineWriter(self._folder, QuarantineSet(secrets.token_hex(4), time(), by, str(workspace)), max_bytes)
 
-    def sets(self) -> list[Listed]:
+    def sets(self) -> list[QuarantineSet]:
         """All sets, oldest first."""
         found = [read_list(path) for path in self._folder.iterdir()] if self._folder.is_dir() else []
         return sorted((one for one in found if one is not None), key=lambda one: one.at)
 
-    def get(self, number: str) -> Listed:
+    def get(self, number: str) -> QuarantineSet:
         """A set by its id, or the beginning of it."""
         sets = self.sets()
         found = [one for one in sets if one.id.startswith(number)] if number else []
@@ -92,21 +92,21 @@ class Quarantine:
             )
         return found[0]
 
-    def content(self, one: Listed, change: Change) -> bytes | None:
+    def content(self, one: QuarantineSet, change: QuarantinedChange) -> bytes | None:
         """What a changed file would hold; None if it was not kept."""
         return None if change.stored is None else (self._folder / one.id / change.stored).read_bytes()
 
-    def drop(self, one: Listed) -> None:
+    def drop(self, one: QuarantineSet) -> None:
         """Forget a set."""
         remove(self._folder / one.id)
 
-    def take(self, one: Listed, changes: list[Change]) -> list[str]:
+    def take(self, one: QuarantineSet, changes: list[QuarantinedChange]) -> list[str]:
         """Make these changes in the workspace and forget them here. Gives what could not be done, in words."""
         failed: list[str] = []
         for change in changes:
             try:
                 self._apply(one, change)
-            except (OSError, Escapes) as error:
+            except (OSError, PathEscape) as error:
                 failed.append(f"{change.path}: {getattr(error, 'strerror', None) or error}")
             else:
                 one.changes.remove(change)
@@ -117,7 +117,7 @@ class Quarantine:
             self.drop(one)
         return failed
 
-    def _apply(self, one: Listed, change: Change) -> None:
+    def _apply(self, one: QuarantineSet, change: QuarantinedChange) -> None:
         top = Path(one.workspace)
         folder, name = folder_beneath(top, top, change.path, make=change.kind != "deleted")
         try:
@@ -138,13 +138,13 @@ class Quarantine:
             os.close(folder)
 
 
-class Kept:
+class QuarantineWriter:
     """A set that is being filled."""
 
-    def __init__(self, parent: Path, listed: Listed, max_bytes: int) -> None:
+    def __init__(self, parent: Path, listed: QuarantineSet, max_bytes: int) -> None:
         self._parent = parent
         self._most = self._max_bytes = max_bytes
-        self._changes: dict[str, Change] = {}
+        self._changes: dict[str, QuarantinedChange] = {}
         self._stored = 0
         self._is_listed = False
         """Whether a person may have seen it as it is."""
@@ -162,7 +162,7 @@ class Kept:
         for path in self._changes.keys() - left:
             self._max_bytes += self._changes.pop(path).size
 
-    def add(self, change: Change, content: int | None = None) -> None:
+    def add(self, change: QuarantinedChange, content: int | None = None) -> None:
         """Keep a change; `content` is the open file. What was kept for the same path is replaced. A program that goes on and
         on fills nothing: beyond some, only that there was a change is kept, and then not even that."""
         if self._is_listed:
@@ -218,16 +218,16 @@ class Kept:
             remove(path)
 
 
-def read_list(folder: Path) -> Listed | None:
+def read_list(folder: Path) -> QuarantineSet | None:
     """The list of a set; None if there is none, or one that names what is not in its folder."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode((folder / LIST).read_bytes(), type=Listed)
+        found = msgspec.json.decode((folder / LIST).read_bytes(), type=QuarantineSet)
         if found.id == folder.name and all(change.stored is None or change.stored.isdecimal() for change in found.changes):
             return found
     return None
 
 
-def write_list(folder: Path, listed: Listed) -> None:
+def write_list(folder: Path, listed: QuarantineSet) -> None:
     new = folder / f"{LIST}.new"
     new.write_bytes(json.dumps(msgspec.to_builtins(listed), indent=1).encode())
     new.replace(folder / LIST)

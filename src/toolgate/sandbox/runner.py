@@ -11,9 +11,9 @@ from typing import Any
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
 from toolgate.model import Entry, Program
 from toolgate.pipeline.context import InvokeContext
-from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
-from toolgate.sandbox.worker_protocol import Failure, Refusal, given
-from toolgate.sandbox.workspaces import Places
+from toolgate.sandbox.engine import CodeResult, Language, Sandbox, as_error, limit_error
+from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
+from toolgate.sandbox.workspaces import Workspaces
 
 LANGUAGES: Mapping[str, Language] = {"typescript": "typescript", "node": "javascript", "python": "python"}
 MOST_CALLS = 1_000
@@ -27,7 +27,7 @@ MayRun = Callable[[InvokeContext, str, tuple[str, ...] | None], Awaitable[bool]]
 class SandboxRunner:
     """Runs tools of kind sandbox."""
 
-    def __init__(self, sandbox: Sandbox, places: Places, may_run: MayRun, *, docker: bool) -> None:
+    def __init__(self, sandbox: Sandbox, places: Workspaces, may_run: MayRun, *, docker: bool) -> None:
         self._sandbox = sandbox
         self._places = places
         self._may_run = may_run
@@ -85,7 +85,7 @@ class SandboxRunner:
         return []
 
 
-def _result(ctx: InvokeContext, ran: Ran) -> Any:
+def _result(ctx: InvokeContext, ran: CodeResult) -> Any:
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
         ctx.log(line.message, line.level)
@@ -95,7 +95,7 @@ def _result(ctx: InvokeContext, ran: Ran) -> Any:
         raise as_error(ran.failure, ran)
     if ran.value is None and ran.stdout.strip():
         words = "execute gave nothing back, and printed instead: what a tool is to give, it returns"
-        raise as_error(Failure("value", words), ran)
+        raise as_error(CodeFailure("value", words), ran)
     return ran.value
 
 

@@ -20,12 +20,12 @@ from typing import Self
 import msgspec
 import orjson
 
-from toolgate.sandbox.lanes.python import find_python
-from toolgate.sandbox.port import MB, Box, Feature, Jail, Limits, Profile, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import MB, Feature, Jail, JailedProcess, Profile, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.runtimes.python import find_python
 from toolgate.threads import to_thread
 
 PROBE = Path(__file__).resolve().parent / "inside" / "probe.py"
-LIMITS = Limits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
+LIMITS = ResourceLimits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
 TOO_MUCH = 192
 """Megabytes of memory."""
 TOO_BIG = 48
@@ -91,7 +91,7 @@ MANY_PROCESSES: tuple[Feature, str, str, str] = (
 )
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What came of one attempt."""
 
     feature: Feature
@@ -176,17 +176,17 @@ class Bait:
         return found
 
 
-async def check(jail: Jail, *, python: Path | None = None) -> list[Checked]:
+async def check(jail: Jail, *, python: Path | None = None) -> list[CheckResult]:
     """Try everything; takes a few seconds. `python`: the interpreter for the attempts that are in Python."""
     room = asyncio.Semaphore(AT_ONCE)
     interpreter = str(find_python(python))
 
-    async def in_turn(work: Awaitable[list[Checked]]) -> list[Checked]:
+    async def in_turn(work: Awaitable[list[CheckResult]]) -> list[CheckResult]:
         async with room:
             return await work
 
     with Bait() as bait:
-        attempts = Attempts(jail, bait, interpreter)
+        attempts = EscapeAttempts(jail, bait, interpreter)
         found = await asyncio.gather(
             in_turn(attempts.in_one_process()),
             *(in_turn(attempts.apart(*each)) for each in APART),
@@ -194,17 +194,17 @@ async def check(jail: Jail, *, python: Path | None = None) -> list[Checked]:
             in_turn(attempts.processors()),
             in_turn(attempts.deaf()),
             in_turn(attempts.left_behind()),
-            in_turn(attempts.flood("flood", lambda box: box.read)),
-            in_turn(attempts.flood("flood_errors", lambda box: box.read_errors)),
+            in_turn(attempts.flood("flood", lambda process: process.read)),
+            in_turn(attempts.flood("flood_errors", lambda process: process.read_errors)),
         )
         # Alone: where a jail counts the processes of a user, the others would find none left.
         found.append(await attempts.command(*MANY_PROCESSES))
         harm = bait.harm()
     checked = [each for some in found for each in some]
-    return checked + [Checked(feature, "seen_by_the_host", False, True, what) for feature, what in harm.items()]
+    return checked + [CheckResult(feature, "seen_by_the_host", False, True, what) for feature, what in harm.items()]
 
 
-class Attempts:
+class EscapeAttempts:
     """All of them, in one jail."""
 
     def __init__(self, jail: Jail, bait: Bait, python: str) -> None:
@@ -212,23 +212,23 @@ class Attempts:
         self._bait = bait
         self._python = python
 
-    async def in_one_process(self) -> list[Checked]:
+    async def in_one_process(self) -> list[CheckResult]:
         """What the probe can try without being ended for it."""
         said = await self._probe([name for names in IN_ONE.values() for name in names])
         return [
             self._judged(feature, control, name, said) for feature, (control, *names) in IN_ONE.items() for name in names
         ]
 
-    async def apart(self, feature: Feature, control: str, name: str) -> list[Checked]:
+    async def apart(self, feature: Feature, control: str, name: str) -> list[CheckResult]:
         """What uses too much."""
         return [self._judged(feature, control, name, await self._probe([control, name]))]
 
-    def _judged(self, feature: Feature, control: str, name: str, said: str) -> Checked:
+    def _judged(self, feature: Feature, control: str, name: str, said: str) -> CheckResult:
         lines = [line.partition(" ") for line in said.splitlines()]
         words = {key: rest for key, _, rest in lines}
         got = words.get(name, "held: it was ended")
         held = got.startswith("held") and self._bait.marker not in said
-        return Checked(
+        return CheckResult(
             feature, name, held, words.get(control, "").startswith("got"), got if words.get(control) else said[-300:]
         )
 
@@ -238,16 +238,16 @@ class Attempts:
     def _for_probe(self, what: Sequence[str]) -> tuple[str, ...]:
         return (self._python, str(PROBE), orjson.dumps({**self._bait.words(), "what": what}).decode())
 
-    async def command(self, feature: Feature, name: str, control: str, attempt: str) -> list[Checked]:
+    async def command(self, feature: Feature, name: str, control: str, attempt: str) -> list[CheckResult]:
         """The same as a shell would do it."""
         for word, value in self._bait.words().items():
             attempt = attempt.replace("{" + word + "}", str(value))
         said = await self._hear("shell", ("/bin/sh", "-c", f"{control} && echo control ok\n{attempt} && echo escaped"))
         lines = said.splitlines()
         held = "escaped" not in lines and self._bait.marker not in said
-        return [Checked(feature, name, held, "control ok" in lines, said.strip()[-300:])]
+        return [CheckResult(feature, name, held, "control ok" in lines, said.strip()[-300:])]
 
-    async def processors(self) -> list[Checked]:
+    async def processors(self) -> list[CheckResult]:
         """Three that compute at once get no more than one processor."""
         burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN}; kill $all; wait'
         clocked = f'began=$(date +%s%N); {burn}; echo "from $began to $(date +%s%N)"; times'
@@ -258,7 +258,7 @@ class Attempts:
         clock = re.search(r"from (\d+) to (\d+)", said)
         took = max(BURN, (int(clock[2]) - int(clock[1])) / 1e9) if clock else BURN
         return [
-            Checked(
+            CheckResult(
                 "cpu",
                 "three_at_once",
                 used < 1.5 * took,
@@ -267,39 +267,43 @@ class Attempts:
             )
         ]
 
-    async def deaf(self) -> list[Checked]:
+    async def deaf(self) -> list[CheckResult]:
         """One that heeds no signal is ended all the same, and the reason is kept."""
 
-        async def until_ready(box: Box) -> bytes:
-            return await box.read(4096)
+        async def until_ready(process: JailedProcess) -> bytes:
+            return await process.read(4096)
 
         began, stopped = await self._end("python", self._for_probe(["never_end"]), until_ready, "time")
-        return [Checked("time", "never_end", stopped == "time", b"ready" in began, f"{stopped}; {began[-300:]!r}")]
+        return [CheckResult("time", "never_end", stopped == "time", b"ready" in began, f"{stopped}; {began[-300:]!r}")]
 
-    async def left_behind(self) -> list[Checked]:
+    async def left_behind(self) -> list[CheckResult]:
         """One that leaves a child in the background and goes."""
         seconds = f"61.{secrets.randbelow(10**9):09}"
         script = f"(trap '' TERM HUP INT; exec sleep {seconds}) > /dev/null 2>&1 & echo ready"
 
-        async def until_ready(box: Box) -> bytes:
-            return await box.read(4096)
+        async def until_ready(process: JailedProcess) -> bytes:
+            return await process.read(4096)
 
         began, _ = await self._end("shell", ("/bin/sh", "-c", script), until_ready, None)
         left = await to_thread(_runs, seconds)
-        return [Checked("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")]
+        return [
+            CheckResult("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")
+        ]
 
-    async def flood(self, name: str, which: Callable[[Box], Callable[[int], Awaitable[bytes]]]) -> list[Checked]:
+    async def flood(
+        self, name: str, which: Callable[[JailedProcess], Callable[[int], Awaitable[bytes]]]
+    ) -> list[CheckResult]:
         """One that writes for ever is heard as far as is wanted, then ended."""
 
-        async def as_far_as_wanted(box: Box) -> bytes:
+        async def as_far_as_wanted(process: JailedProcess) -> bytes:
             heard = b""
-            while len(heard) < LIMITS.output and (piece := await which(box)(65_536)):
+            while len(heard) < LIMITS.output and (piece := await which(process)(65_536)):
                 heard += piece
             return heard
 
         heard, stopped = await self._end("python", self._for_probe([name]), as_far_as_wanted, "output")
         return [
-            Checked(
+            CheckResult(
                 "output",
                 name,
                 stopped == "output",
@@ -309,43 +313,47 @@ class Attempts:
         ]
 
     async def _end(
-        self, profile: Profile, argv: tuple[str, ...], until: Callable[[Box], Awaitable[bytes]], why: Stopped | None
+        self,
+        profile: Profile,
+        argv: tuple[str, ...],
+        until: Callable[[JailedProcess], Awaitable[bytes]],
+        why: Stopped | None,
     ) -> tuple[bytes, Stopped | None]:
         """Start it, wait for a sign, end it. Why it was ended is none if it is not gone soon."""
         try:
-            box = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
         except Unavailable as error:
             return str(error).encode(), None
         try:
             async with asyncio.timeout(PATIENCE):
-                sign = await until(box)
-            box.kill(why)
+                sign = await until(process)
+            process.kill(why)
             try:
                 async with asyncio.timeout(SOON):
-                    await box.wait()
+                    await process.wait()
             except TimeoutError:
                 return sign, None
-            return sign, box.stopped
+            return sign, process.stopped
         except TimeoutError:
             return b"", None
         finally:
-            await box.close()
+            await process.close()
 
     async def _hear(self, profile: Profile, argv: tuple[str, ...]) -> str:
         """All that it says until its end."""
         try:
-            box = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
         except Unavailable as error:
             return str(error)
         try:
-            await box.close_stdin()
+            await process.close_stdin()
             async with asyncio.timeout(PATIENCE):
-                said, complained = await asyncio.gather(_all(box.read), _all(box.read_errors))
-                await box.wait()
+                said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
+                await process.wait()
         except TimeoutError:
             return f"it did not end within {PATIENCE:g} s"
         finally:
-            await box.close()
+            await process.close()
         return (said + b"\n" + complained).decode(errors="replace")
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.errors import shortened
 from toolgate.model import Outcome
-from toolgate.sandbox.port import Box, Limits, Stopped, Unavailable
+from toolgate.sandbox.port import JailedProcess, ResourceLimits, Stopped, Unavailable
 
 logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
@@ -52,7 +52,7 @@ def given(outcome: Outcome) -> Any:
     raise Refusal(code, words)
 
 
-class Failure(msgspec.Struct, frozen=True):
+class CodeFailure(msgspec.Struct, frozen=True):
     """Why code did not give a result."""
 
     kind: Kind
@@ -74,21 +74,21 @@ class Failure(msgspec.Struct, frozen=True):
         return f"{name}{self.message}{where}"
 
 
-class Log(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True):
     """A line that code gave to its logger."""
 
     level: Level
     message: str
 
 
-class Heard(msgspec.Struct):
+class WorkerResult(msgspec.Struct):
     """What came of a job."""
 
     value: Any = None
-    failure: Failure | None = None
+    failure: CodeFailure | None = None
     stdout: str = ""
     stderr: str = ""
-    logs: list[Log] = msgspec.field(default_factory=list)
+    logs: list[LogLine] = msgspec.field(default_factory=list)
     compiled: str | None = None
     """The code in the form that its runtime takes without compiling it again."""
 
@@ -96,8 +96,8 @@ class Heard(msgspec.Struct):
 class Worker:
     """A warm process: ready for one job."""
 
-    def __init__(self, box: Box, limits: Limits) -> None:
-        self.box = box
+    def __init__(self, process: JailedProcess, limits: ResourceLimits) -> None:
+        self.process = process
         self._limits = limits
         self._unread = bytearray()
         self._longest = 8 * limits.output + CHUNK
@@ -112,15 +112,17 @@ class Worker:
                 return
         raise Unavailable(f"a worker did not start: {await self._last_words()}")
 
-    async def run(self, job: dict[str, Any], serve: Serve | None = None, limits: Limits | None = None) -> Heard:
+    async def run(
+        self, job: dict[str, Any], serve: Serve | None = None, limits: ResourceLimits | None = None
+    ) -> WorkerResult:
         """Have the job done, within limits that may be narrower than those of its kind. The process is of no use
         afterwards."""
         self._limits = limits or self._limits
-        heard = Heard()
+        heard = WorkerResult()
         asked: set[asyncio.Task[None]] = set()
         room = asyncio.Semaphore(AT_ONCE)
         try:
-            await self.box.write(orjson.dumps({"run": job}) + b"\n")
+            await self.process.write(orjson.dumps({"run": job}) + b"\n")
             while not await self._next(heard, serve, asked, room):
                 pass
         finally:
@@ -131,12 +133,12 @@ class Worker:
             await asyncio.sleep(0)  # what it wrote to stderr before its last frame is there by now
             await asyncio.sleep(0)
             heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
-        if self.box.stopped == "output" and heard.failure is None:
-            heard.failure = Failure("died", stopped_words("output", self._limits), stopped="output")
+        if self.process.stopped == "output" and heard.failure is None:
+            heard.failure = CodeFailure("died", limit_message("output", self._limits), stopped="output")
         return heard
 
     async def _next(
-        self, heard: Heard, serve: Serve | None, asked: set[asyncio.Task[None]], room: asyncio.Semaphore
+        self, heard: WorkerResult, serve: Serve | None, asked: set[asyncio.Task[None]], room: asyncio.Semaphore
     ) -> bool:
         """Hear one line; whether it was the last."""
         line = await self._line()
@@ -161,7 +163,7 @@ class Worker:
             stream = "stderr" if frame["out"] == "stderr" else "stdout"
             self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))
         elif "log" in frame and len(heard.logs) < MOST_LOG_LINES:
-            heard.logs.append(Log(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE)))
+            heard.logs.append(LogLine(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE)))
         else:
             self._keep("nothing", line)
         return False
@@ -181,7 +183,7 @@ class Worker:
             logger.exception("a question of sandboxed code could not be answered")
             reply = orjson.dumps({"reply": number, "error": {"code": "UNEXPECTED_ERROR", "message": "The host failed."}})
         try:
-            await self.box.write(reply + b"\n")
+            await self.process.write(reply + b"\n")
         finally:
             room.release()
 
@@ -206,10 +208,10 @@ class Worker:
         """The next line; None if there is none. A line that never ends is cut short, its writer ended."""
         while (end := self._unread.find(b"\n")) < 0:
             if len(self._unread) > self._longest:
-                self.box.kill("output")
+                self.process.kill("output")
                 self._unread.clear()
                 return None
-            chunk = await self.box.read(CHUNK)
+            chunk = await self.process.read(CHUNK)
             if not chunk:
                 if not self._unread:
                     return None
@@ -228,35 +230,35 @@ class Worker:
         if room > 0 and stream in self._texts:
             self._texts[stream].append(text[:room])
         if len(text) > room:
-            self.box.kill("output")
-            self.box.stopped = self.box.stopped or "output"  # also if it has just ended by itself
+            self.process.kill("output")
+            self.process.stopped = self.process.stopped or "output"  # also if it has just ended by itself
 
     def _text(self, stream: str) -> str:
         return b"".join(self._texts[stream]).decode("utf-8", "replace")
 
     async def _drain_errors(self) -> None:
-        while chunk := await self.box.read_errors(CHUNK):
+        while chunk := await self.process.read_errors(CHUNK):
             self._keep("stderr", chunk)
 
     # -- ends that are not told
 
-    async def _death(self) -> Failure:
-        code = await self.box.wait()
+    async def _death(self) -> CodeFailure:
+        code = await self.process.wait()
         await asyncio.wait((self._errors,), timeout=1)
-        stopped = self.box.stopped or met(code, self._text("stderr"))
-        return Failure("died", died(stopped, code, self._limits), stopped=stopped)
+        stopped = self.process.stopped or limit_met(code, self._text("stderr"))
+        return CodeFailure("died", died(stopped, code, self._limits), stopped=stopped)
 
     async def _last_words(self) -> str:
-        code = await self.box.wait()
+        code = await self.process.wait()
         await asyncio.wait((self._errors,), timeout=1)
         return self._text("stderr").strip()[-500:] or f"it ended with exit code {code}"
 
     async def close(self) -> None:
-        await self.box.close()
+        await self.process.close()
         self._errors.cancel()
 
 
-def met(code: int, errors: str = "") -> Stopped | None:
+def limit_met(code: int, errors: str = "") -> Stopped | None:
     """The limit for which the kernel, or its own runtime, ended a process, told by its exit code and last words."""
     if "out of memory" in errors[-4_000:].lower() or code in (-6, -5, 133, 134):
         return "memory"
@@ -265,10 +267,10 @@ def met(code: int, errors: str = "") -> Stopped | None:
     return "disk" if code in (-25, 153) else None
 
 
-def died(stopped: Stopped | None, code: int, limits: Limits) -> str:
+def died(stopped: Stopped | None, code: int, limits: ResourceLimits) -> str:
     """Why a process ended without a word, in words."""
     if stopped is not None:
-        return stopped_words(stopped, limits)
+        return limit_message(stopped, limits)
     if code in (-9, 137):
         return "It was killed, most likely for the memory that it used."
     if code in (-31, 159):
@@ -276,7 +278,7 @@ def died(stopped: Stopped | None, code: int, limits: Limits) -> str:
     return f"It ended without a result (exit code {code})."
 
 
-def stopped_words(why: str, limits: Limits) -> str:
+def limit_message(why: str, limits: ResourceLimits) -> str:
     words = {
         "time": f"The tool did not finish within {limits.seconds:g} s.",
         "memory": f"It used more than {limits.memory >> 20} MB of memory.",
@@ -287,10 +289,10 @@ def stopped_words(why: str, limits: Limits) -> str:
     return words[why]
 
 
-def _failure(told: Any) -> Failure:
+def _failure(told: Any) -> CodeFailure:
     fields = told if isinstance(told, dict) else {}
     kind = fields.get("kind")
-    return Failure(
+    return CodeFailure(
         kind if kind in ("syntax", "raised", "value", "missing") else "raised",
         _text_of(fields.get("message"), 4_000) or "It failed and did not say why.",
         _text_of(fields.get("name"), 200),

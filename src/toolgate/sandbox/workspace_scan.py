@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from toolgate.errors import Denied, Failed
-from toolgate.sandbox.port import Piece
+from toolgate.sandbox.port import ProjectedEntry
 
 if TYPE_CHECKING:
-    from toolgate.screening.paths import Sensitive
+    from toolgate.screening.paths import SensitivePaths
 
 MOST_ENTRIES = 30_000
 """Files and folders of a workspace that are looked at before a program may work there."""
@@ -38,27 +38,27 @@ GIT = ".git"
 GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "info")
 """Of a repository, what says which programs git runs: not even git may write that."""
 
-Identity = tuple[int | str, ...]
+FileIdentity = tuple[int | str, ...]
 """What a name stands for: it changes when something else is put in its place."""
-Held = Literal["fixed", "hidden"]
-NOTHING: Mapping[Path, Identity] = MappingProxyType({})
-NO_PIECES: Mapping[str, Piece] = MappingProxyType({})
+Protection = Literal["fixed", "hidden"]
+NOTHING: Mapping[Path, FileIdentity] = MappingProxyType({})
+NO_PIECES: Mapping[str, ProjectedEntry] = MappingProxyType({})
 NO_TIMES: Mapping[str, int] = MappingProxyType({})
 COARSE_NS = 50_000_000
 """File systems note times by the tick of a clock: two changes this close may have the same."""
 
 
-class Parts(NamedTuple):
+class ProtectedPaths(NamedTuple):
     """What a jail holds back of a workspace."""
 
     fixed: tuple[Path, ...]
     """To be read, not to be changed."""
     hidden: tuple[Path, ...]
     """Not to be seen."""
-    secret: Mapping[Path, Identity] = NOTHING
+    secret: Mapping[Path, FileIdentity] = NOTHING
     """What is hidden, and what it was."""
     repositories: frozenset[Path] = frozenset()
-    pieces: Mapping[str, Piece] = NO_PIECES
+    pieces: Mapping[str, ProjectedEntry] = NO_PIECES
     """The files that were looked at and are not hidden."""
     times: Mapping[str, int] = NO_TIMES
     """The folders that were looked through, and when they were last changed (ctime: programs that copy folders set the
@@ -75,12 +75,12 @@ def is_environment(names: set[str]) -> bool:
     return ENVIRONMENT in names
 
 
-class Search:
+class WorkspaceScan:
     """A walk through a workspace, nearest first, that enters no link."""
 
     def __init__(
         self,
-        rules: "Sensitive",
+        rules: "SensitivePaths",
         top: Path,
         home: str,
         *,
@@ -89,22 +89,22 @@ class Search:
         hides: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`pieces`: all that may be seen is named one by one. `hides`: paths that are hidden whatever the rules say."""
-        from toolgate.screening.search import Looks
+        from toolgate.screening.folder_search import FolderLookups
 
         self._wants_pieces = pieces
         self._hides = hides
-        self._pieces: dict[str, Piece] = {}
+        self._pieces: dict[str, ProjectedEntry] = {}
         self._times: dict[str, int] = {}
 
         self._rules = rules
         self._top = top
         self._home = home
         self._writes_git = writes_git
-        self._looks: Looks = Looks(most=20 * MOST_ENTRIES)
+        self._looks: FolderLookups = FolderLookups(most=20 * MOST_ENTRIES)
         self._left = MOST_ENTRIES
         self._fixed: dict[Path, None] = {}
         self._hidden: dict[Path, None] = {}
-        self._secret: dict[Path, Identity] = {}
+        self._secret: dict[Path, FileIdentity] = {}
         self._repositories: set[Path] = set()
         self._interpreters = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
         self._waiting = deque([str(top)])
@@ -113,14 +113,14 @@ class Search:
         self._inodes: set[tuple[int, int]] = set()
         """Those of secret files."""
 
-    def run(self) -> Parts:
-        from toolgate.screening.search import TooMuch
+    def run(self) -> ProtectedPaths:
+        from toolgate.screening.folder_search import LookupLimitExceeded
 
         try:
             while self._waiting:
                 self._folder(self._waiting.popleft())
             self._other_names()
-        except TooMuch:
+        except LookupLimitExceeded:
             raise self._too_much() from None
         unseen = set(self._hidden)
         held = unseen.union(self._fixed)
@@ -130,7 +130,7 @@ class Search:
             raise self._too_much()
         names = set(map(str, unseen))
         shown = {path: piece for path, piece in self._pieces.items() if not is_below(path, names)}
-        return Parts(fixed, hidden, self._secret, frozenset(self._repositories), shown, self._times)
+        return ProtectedPaths(fixed, hidden, self._secret, frozenset(self._repositories), shown, self._times)
 
     def _folder(self, folder: str) -> None:
         if self._wants_pieces:
@@ -194,11 +194,11 @@ class Search:
             return
         if stat.S_ISLNK(status.st_mode):
             with suppress(OSError):
-                self._pieces[path] = Piece("link", target=os.readlink(path))  # noqa: PTH115
+                self._pieces[path] = ProjectedEntry("link", target=os.readlink(path))  # noqa: PTH115
         elif stat.S_ISDIR(status.st_mode):
-            self._pieces[path] = Piece("folder", status.st_dev, status.st_ino)
+            self._pieces[path] = ProjectedEntry("folder", status.st_dev, status.st_ino)
         elif stat.S_ISREG(status.st_mode):
-            self._pieces[path] = Piece("file", status.st_dev, status.st_ino)
+            self._pieces[path] = ProjectedEntry("file", status.st_dev, status.st_ino)
 
     def _show_whole(self, folder: str) -> None:
         """It is not looked into, so all of it is seen."""
@@ -226,7 +226,7 @@ class Search:
             if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
                 self._linked.append((entry.path, status))
 
-    def _held(self, path: str, name: str, is_folder: bool) -> Held | None:
+    def _held(self, path: str, name: str, is_folder: bool) -> Protection | None:
         """As the rules judge files: a folder whose name only suggests secrets is looked into rather than hidden."""
         if path == self._home or self._hides(path):
             return "hidden"
@@ -235,7 +235,7 @@ class Search:
             return "fixed" if name.lower() == GIT else None
         return "fixed" if self._rules.named(path, self._looks, surely=sure) is None else "hidden"
 
-    def _hold(self, path: Path, held: Held, status: os.stat_result) -> None:
+    def _hold(self, path: Path, held: Protection, status: os.stat_result) -> None:
         if held != "hidden":
             self._show(str(path), status)
         if stat.S_ISLNK(status.st_mode):
@@ -256,7 +256,7 @@ class Search:
         if not stat.S_ISDIR(status.st_mode):
             self._inodes.add((status.st_dev, status.st_ino))
 
-    def _link(self, path: Path, held: Held) -> None:
+    def _link(self, path: Path, held: Protection) -> None:
         """A link can't be held by a mount; what it leads to can, where that is in the workspace."""
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self._top) or real == self._top:
@@ -310,7 +310,7 @@ def is_below(path: str, folders: Collection[str]) -> bool:
     return False
 
 
-def secret_identity(path: Path, status: os.stat_result) -> Identity:
+def secret_identity(path: Path, status: os.stat_result) -> FileIdentity:
     """What is hidden, so that something else in its place is told from it. The number of a file that is deleted may be that
     of the next one, so of files their age and size count too. Not when they were last touched: to mount something over a
     file may be that."""
@@ -320,7 +320,7 @@ def secret_identity(path: Path, status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode), leads, *age
 
 
-def check_secrets(top: Path, before: Parts) -> None:
+def check_secrets(top: Path, before: ProtectedPaths) -> None:
     """Raise Failed if something hidden was replaced while a program ran: what is put in a hidden file's place is seen."""
     for path, known in before.secret.items():
         try:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call
-from toolgate.sandbox.workspace_scan import Parts, Search, is_repository
+from toolgate.sandbox.workspace_scan import ProtectedPaths, WorkspaceScan, is_repository
 from toolgate.sessions import SessionKey, Sessions
 from toolgate.store.private import make_home
 
 if TYPE_CHECKING:
     from toolgate.sandbox.intake import Intake
     from toolgate.sandbox.quarantine import Quarantine
-    from toolgate.screening.paths import Sensitive
+    from toolgate.screening.paths import SensitivePaths
 
 MOST_SESSIONS = 10_000
 """Folders that callers gave to sessions; those unused for longest are forgotten."""
@@ -47,14 +47,14 @@ NEVER_INSIDE = (
 )  # fmt: skip
 
 
-class Places:
+class Workspaces:
     """The working directories of calls."""
 
     def __init__(
         self,
         home: Path,
         here: Path | None = None,
-        rules: "Callable[[], Sensitive] | None" = None,
+        rules: "Callable[[], SensitivePaths] | None" = None,
         *,
         sessions: Sessions | None = None,
         serves_here: bool = False,
@@ -70,16 +70,16 @@ class Places:
         self._rules = rules
         self._sessions = sessions or Sessions()
         self._serves_here = serves_here
-        self._made_rules: Sensitive | None = None
+        self._made_rules: SensitivePaths | None = None
         self._given: OrderedDict[SessionKey, Path] = OrderedDict()
 
     @property
-    def rules(self) -> "Sensitive":
+    def rules(self) -> "SensitivePaths":
         """What no tool may open."""
         if self._made_rules is None:
-            from toolgate.screening.paths import Sensitive
+            from toolgate.screening.paths import SensitivePaths
 
-            self._made_rules = self._rules() if self._rules is not None else Sensitive(data=self._home)
+            self._made_rules = self._rules() if self._rules is not None else SensitivePaths(data=self._home)
         return self._made_rules
 
     # -- which folder
@@ -158,7 +158,7 @@ class Places:
         return real
 
     def _unfit(self, real: Path, *, for_programs: bool) -> str | None:
-        from toolgate.screening.search import Looks, slashed
+        from toolgate.screening.folder_search import FolderLookups, slashed
 
         text = str(real)
         if text in NEVER or any(_inside(text, place) for place in NEVER_INSIDE):
@@ -168,7 +168,7 @@ class Places:
         home = os.path.realpath(self._home)
         if _inside(text, home) and not self._is_session(text, home):
             return "it is Toolgate's own"
-        found = self.rules.named(slashed(text), Looks(), surely=True)
+        found = self.rules.named(slashed(text), FolderLookups(), surely=True)
         return None if found is None else f"it is a place for {found}"
 
     def _is_session(self, text: str, home: str) -> bool:
@@ -181,11 +181,11 @@ class Places:
 
     # -- what a program may not do there
 
-    def parts(self, folder: Path, *, writes_git: bool = False) -> Parts:
+    def parts(self, folder: Path, *, writes_git: bool = False) -> ProtectedPaths:
         """What the jail has to hold back of a folder that a program works in: all of it is looked at, so call this in a
         thread. `writes_git`: the program is git, which has to write its repository."""
         top = self._checked(folder, for_programs=True)
-        return Search(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
+        return WorkspaceScan(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
 
     def is_ours(self, folder: Path) -> bool:
         """Whether a folder is that of a session, which Toolgate made: no program of the host works there, so what programs
@@ -210,13 +210,13 @@ class Places:
     ) -> "Intake":
         """Decides about the changes that a program (`by`) makes in a layer over a folder of somebody's. `bring_in`: more
         patterns, and `setting`: where they stand. `repositories`: of git, which is the program."""
-        from toolgate.sandbox.intake import DATA, Intake, Rule
-        from toolgate.screening.search import Looks, slashed
+        from toolgate.sandbox.intake import DATA, Intake, IntakeRule
+        from toolgate.screening.folder_search import FolderLookups, slashed
 
-        rule = Rule((*self._bring_in, *bring_in, *DATA))
+        rule = IntakeRule((*self._bring_in, *bring_in, *DATA))
         kept = self.quarantine().begin(folder, by, max_bytes)
         inside = [path.relative_to(folder).parts for path in repositories]
-        refuses = lambda path: self.rules.named(slashed(str(path)), Looks(), writing=True) is not None  # noqa: E731
+        refuses = lambda path: self.rules.named(slashed(str(path)), FolderLookups(), writing=True) is not None  # noqa: E731
         return Intake(folder, rule, kept, refuses, max_bytes, inside, setting)
 
     def runs(self, folder: Path, path: Path) -> str | None:

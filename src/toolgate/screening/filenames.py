@@ -11,7 +11,7 @@ of an API may be called so too, and `paths` knows more about those.
 import re
 
 from toolgate.screening.credential_names import FOLDERS, NAMES, PLACES, SUFFIXES, SUGGESTS, TYPED
-from toolgate.screening.own_files import own_by_name
+from toolgate.screening.toolgate_files import own_by_name
 
 WORDS = {
     "secret": "secrets", "secrets": "secrets", "credential": "credentials", "credentials": "credentials",

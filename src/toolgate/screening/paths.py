@@ -20,12 +20,12 @@ from urllib.parse import unquote
 
 from toolgate.errors import Denied
 from toolgate.screening.filenames import holds, runs, runs_by_name
+from toolgate.screening.folder_search import MAGIC, FolderLookups, LookupLimitExceeded, slashed
 from toolgate.screening.homes import hidden_in_home
 from toolgate.screening.lookalikes import fold, fold_lower
-from toolgate.screening.open import Escapes, name_of, open_beneath, open_plainly
-from toolgate.screening.own_files import own_by_content
-from toolgate.screening.search import MAGIC, Looks, TooMuch, slashed
+from toolgate.screening.safe_open import PathEscape, name_of, open_beneath, open_plainly
 from toolgate.screening.spellings import MOST_READINGS, alternatives, bared, from_windows, odd, of_url
+from toolgate.screening.toolgate_files import own_by_content
 
 LONGEST = 4096
 WELL_KNOWN = (
@@ -38,7 +38,7 @@ VARIABLE = re.compile(r"\$(?:\{HOME\}|HOME\b)|%(?:USERPROFILE|HOME)%", re.IGNORE
 ADVICE = "Name another file. If this one is harmless, its owner can add it to the setting paths.allowed."
 
 
-class Sensitive:
+class SensitivePaths:
     """The rules: those of `filenames`, more of them by pattern, and exceptions by pattern.
 
     A pattern names files and folders, and with a folder all that is in it. Without a slash it is a name, anywhere
@@ -77,7 +77,7 @@ class Sensitive:
         writing: bool = False,
         holder: bool = False,
         doubtful: bool = False,
-        looks: Looks | None = None,
+        looks: FolderLookups | None = None,
     ) -> str | None:
         """Why the path is refused; None if it is innocent.
 
@@ -93,10 +93,10 @@ class Sensitive:
             readings = self._readings(path)
             if len(readings) > MOST_READINGS:
                 return "it can be read in too many ways"
-            judge = _Judgement(self, cwd or Path.cwd(), looks or Looks(), writing, holder, doubtful)
+            judge = _Judgement(self, cwd or Path.cwd(), looks or FolderLookups(), writing, holder, doubtful)
             judged = (odd(reading, path) or judge.reading(reading) for reading in readings)
             return next(filter(None, judged), None)
-        except TooMuch:
+        except LookupLimitExceeded:
             return "it takes too long to find out what all the patterns and links of this call lead to"
         except (ValueError, OSError, re.error):
             return "what it leads to can't be found out"
@@ -112,7 +112,7 @@ class Sensitive:
         base = cwd or root or Path.cwd()
         try:
             opened = open_plainly(base, path) if root is None else open_beneath(root, base, path)
-        except Escapes as escape:
+        except PathEscape as escape:
             raise self._denied(str(escape)) from None
         try:
             refused = self._judge_opened(opened)
@@ -156,7 +156,7 @@ class Sensitive:
             raise IsADirectoryError("It is a folder.")
         if not stat.S_ISREG(status.st_mode):
             return "it is a device, a pipe or a socket, not a file"
-        name, looks = name_of(opened), Looks()
+        name, looks = name_of(opened), FolderLookups()
         if name is None:
             return "what was opened can't be told on this machine"
         found = self.named(slashed(name), looks)
@@ -165,7 +165,7 @@ class Sensitive:
         return self.twin(name, status, looks) if status.st_nlink > 1 else None
 
     def named(
-        self, path: str, looks: Looks, *, writing: bool = False, holder: bool = False, surely: bool = False
+        self, path: str, looks: FolderLookups, *, writing: bool = False, holder: bool = False, surely: bool = False
     ) -> str | None:
         """What a path is a place for, by its name, or by its content if it may be a key of Toolgate's; None if nothing
         sensitive."""
@@ -187,7 +187,7 @@ class Sensitive:
         judged = (holds(name, surely=surely) or own_by_content(file, name.rpartition("/")[2].lower()) for name in names)
         return next(filter(None, judged), None) or (next(filter(None, map(runs, names)), None) if writing else None)
 
-    def _ours(self, path: str, looks: Looks, writing: bool, holder: bool) -> str | None:
+    def _ours(self, path: str, looks: FolderLookups, writing: bool, holder: bool) -> str | None:
         """What of Toolgate's a path is, holds or is in. It is asked where the files are now: links can be turned."""
         if not self._own and not (writing and self.unwritable):
             return None
@@ -208,7 +208,7 @@ class Sensitive:
 
     # -- other names of the same file
 
-    def twin(self, path: str, status: os.stat_result, looks: Looks, writing: bool = False) -> str | None:
+    def twin(self, path: str, status: os.stat_result, looks: FolderLookups, writing: bool = False) -> str | None:
         """Whether a file with several names (hard links) has a sensitive one in a place where such names are."""
         for file in (*self._own, *(self.unwritable if writing else ())):
             with contextlib.suppress(OSError):
@@ -235,9 +235,9 @@ class Sensitive:
 class _Judgement(NamedTuple):
     """How the readings of one path are judged."""
 
-    rules: Sensitive
+    rules: SensitivePaths
     base: Path
-    looks: Looks
+    looks: FolderLookups
     writing: bool
     holder: bool
     doubtful: bool

@@ -15,7 +15,7 @@ from toolgate.errors import CallError, InvalidInput
 from toolgate.model import NANO, Capability, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import Language, Ran, Sandbox, as_error, limit_error
+from toolgate.sandbox.engine import CodeResult, Language, Sandbox, as_error, limit_error
 from toolgate.sandbox.worker_protocol import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 
@@ -151,7 +151,7 @@ async def run_program(
     }
 
 
-def value_of(ctx: InvokeContext, ran: Ran) -> Any:
+def value_of(ctx: InvokeContext, ran: CodeResult) -> Any:
     """The value that code gave; raises if it failed or was stopped. Its log lines go into the call's
     record."""
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")

@@ -17,9 +17,9 @@ from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import Ended, Sandbox, limit_error
-from toolgate.sandbox.workspace_scan import Parts, check_secrets
-from toolgate.screening.open import name_of, open_beneath
+from toolgate.sandbox.engine import CommandResult, Sandbox, limit_error
+from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
+from toolgate.screening.safe_open import name_of, open_beneath
 from toolgate.threads import to_thread
 from toolgate.tools.files import Work, explained, work_of
 
@@ -44,7 +44,7 @@ class Workspace(NamedTuple):
     """What a program works in."""
 
     work: Work
-    parts: Parts
+    parts: ProtectedPaths
     intake: "Intake | None"
     """Decides about its changes; None: it makes them in the folder itself."""
 
@@ -164,7 +164,7 @@ def _folder(work: Work, cwd: str) -> Path:
             os.close(opened)
 
 
-def done(ended: Ended, stderr: str) -> Done:
+def done(ended: CommandResult, stderr: str) -> Done:
     """What the caller is given of a command that came to its end; raises if it was stopped."""
     if ended.stopped is not None:
         raise limit_error(msgspec.structs.replace(ended, stderr=stderr))

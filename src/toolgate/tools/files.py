@@ -23,8 +23,8 @@ from toolgate.errors import Denied, InvalidInput, ToolError
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.workspaces import Places
-from toolgate.screening.open import Escapes, folder_beneath, make_folder, name_of, open_beneath, own_like
+from toolgate.sandbox.workspaces import Workspaces
+from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder, name_of, open_beneath, own_like
 from toolgate.threads import to_thread
 from toolgate.undo import Journal
 
@@ -80,7 +80,7 @@ class Work(NamedTuple):
     """The folder that a call works in, and the rules there."""
 
     folder: Path
-    places: Places
+    places: Workspaces
 
     def judge(self, path: str, *, writing: bool = False) -> None:
         """Raise Denied if no tool may open the path."""
@@ -103,7 +103,7 @@ class Work(NamedTuple):
 
 async def work_of(ctx: InvokeContext) -> Work:
     """Where a call works."""
-    places: Places = ctx.get(Places)
+    places: Workspaces = ctx.get(Workspaces)
     return Work(await to_thread(places.of, ctx.call), places)
 
 
@@ -121,7 +121,7 @@ def explained(path: str) -> Iterator[None]:
     """What the system says, in words that help."""
     try:
         yield
-    except Escapes as escape:
+    except PathEscape as escape:
         raise refused(str(escape)) from None
     except IsADirectoryError:
         raise InvalidInput(f"{path} is a folder.", suggestion="list_directory shows what is in it.") from None
@@ -228,14 +228,14 @@ async def list_directory(ctx: InvokeContext, path: str = ".", self: bool = False
 
 
 def _listing(work: Work, path: str, alone: bool) -> Listing:
-    from toolgate.screening.search import Looks, slashed
+    from toolgate.screening.folder_search import FolderLookups, slashed
 
     work.judge(path)
     with explained(path):
         opened = open_beneath(work.folder, work.folder, path)
         try:
             work.judge_opened(opened)
-            found = work.places.rules.named(slashed(name_of(opened) or ""), Looks(), surely=True)
+            found = work.places.rules.named(slashed(name_of(opened) or ""), FolderLookups(), surely=True)
             if found is not None:
                 raise refused(f"it leads to a place for {found}")
             status = os.fstat(opened)
@@ -396,7 +396,7 @@ def _is_there(work: Work, path: str) -> bool:
 def _check_folder(name: str, folder: int, path: str) -> None:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
-        raise Escapes("it is a link, and nothing is written through a link")
+        raise PathEscape("it is a link, and nothing is written through a link")
     if not stat.S_ISDIR(found.st_mode):
         raise InvalidInput(f"{path} is there already and is no folder.")
 
@@ -419,11 +419,11 @@ def _replaceable(name: str, folder: int, path: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(found.st_mode):
-        raise Escapes("it is a link, and nothing is written through a link")
+        raise PathEscape("it is a link, and nothing is written through a link")
     if stat.S_ISDIR(found.st_mode):
         raise InvalidInput(f"{path} is a folder, so no file can be written there.")
     if not stat.S_ISREG(found.st_mode):
-        raise Escapes("it is a device, a pipe or a socket, not a file")
+        raise PathEscape("it is a device, a pipe or a socket, not a file")
     return found
 
 

@@ -15,7 +15,7 @@ from toolgate.errors import Denied, SettingsError
 from toolgate.mcp.definitions import Comparison
 from toolgate.mcp.presets import PRESETS
 from toolgate.registry.catalog import Problem
-from toolgate.sandbox.quarantine import Listed
+from toolgate.sandbox.quarantine import QuarantineSet
 from toolgate.settings import ServerSettings
 
 SHOWN = (
@@ -74,7 +74,7 @@ def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
 def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Show one server. What it is, what it may do, and all of its tools, prompts and resources."""
 
-    async def gather() -> tuple[ServerStatus, list[dict[str, str]], list[Listed]]:
+    async def gather() -> tuple[ServerStatus, list[dict[str, str]], list[QuarantineSet]]:
         async with opened(ctx) as app:
             status = await known(app, name)
             aside = [one for one in app.set_aside() if one.by == f"server {name}"]

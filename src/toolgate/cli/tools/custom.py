@@ -15,7 +15,7 @@ from toolgate.cli.tools.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
 from toolgate.model import LOCAL, NAME, Runtime
 from toolgate.sandbox.custom.check import compiled
-from toolgate.sandbox.custom.file import Refused, ToolFile, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file, read_tool_file
 from toolgate.sandbox.custom.source import CustomFolder
 
 
@@ -125,7 +125,7 @@ async def _compile(app: App, tool: ToolFile) -> str | None:
     except CallError as error:
         return error.message
     if problem is not None:
-        raise Refused(problem)
+        raise ToolFileError(problem)
     return None
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from toolgate.errors import Denied
 from toolgate.model import MASK
-from toolgate.screening.shapes import shapes
+from toolgate.screening.secret_patterns import shapes
 from toolgate.store.database import Store
 from toolgate.store.state_keys import key_for
 

@@ -16,8 +16,8 @@ from toolgate.model import Entry
 
 if TYPE_CHECKING:
     from toolgate.screening.commands import CommandRules
-    from toolgate.screening.paths import Sensitive
-    from toolgate.screening.search import Looks
+    from toolgate.screening.folder_search import FolderLookups
+    from toolgate.screening.paths import SensitivePaths
 
 __all__ = ["TierRules", "plan"]
 
@@ -52,15 +52,15 @@ class TierRules:
         opens them. `unwritable` is what it is set up by: no tool above read_only changes, moves or deletes it."""
         self._path_rules = (sensitive, allowed, home, own, unwritable)
         self._command_rules = (allow, deny)
-        self._narrower: dict[tuple[str, ...], Sensitive] = {}
+        self._narrower: dict[tuple[str, ...], SensitivePaths] = {}
 
     @cached_property
-    def paths(self) -> "Sensitive":
+    def paths(self) -> "SensitivePaths":
         """What no tool may open. Made when a call first has a path: it takes its time to import."""
-        from toolgate.screening.paths import Sensitive
+        from toolgate.screening.paths import SensitivePaths
 
         sensitive, allowed, home, own, unwritable = self._path_rules
-        return Sensitive(sensitive, allowed, data=home, own=own, unwritable=unwritable)
+        return SensitivePaths(sensitive, allowed, data=home, own=own, unwritable=unwritable)
 
     @cached_property
     def commands(self) -> "CommandRules":
@@ -84,7 +84,7 @@ class TierRules:
             return
         for name in guards.queries:
             _check_query(entry, name, arguments.get(name))
-        looks: Looks | None = None
+        looks: FolderLookups | None = None
         for number, found in enumerate(guards.find(arguments)):
             if number == MOST:
                 raise _denied(entry, found, f"is one of more than {MOST} files or commands", "Make several calls of it.")
@@ -96,20 +96,22 @@ class TierRules:
             else:
                 self._check_path(entry, found, cwd, looks, self._paths_but(guards.blocked))
 
-    def _paths_but(self, blocked: tuple[str, ...]) -> "Sensitive":
+    def _paths_but(self, blocked: tuple[str, ...]) -> "SensitivePaths":
         """What a tool may not open whose server has patterns of its own: those weigh more than any exception."""
         if not blocked:
             return self.paths
         if blocked not in self._narrower:
-            from toolgate.screening.paths import Sensitive
+            from toolgate.screening.paths import SensitivePaths
 
             sensitive, allowed, home, own, unwritable = self._path_rules
-            self._narrower[blocked] = Sensitive(
+            self._narrower[blocked] = SensitivePaths(
                 sensitive, allowed, data=home, own=own, unwritable=unwritable, blocked=blocked
             )
         return self._narrower[blocked]
 
-    def _check_path(self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", paths: "Sensitive") -> None:
+    def _check_path(
+        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "FolderLookups", paths: "SensitivePaths"
+    ) -> None:
         category = entry.tool.category
         perhaps = found.kind == "maybe" and category != "filesystem"
         for path in _spellings(found):
@@ -127,7 +129,7 @@ class TierRules:
                 raise _denied(entry, found, f"names a file that no tool may open: {reason}", self.paths.advice)
 
     def _check_command(
-        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "Looks", allow: tuple[str, ...] | None
+        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "FolderLookups", allow: tuple[str, ...] | None
     ) -> None:
         rules = self.commands if allow is None else self.commands.allowing(allow)
         try:
@@ -152,10 +154,10 @@ def _check_query(entry: Entry, name: str, sql: Any) -> None:
         raise _denied(entry, Guarded("neither", sql, (name,)), words, refused.suggestion) from None
 
 
-def _look() -> "Looks":
-    from toolgate.screening.search import Looks
+def _look() -> "FolderLookups":
+    from toolgate.screening.folder_search import FolderLookups
 
-    return Looks()
+    return FolderLookups()
 
 
 def _check_variable(entry: Entry, found: Guarded) -> None:

@@ -3,7 +3,7 @@
 Values come from sources that an operator set up, never from the environment at large: a caller that could name any
 variable could read them all. `step` is what the pipeline calls; `uses` says into which tools one may be put; `names`, how it
 is named and for whom it is; `environment`, `file` and `system` (the keyring) are the sources. How a value may look when
-it comes back: `screening.shapes`.
+it comes back: `screening.secret_patterns`.
 """
 
 from toolgate.gates.secrets.environment import from_environment

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Failed
 from toolgate.mcp.client.model import Unreachable
-from toolgate.sandbox.port import Box
+from toolgate.sandbox.port import JailedProcess
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class FolderLayers:
     """The layers between one server's program and its folders, while it runs."""
 
     def __init__(
-        self, server: str, box: Box, intakes: Sequence["Intake"], lent: "MountPlan", lend: Callable[[], "MountPlan"]
+        self,
+        server: str,
+        box: JailedProcess,
+        intakes: Sequence["Intake"],
+        lent: "MountPlan",
+        lend: Callable[[], "MountPlan"],
     ) -> None:
         """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
         self._server = server

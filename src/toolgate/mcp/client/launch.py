@@ -21,7 +21,7 @@ from toolgate.mcp.client.executables import LaunchCommand
 from toolgate.mcp.client.model import Unreachable
 from toolgate.mcp.client.mounts import MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import conceal_arguments, fill
-from toolgate.sandbox.port import MB, Box, Jail, Limits, Spec, Unavailable
+from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from toolgate.mcp.client.egress_proxy import EgressProxy, Resolve
     from toolgate.mcp.client.folder_layers import FolderLayers
     from toolgate.sandbox.engine import Sandbox
-    from toolgate.sandbox.workspaces import Places
-    from toolgate.screening.paths import Sensitive
+    from toolgate.sandbox.workspaces import Workspaces
+    from toolgate.screening.paths import SensitivePaths
 
 NetworkReach = Literal["none", "domains", "host"]
 
@@ -48,7 +48,7 @@ class ServerProcess:
 
     def __init__(
         self,
-        box: Box,
+        box: JailedProcess,
         *,
         jail: str | None,
         network: NetworkReach,
@@ -93,8 +93,8 @@ async def launch_server(
     sandbox: "Sandbox",
     home: Path | None,
     *,
-    rules: "Sensitive | None" = None,
-    places: "Places | None" = None,
+    rules: "SensitivePaths | None" = None,
+    places: "Workspaces | None" = None,
     resolve: "Resolve | None" = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ServerProcess:
@@ -240,7 +240,7 @@ def _spec(
         shown=tuple(_shown(name, home, layout)),
         network=network,  # type: ignore[arg-type]  # from the table above
         listen=tuple((place.address, place.port) for place in layout.places) if layout else (),
-        limits=Limits(
+        limits=ResourceLimits(
             seconds=math.inf,
             memory=settings.memory_mb * MB,
             disk=settings.disk_mb * MB,
@@ -257,16 +257,16 @@ def _layers(
     settings: ServerSettings,
     lent: MountPlan,
     look: Callable[[], MountPlan],
-    box: Box,
+    box: JailedProcess,
     home: Path | None,
-    places: "Places | None",
+    places: "Workspaces | None",
 ) -> "FolderLayers | None":
     if not lent.writable and not lent.projected:
         return None
     from toolgate.mcp.client.folder_layers import FolderLayers
-    from toolgate.sandbox.workspaces import Places
+    from toolgate.sandbox.workspaces import Workspaces
 
-    known = places or Places(home or Path.home() / ".toolgate")
+    known = places or Workspaces(home or Path.home() / ".toolgate")
     intakes = [
         known.intake(
             folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in, setting=f"servers.{name}.bring_in",
@@ -308,10 +308,10 @@ def _replace(file: Path, text: str) -> None:
 
 
 async def _open_proxy(
-    name: str, box: Box, domains: "AllowedHosts", layout: "LoopbackLayout", resolve: "Resolve | None"
+    name: str, box: JailedProcess, domains: "AllowedHosts", layout: "LoopbackLayout", resolve: "Resolve | None"
 ) -> "EgressProxy":
     from toolgate.mcp.client import egress_proxy
-    from toolgate.sandbox.jails.box import Process
+    from toolgate.sandbox.jails.process import Process
 
     if not isinstance(box, Process):
         raise Unavailable("This jail has no network of its own.")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from toolgate.discovery import FILE
 from toolgate.errors import Denied
 from toolgate.mcp.client.model import Unreachable
-from toolgate.sandbox.port import Piece
+from toolgate.sandbox.port import ProjectedEntry
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from toolgate.sandbox.workspace_scan import Parts
-    from toolgate.screening.paths import Sensitive
+    from toolgate.sandbox.workspace_scan import ProtectedPaths
+    from toolgate.screening.paths import SensitivePaths
 
 NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/boot")
 
@@ -37,22 +37,22 @@ class MountPlan(NamedTuple):
     repositories: tuple[Path, ...]
     """Where the server may write what a repository consists of."""
     projected: tuple[Path, ...]
-    pieces: Mapping[str, Piece]
+    pieces: Mapping[str, ProjectedEntry]
     times: Mapping[str, int]
     """When each folder that was looked through was last changed: as long as that holds, so does all of this."""
 
 
 def plan_mounts(
-    name: str, settings: ServerSettings, home: Path | None, rules: "Sensitive | None" = None, own: Iterable[Path] = ()
+    name: str, settings: ServerSettings, home: Path | None, rules: "SensitivePaths | None" = None, own: Iterable[Path] = ()
 ) -> MountPlan:
     """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
 
     `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or the project of that."""
     from toolgate.sandbox.workspace_scan import GIT
-    from toolgate.screening.paths import Sensitive
+    from toolgate.screening.paths import SensitivePaths
 
     repositories: dict[Path, None] = {}
-    blocked = Sensitive(patterns=map(whole_folder, settings.blocked), data=home)
+    blocked = SensitivePaths(patterns=map(whole_folder, settings.blocked), data=home)
     judges = [blocked] if rules is None else [rules, blocked] if settings.blocked else [rules]
     writable = tuple(_real(name, path) for path in settings.write)
     asked = {*writable, *(_real(name, path) for path in settings.read)}
@@ -61,7 +61,9 @@ def plan_mounts(
     readable = tuple(path for path in wanted if path not in writable)
     fixed: dict[Path, None] = {}
     hidden: dict[Path, None] = {}
-    seen: dict[Path, list[Mapping[str, Piece]]] = {path: [] for path in readable if path.is_dir() and path.name != GIT}
+    seen: dict[Path, list[Mapping[str, ProjectedEntry]]] = {
+        path: [] for path in readable if path.is_dir() and path.name != GIT
+    }
     times: dict[str, int] = {}
     settings_files = _settings_files(rules, asked)
     for path in (*writable, *readable):
@@ -101,16 +103,16 @@ def _innermost(path: Path, folders: Iterable[Path]) -> Path | None:
 
 def _pieces(
     projected: Iterable[Path],
-    seen: Mapping[Path, list[Mapping[str, Piece]]],
+    seen: Mapping[Path, list[Mapping[str, ProjectedEntry]]],
     hidden: Iterable[Path],
     writable: Iterable[Path],
-) -> dict[str, Piece]:
+) -> dict[str, ProjectedEntry]:
     """The visible files of projected folders: what every judge let pass, but for what is hidden and what is in a writable
     folder, which is seen through its layer. Outer before inner."""
     from toolgate.sandbox.workspace_scan import is_below
 
     left_out = {*map(str, hidden), *map(str, writable)}
-    shown: dict[str, Piece] = {}
+    shown: dict[str, ProjectedEntry] = {}
     for root in projected:
         first, *others = seen[root]
         shown |= {
@@ -120,11 +122,11 @@ def _pieces(
         }
         for folder in (folder for folder in writable if folder.is_relative_to(root)):  # something to be mounted on
             ways = (way for way in (folder, *folder.parents) if way != root and way.is_relative_to(root))
-            shown |= {str(way): Piece("folder") for way in ways}
+            shown |= {str(way): ProjectedEntry("folder") for way in ways}
     return dict(sorted(shown.items()))
 
 
-def _settings_files(rules: "Sensitive | None", asked: Iterable[Path]) -> Callable[[str], bool]:
+def _settings_files(rules: "SensitivePaths | None", asked: Iterable[Path]) -> Callable[[str], bool]:
     """Tells the files that Toolgate is set up by: any of the usual name, and those in use. Not what `read` itself names."""
     named = frozenset(map(str, asked))
     used = {os.path.realpath(file) for file in (rules.unwritable if rules else ()) if file.is_file()} - named
@@ -148,7 +150,7 @@ def _real(name: str, path: Path) -> Path:
     return real
 
 
-def _check(name: str, path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> None:
+def _check(name: str, path: Path, home: Path | None, rules: "SensitivePaths", *, writing: bool) -> None:
     why = next(_faults(path, home, rules, writing=writing), None)
     if why is not None:
         raise Unreachable(
@@ -166,7 +168,7 @@ def is_shared(folder: Path) -> bool:
     return str(real) in NEVER or Path(os.path.realpath(Path.home())).is_relative_to(real)
 
 
-def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool) -> Iterator[str]:
+def _faults(path: Path, home: Path | None, rules: "SensitivePaths", *, writing: bool) -> Iterator[str]:
     from toolgate.sandbox.workspaces import NEVER, NEVER_INSIDE
 
     places = (*NEVER_MOUNTED, *(NEVER_INSIDE if writing else ()))
@@ -184,20 +186,26 @@ def _faults(path: Path, home: Path | None, rules: "Sensitive", *, writing: bool)
 
 
 def _held_back(
-    name: str, path: Path, home: Path | None, rules: "Sensitive", *, writes_git: bool, settings_files: Callable[[str], bool]
-) -> "Parts":
+    name: str,
+    path: Path,
+    home: Path | None,
+    rules: "SensitivePaths",
+    *,
+    writes_git: bool,
+    settings_files: Callable[[str], bool],
+) -> "ProtectedPaths":
     """What may not be changed, and what may not be seen, in a folder."""
-    from toolgate.sandbox.workspace_scan import GIT, GIT_FIXED, Parts, Search
+    from toolgate.sandbox.workspace_scan import GIT, GIT_FIXED, ProtectedPaths, WorkspaceScan
 
     if not path.is_dir():
-        return Parts((), ())
+        return ProtectedPaths((), ())
     if path.name == GIT:
         # Named by itself, it is meant: but for what says which programs git runs.
         fixed = tuple(path / part for part in GIT_FIXED if (path / part).exists())
-        return Parts(fixed, (), repositories=frozenset((path,)))
+        return ProtectedPaths(fixed, (), repositories=frozenset((path,)))
     try:
         own = os.path.realpath(home) if home else ""
-        return Search(rules, path, own, writes_git=writes_git, pieces=True, hides=settings_files).run()
+        return WorkspaceScan(rules, path, own, writes_git=writes_git, pieces=True, hides=settings_files).run()
     except Denied as error:
         raise Unreachable(
             "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion

@@ -12,7 +12,7 @@ from toolgate.errors import CallError
 from toolgate.jsontext import DEEPEST
 from toolgate.mcp.client.model import ErrorResponse
 from toolgate.model import MASK
-from toolgate.screening.shapes import Masker
+from toolgate.screening.secret_patterns import Masker
 
 MIN_SECRET_CHARS = 4
 """Characters: what is shorter is found everywhere."""

@@ -17,8 +17,8 @@ from toolgate.settings import ServerSettings
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import ServerChannel
     from toolgate.sandbox.engine import Sandbox
-    from toolgate.sandbox.workspaces import Places
-    from toolgate.screening.paths import Sensitive
+    from toolgate.sandbox.workspaces import Workspaces
+    from toolgate.screening.paths import SensitivePaths
 
 OnServerChange = Callable[[str, str, str | None], None]
 
@@ -36,8 +36,8 @@ class UpstreamServers:
         home: Path | None,
         keep: Callable[[str, str], None] | None = None,
         tokens: Callable[[str], str | None] | None = None,
-        rules: "Callable[[], Sensitive] | None" = None,
-        places: "Places | None" = None,
+        rules: "Callable[[], SensitivePaths] | None" = None,
+        places: "Workspaces | None" = None,
     ) -> None:
         """`secrets`: the value of a secret that settings name. `keep` and `tokens`: keep and read those of logins, which no
         settings can name. `home`: None in memory. `rules`: what no program may open. `places`: decides what of their changes

@@ -19,7 +19,7 @@ from toolgate.mcp.client.inbound_stream import Received
 from toolgate.mcp.client.jsonrpc_codec import decode, encode
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.untrusted_text import printable, size
-from toolgate.sandbox.port import Box
+from toolgate.sandbox.port import JailedProcess
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.folder_layers import FolderLayers
@@ -41,7 +41,7 @@ MAX_BACKLOG_BYTES = 67_108_864
 class Program(Protocol):
     """A started program (`jailing.Program`)."""
 
-    box: Box
+    box: JailedProcess
     jail: str | None
     layers: "FolderLayers | None"
 
@@ -53,7 +53,7 @@ class Program(Protocol):
 class StdoutReader(Received):
     """What the program says, as the SDK reads it."""
 
-    def __init__(self, box: Box, most: int) -> None:
+    def __init__(self, box: JailedProcess, most: int) -> None:
         self._box = box
         self._most = most
         self._parts: list[bytes] = []
@@ -136,7 +136,7 @@ class StdoutReader(Received):
 class StdinWriter:
     """What is said to the program. Nobody waits until it has read: it may never."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: JailedProcess) -> None:
         self._box = box
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
@@ -251,7 +251,7 @@ class StdioChannel:
             with suppress(asyncio.CancelledError):
                 await self._listening
 
-    async def _ask_to_end(self, box: Box) -> None:
+    async def _ask_to_end(self, box: JailedProcess) -> None:
         await box.close_stdin()
         draining = asyncio.create_task(self.read.drain())
         ended = asyncio.create_task(box.wait())

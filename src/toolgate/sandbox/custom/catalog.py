@@ -13,7 +13,7 @@ from toolgate.errors import CallError, DefinitionError
 from toolgate.model import Entry
 from toolgate.registry.catalog import PROBLEMS, Catalog, Problem
 from toolgate.sandbox.custom.file import ToolFile
-from toolgate.sandbox.custom.source import CustomFolder, Loaded, Removed
+from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
 
 POLL_SECONDS = 1.0
 """How often the folder is looked at."""
@@ -39,7 +39,7 @@ class CustomTools:
         self._forget = forget
         self._check = check
         self._watching: asyncio.Task[None] | None = None
-        self._unchecked: list[Loaded] = []
+        self._unchecked: list[LoadedTool] = []
         """Tools that were taken as they are, without their code having been compiled."""
         self._checking = asyncio.Lock()
 
@@ -51,7 +51,7 @@ class CustomTools:
     def start(self) -> None:
         """Take all that is there, and from now on what changes."""
         for change in self._folder.changes():
-            if isinstance(change, Loaded):
+            if isinstance(change, LoadedTool):
                 self._take(change)
                 self._unchecked.append(change)
         self._watching = asyncio.create_task(self._watch())
@@ -79,11 +79,11 @@ class CustomTools:
     async def look(self) -> None:
         """Take what has changed."""
         for change in self._folder.changes():
-            if isinstance(change, Removed):
+            if isinstance(change, RemovedTool):
                 if self._held(change.name) is not None:
                     self._catalog.remove(change.name)
                     self._forget()
-            elif isinstance(change, Loaded):
+            elif isinstance(change, LoadedTool):
                 wrong = await self._wrong(change)
                 if wrong is None:
                     self._take(change)
@@ -92,13 +92,13 @@ class CustomTools:
             else:
                 logger.warning("%s: %s", *change)
 
-    async def _wrong(self, change: Loaded) -> Problem | None:
+    async def _wrong(self, change: LoadedTool) -> Problem | None:
         try:
             return await self._check(change.tool)
         except CallError:  # without a sandbox it does not run either, and says why
             return None
 
-    def _take(self, change: Loaded) -> None:
+    def _take(self, change: LoadedTool) -> None:
         """Put a tool in the place of what its file held before. Nothing is awaited in between: no call finds neither."""
         before = None if change.replaces is None else self._held(change.replaces)
         if before is not None:
@@ -119,7 +119,7 @@ class CustomTools:
             return None
         return entry if entry.tool.source == "custom" else None
 
-    def _refuse(self, change: Loaded, problem: Problem) -> None:
+    def _refuse(self, change: LoadedTool, problem: Problem) -> None:
         self._folder.refuse(change, problem)
         logger.warning("%s: %s", *problem)
 

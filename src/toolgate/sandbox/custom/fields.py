@@ -32,22 +32,22 @@ MOST_ADVICE = 10
 Steps = tuple[str | int, ...]
 
 
-class Wrong(NamedTuple):
+class FieldFault(NamedTuple):
     """Something wrong with a field of the file."""
 
     steps: Steps
     message: str
 
 
-def tool_fields(value: Any) -> tuple[dict[str, Any], list[Wrong]]:
+def tool_fields(value: Any) -> tuple[dict[str, Any], list[FieldFault]]:
     """The fields of a `Tool`, and what is wrong with the file's fields, as far as the `Tool` itself can't tell."""
-    wrong: list[Wrong] = []
+    wrong: list[FieldFault] = []
     if not isinstance(value, dict):
-        return {}, [Wrong((), f"{NO_MAPPING}, such as `name: my_tool`")]
+        return {}, [FieldFault((), f"{NO_MAPPING}, such as `name: my_tool`")]
     given = {name: part for name, part in _named(value, FIELDS, (), wrong).items() if part is not None}
     if "runtime" in given and given["runtime"] not in RUNTIMES:  # what else is wrong follows from it, or can wait
-        return {}, [Wrong(("runtime",), unknown(given["runtime"], RUNTIMES))]
-    wrong += [Wrong((name,), "it is missing") for name in NEEDED if name not in given]
+        return {}, [FieldFault(("runtime",), unknown(given["runtime"], RUNTIMES))]
+    wrong += [FieldFault((name,), "it is missing") for name in NEEDED if name not in given]
     tool = {ours: given[theirs] for theirs, ours in TOOL_FIELDS.items() if theirs in given}
     program = {ours: given[theirs] for theirs, ours in PROGRAM_FIELDS.items() if theirs in given}
     program |= _permissions(given.get("permissions", {}), wrong)
@@ -57,39 +57,39 @@ def tool_fields(value: Any) -> tuple[dict[str, Any], list[Wrong]]:
         tool["cost"] = _cost(tool["cost"], wrong)
     tokens = tool.get("declared_tokens")
     if isinstance(tokens, int | float) and tokens < 0:
-        wrong.append(Wrong(("tokenCost",), "it can't be less than 0"))
+        wrong.append(FieldFault(("tokenCost",), "it can't be less than 0"))
     return {**tool, "program": program, "kind": "sandbox", "source": "custom"}, wrong
 
 
-def _permissions(value: Any, wrong: list[Wrong]) -> dict[str, Any]:
+def _permissions(value: Any, wrong: list[FieldFault]) -> dict[str, Any]:
     at: Steps = ("permissions",)
     if not isinstance(value, dict):
-        wrong.append(Wrong(at, NO_MAPPING))
+        wrong.append(FieldFault(at, NO_MAPPING))
         return {}
     given = _named(value, tuple(PERMISSIONS), at, wrong)
     allowlist = given.get("allowlist")
     for number, command in enumerate(allowlist if isinstance(allowlist, list) else []):
         if isinstance(command, str) and (not command.split() or not command.isprintable()):
-            wrong.append(Wrong((*at, "allowlist", number), "it is no beginning of a command, such as `npm test`"))
+            wrong.append(FieldFault((*at, "allowlist", number), "it is no beginning of a command, such as `npm test`"))
     return {PERMISSIONS[name]: part for name, part in given.items()}
 
 
-def _example(example: Any, number: int, wrong: list[Wrong]) -> Any:
+def _example(example: Any, number: int, wrong: list[FieldFault]) -> Any:
     at: Steps = ("examples", number)
     if not isinstance(example, dict):
-        wrong.append(Wrong(at, f"{NO_MAPPING}, such as `arguments: {{name: Ada}}`"))
+        wrong.append(FieldFault(at, f"{NO_MAPPING}, such as `arguments: {{name: Ada}}`"))
         return example
     fields = _named(example, tuple(Example.model_fields), at, wrong)
     code = fields.get("error")
     if isinstance(code, str) and code not in CODES:
         near = nearest(code, CODES)
-        wrong.append(Wrong((*at, "error"), f"there is no such code{f'; did you mean {near}?' if near else ''}"))
+        wrong.append(FieldFault((*at, "error"), f"there is no such code{f'; did you mean {near}?' if near else ''}"))
     if code is not None and "output" in fields:
-        wrong.append(Wrong((*at, "error"), "an example ends with an output or with an error, not with both"))
+        wrong.append(FieldFault((*at, "error"), "an example ends with an output or with an error, not with both"))
     return fields
 
 
-def _cost(cost: Any, wrong: list[Wrong]) -> Any:
+def _cost(cost: Any, wrong: list[FieldFault]) -> Any:
     """Dollars a call, or all of a `Cost`."""
     if isinstance(cost, int | float | str) and not isinstance(cost, bool):
         return {"fixed": str(cost)}
@@ -102,7 +102,7 @@ def _cost(cost: Any, wrong: list[Wrong]) -> Any:
     return {_snake(name): part for name, part in fields.items()}
 
 
-def _named(mapping: Mapping[str, Any], known: Sequence[str], at: Steps, wrong: list[Wrong]) -> dict[str, Any]:
+def _named(mapping: Mapping[str, Any], known: Sequence[str], at: Steps, wrong: list[FieldFault]) -> dict[str, Any]:
     """A mapping by our names, whichever way the file spells them; what has no such name is wrong."""
     names = {spelling: name for name in known for spelling in (name, _snake(name))}
     fields: dict[str, Any] = {}
@@ -110,9 +110,9 @@ def _named(mapping: Mapping[str, Any], known: Sequence[str], at: Steps, wrong: l
         name = names.get(key)
         if name is None:
             advice = f"; {_advice(key, known, names)}" if len(wrong) < MOST_ADVICE else ""
-            wrong.append(Wrong((*at, key), f"there is no such field{advice}"))
+            wrong.append(FieldFault((*at, key), f"there is no such field{advice}"))
         elif name in fields:
-            wrong.append(Wrong((*at, key), f"{name} stands there already, in its other spelling"))
+            wrong.append(FieldFault((*at, key), f"{name} stands there already, in its other spelling"))
         else:
             fields[name] = value
     return fields
@@ -135,7 +135,7 @@ def _camel(name: str) -> str:
 # -- back to the file
 
 
-def wrong_in_file(fault: Fault, value: Any) -> Wrong:
+def wrong_in_file(fault: Fault, value: Any) -> FieldFault:
     """A fault of the definition, by the names that its file has for it."""
     parts = fault.path.split(".") if fault.path else []
     steps: Steps = tuple(parts)
@@ -146,7 +146,7 @@ def wrong_in_file(fault: Fault, value: Any) -> Wrong:
     message = fault.message
     if message == "Input should be a valid string" and isinstance(found, int | float):
         message = "it must be text: put it in quotes"
-    return Wrong(whole if len(whole) == len(steps) else steps, message)
+    return FieldFault(whole if len(whole) == len(steps) else steps, message)
 
 
 def found_at(value: Any, steps: Steps) -> tuple[Steps, Any]:

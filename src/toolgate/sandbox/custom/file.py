@@ -15,7 +15,7 @@ from toolgate.errors import DefinitionError, Fault, ToolgateError
 from toolgate.model import Capability, Entry, Program, Risk, Tier, Tool
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules, compile_entry, definition
-from toolgate.sandbox.custom.fields import Steps, Wrong, found_at, tool_fields, wrong_in_file
+from toolgate.sandbox.custom.fields import FieldFault, Steps, found_at, tool_fields, wrong_in_file
 from toolgate.sandbox.custom.syntax import CodeFault, check_python
 from toolgate.yamltext import MAX_YAML_BYTES, Position, YamlDocument, YamlError, read_yaml
 
@@ -28,7 +28,7 @@ MOST_FAULTS = 10
 NO_EXECUTE = "it has no function execute(args, context)"
 
 
-class Refused(DefinitionError):
+class ToolFileError(DefinitionError):
     """A file is no custom tool."""
 
     def __init__(self, problem: Problem, faults: Iterable[Fault] = ()) -> None:
@@ -38,7 +38,7 @@ class Refused(DefinitionError):
         ToolgateError.__init__(self, f"{problem.where}: {problem.why}.")
 
 
-class CodePlace(NamedTuple):
+class CodeLocation(NamedTuple):
     """Where the code of a tool begins in its file."""
 
     file: Path
@@ -63,7 +63,7 @@ class ToolFile(NamedTuple):
     file: Path
     entry: Entry
     program: Program
-    code: CodePlace
+    code: CodeLocation
     digest: str
     """Of the file's content."""
 
@@ -74,23 +74,23 @@ def read_tool_file(file: Path) -> bytes:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(handle, "rb") as opened:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Refused(Problem(str(file), "it is no regular file"))
+                raise ToolFileError(Problem(str(file), "it is no regular file"))
             content = opened.read(MAX_YAML_BYTES + 1)
     except OSError as error:
-        raise Refused(Problem(str(file), f"it can't be read: {error.strerror or error}")) from None
+        raise ToolFileError(Problem(str(file), f"it can't be read: {error.strerror or error}")) from None
     except ValueError:  # a NUL in its name
-        raise Refused(Problem(repr(str(file)), "it can't be read: that is no name of a file")) from None
+        raise ToolFileError(Problem(repr(str(file)), "it can't be read: that is no name of a file")) from None
     if len(content) > MAX_YAML_BYTES:
-        raise Refused(Problem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
+        raise ToolFileError(Problem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
     return content
 
 
 def parse_tool_file(content: bytes, file: Path, rules: Rules = Rules()) -> ToolFile:  # noqa: B008 - it is frozen
-    """The tool that a file's content describes; raises Refused."""
+    """The tool that a file's content describes; raises ToolFileError."""
     try:
         document = read_yaml(content)
     except YamlError as error:
-        raise Refused(Problem(_where(file, error.position), error.message)) from None
+        raise ToolFileError(Problem(_where(file, error.position), error.message)) from None
     fields, wrong = tool_fields(document.value)
     if wrong:
         raise _refused(file, document, wrong)
@@ -99,7 +99,7 @@ def parse_tool_file(content: bytes, file: Path, rules: Rules = Rules()) -> ToolF
         code = _code_place(file, document, content, program)
         _check_code(program, code)
         entry = compile_entry(tool, program, (), rules)
-    except Refused:
+    except ToolFileError:
         raise
     except DefinitionError as error:
         raise _refused(file, document, [wrong_in_file(fault, document.value) for fault in error.faults]) from None
@@ -122,34 +122,34 @@ def _governed(tool: Tool) -> tuple[Tool, Program]:
 # -- the code
 
 
-def _code_place(file: Path, document: YamlDocument, content: bytes, program: Program) -> CodePlace:
+def _code_place(file: Path, document: YamlDocument, content: bytes, program: Program) -> CodeLocation:
     begins = document.blocks.get(("code",))
     if begins is None:
-        return CodePlace(file, document.position(("code",)) or Position(1, 1), None)
+        return CodeLocation(file, document.position(("code",)) or Position(1, 1), None)
     written = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")[begins - 1 :]
     for shown, line in zip(written, program.code.split("\n"), strict=False):
         if line.strip() and shown.endswith(line):
-            return CodePlace(file, Position(begins, 1), len(shown) - len(line))
-    return CodePlace(file, Position(begins, 1), 0)
+            return CodeLocation(file, Position(begins, 1), len(shown) - len(line))
+    return CodeLocation(file, Position(begins, 1), 0)
 
 
-def _check_code(program: Program, code: CodePlace) -> None:
+def _check_code(program: Program, code: CodeLocation) -> None:
     """Refuse code that can't be a tool, as far as that can be told without running it."""
     if program.runtime == "python":
         try:
             defines = check_python(program.code, "execute")
         except CodeFault as fault:
-            raise Refused(code.problem(fault.message, fault.line, fault.column)) from None
+            raise ToolFileError(code.problem(fault.message, fault.line, fault.column)) from None
     else:
         defines = "execute" in program.code
     if not defines:
-        raise Refused(code.problem(NO_EXECUTE))
+        raise ToolFileError(code.problem(NO_EXECUTE))
 
 
 # -- words
 
 
-def _refused(file: Path, document: YamlDocument, wrong: list[Wrong]) -> Refused:
+def _refused(file: Path, document: YamlDocument, wrong: list[FieldFault]) -> ToolFileError:
     places = [document.position(found_at(document.value, fault.steps)[0]) for fault in wrong]
     words = [
         f"{_dotted(fault.steps)}{f' (line {place.line})' if number and place else ''}: {fault.message}"
@@ -158,7 +158,7 @@ def _refused(file: Path, document: YamlDocument, wrong: list[Wrong]) -> Refused:
     if len(wrong) > MOST_FAULTS:
         words.append(f"and {len(wrong) - MOST_FAULTS} more")
     faults = [Fault(_dotted(fault.steps), fault.message) for fault in wrong]
-    return Refused(Problem(_where(file, places[0]), "; ".join(words)), faults)
+    return ToolFileError(Problem(_where(file, places[0]), "; ".join(words)), faults)
 
 
 def _dotted(steps: Steps) -> str:

@@ -16,8 +16,8 @@ from toolgate.model import Entry
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules
 from toolgate.sandbox.custom.file import (
-    Refused,
     ToolFile,
+    ToolFileError,
     digest_of,
     parse_tool_file,
     read_tool_file,
@@ -32,7 +32,7 @@ Stamp = tuple[int, int, int, int]
 """What tells one content of a file from another: times of modification and change, size, inode."""
 
 
-class Loaded(NamedTuple):
+class LoadedTool(NamedTuple):
     """A tool that is new, or that has changed."""
 
     tool: ToolFile
@@ -44,14 +44,14 @@ class Loaded(NamedTuple):
         return self.tool.entry
 
 
-class Removed(NamedTuple):
+class RemovedTool(NamedTuple):
     """A tool whose file is gone."""
 
     file: Path
     name: str
 
 
-Change = Loaded | Removed | Problem
+FolderChange = LoadedTool | RemovedTool | Problem
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class CustomFolder:
         """The file of a tool that is in force."""
         return next((file for file, known in self._files.items() if known.holds == name), None)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[FolderChange]:
         """What has changed since the last time: first what is gone, then what is new or other, and what is wrong with it."""
         stamps = self._look()
         if stamps is None:
@@ -100,14 +100,14 @@ class CustomFolder:
         changed = [file for file, stamp in stamps.items() if self._may_differ(file, stamp)]
         if not gone and not changed:
             return []
-        found: list[Change] = [
-            Removed(file, known.holds) for file in gone if (known := self._files.pop(file)).holds is not None
+        found: list[FolderChange] = [
+            RemovedTool(file, known.holds) for file in gone if (known := self._files.pop(file)).holds is not None
         ]
         for file in changed:
             found += self._reread(file, stamps[file])
         return found + self._waiting()
 
-    def refuse(self, loaded: Loaded, problem: Problem) -> None:
+    def refuse(self, loaded: LoadedTool, problem: Problem) -> None:
         """Say that a tool was not taken: another source has its name, or its code can't be compiled. What its file held
         before stays in force."""
         known = self._files.get(loaded.tool.file)
@@ -138,13 +138,13 @@ class CustomFolder:
         known = self._files.get(file)
         return known is None or known.stamp != stamp or not known.settled
 
-    def _reread(self, file: Path, stamp: Stamp) -> list[Change]:
+    def _reread(self, file: Path, stamp: Stamp) -> list[FolderChange]:
         known = self._files.setdefault(file, _Known())
         known.settled = time.time_ns() - max(stamp[:2]) > FRESH_SECONDS * 1e9
         known.stamp = stamp
         try:
             content = read_tool_file(file)
-        except Refused as refused:
+        except ToolFileError as refused:
             return self._wrong(known, None, refused.problem)
         digest = digest_of(content)
         if digest == known.digest:
@@ -155,31 +155,31 @@ class CustomFolder:
             return self._wrong(known, None, Problem(str(file), why))
         try:
             tool = parse_tool_file(content, file, self._rules)
-        except Refused as refused:
+        except ToolFileError as refused:
             return self._wrong(known, digest, refused.problem)
         known.digest = digest
         return self._take(known, tool)
 
-    def _wrong(self, known: _Known, digest: str | None, problem: Problem) -> list[Change]:
+    def _wrong(self, known: _Known, digest: str | None, problem: Problem) -> list[FolderChange]:
         """What a file held stays in force. What is wrong is told once."""
         told = known.problem == problem
         known.digest, known.wants, known.problem = digest, None, problem
         return [] if told else [problem]
 
-    def _take(self, known: _Known, tool: ToolFile) -> list[Change]:
+    def _take(self, known: _Known, tool: ToolFile) -> list[FolderChange]:
         name = tool.entry.name
         holder = self.file_of(name)
         if holder is not None and holder != tool.file:
             known.wants = name
             known.problem = Problem(str(tool.file), f"name: {name} is the name of the tool in {holder} already")
             return [known.problem]
-        loaded = Loaded(tool, known.holds)
+        loaded = LoadedTool(tool, known.holds)
         known.holds, known.wants, known.problem = name, None, None
         return [loaded]
 
-    def _waiting(self) -> list[Change]:
+    def _waiting(self) -> list[FolderChange]:
         """Files whose name has become free."""
-        found: list[Change] = []
+        found: list[FolderChange] = []
         held = {known.holds for known in self._files.values()}
         for file, known in sorted(self._files.items()):
             if known.wants is not None and known.wants not in held:

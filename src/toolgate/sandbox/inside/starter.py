@@ -56,7 +56,7 @@ OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 NET, SCOPES = 3, 3
 
 
-class Failed(Exception):
+class StartFailed(Exception):
     """A step could not be done."""
 
 
@@ -114,7 +114,7 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
     if order["landlock"]:
         restrict_files(kernel, order["landlock"])
     if is_cut(lifeline):
-        raise Failed("the host is gone")
+        raise StartFailed("the host is gone")
     os.close(lifeline)
     if order["filter"]:
         restrict_calls(kernel, patched(order["filter"], OWN_PID, os.getpid()), program, order)
@@ -142,7 +142,7 @@ def wait_for_files(gate: int) -> None:
     """Until all files of its projected folders are there (`layer_launcher`)."""
     os.write(gate, b"1")
     if not os.read(gate, 1):
-        raise Failed("the files of its folders can't be shown")
+        raise StartFailed("the files of its folders can't be shown")
     os.close(gate)
 
 
@@ -159,7 +159,7 @@ def read_exactly(descriptor: int, size: int) -> bytes:
     while len(data) < size:
         piece = os.read(descriptor, size - len(data))
         if not piece:
-            raise Failed("the host is gone")
+            raise StartFailed("the host is gone")
         data += piece
     return data
 
@@ -211,7 +211,7 @@ def hand_out(wanted: dict[str, Any]) -> None:
         try:
             made.bind((address, port))
         except OSError as error:
-            raise Failed(f"nobody can listen on port {port} here: {error}") from None
+            raise StartFailed(f"nobody can listen on port {port} here: {error}") from None
         made.listen(128)
         sockets.append(made)
     through = _socket.socket(fileno=wanted["through"])
@@ -327,7 +327,7 @@ def restrict_files(kernel: Kernel, wanted: dict[str, Any]) -> None:
     """Landlock: the files of the order and no others, no network, no one else's processes."""
     version = kernel.call(LANDLOCK_CREATE, None, 0, 1)
     if version < 3:
-        raise Failed(f"the kernel's Landlock is too old (version {version}, 3 is needed)")
+        raise StartFailed(f"the kernel's Landlock is too old (version {version}, 3 is needed)")
     handled = FIRST_VERSION | REFER | TRUNCATE | (IOCTL_DEV if version >= 5 else 0)
     sizes = handled.to_bytes(8, "little")
     if version >= 4:

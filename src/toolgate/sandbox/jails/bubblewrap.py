@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from toolgate.sandbox.jails import box, identity, launch, seccomp
-from toolgate.sandbox.jails import placeholders as standins
+from toolgate.sandbox.jails import identity, launch, placeholders, process, seccomp
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe
+from toolgate.sandbox.jails.launch import OWN_WORLD, ChildPipe, Launch
 from toolgate.sandbox.jails.layers import Layers, layers_of
 from toolgate.sandbox.jails.process_tree import is_first, parent_of
-from toolgate.sandbox.jails.socket_handoff import Handing
-from toolgate.sandbox.jails.submounts import How, Parts, parts
+from toolgate.sandbox.jails.socket_handoff import SocketHandoff
+from toolgate.sandbox.jails.submounts import How, Submounts, parts
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
@@ -54,17 +53,17 @@ class Bubblewrap:
         self._program = shutil.which("bwrap", path=PLACES)
         self._cpu = cpu
         self._swept = False
-        self._boxes: set[box.Process] = set()
+        self._processes: set[process.Process] = set()
 
     def enforces(self) -> Mapping[Feature, str]:
         """By what means each feature is held."""
         return ENFORCES
 
-    async def start(self, spec: Spec) -> box.Process:
+    async def start(self, spec: Spec) -> process.Process:
         """Start a process in a world of its own."""
         if self._program is None:
             raise Unavailable("bubblewrap is not installed.", suggestion="Install the package bubblewrap.")
-        self._boxes = {other for other in self._boxes if not other.closed}
+        self._processes = {other for other in self._processes if not other.closed}
         if not self._swept:
             self._swept = True
             end_orphans()
@@ -72,13 +71,13 @@ class Bubblewrap:
         try:
             made = self._launch(self._program, spec, apart)
         except BaseException:
-            standins.release(apart.held)
+            placeholders.release(apart.held)
             raise
-        started = await box.start(made, spec)
-        self._boxes.add(started)
+        started = await process.start(made, spec)
+        self._processes.add(started)
         return started
 
-    def _launch(self, program: str, spec: Spec, apart: Parts) -> Launch:
+    def _launch(self, program: str, spec: Spec, apart: Submounts) -> Launch:
         mapped = identity.mappable(spec)
         who = identity.choose(spec, mapped=mapped)
         if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
@@ -86,7 +85,7 @@ class Bubblewrap:
         remap = launch.remapping(spec, who, mapped, apart) if who else None
         layers = layers_of(spec, who, mapped)
         around = (*_walls(spec, who, remap=remap is not None), *_world(spec, apart, layers))
-        handing = Handing() if spec.listen else None
+        handing = SocketHandoff() if spec.listen else None
         said = launch.order(
             spec,
             identity=who,
@@ -99,7 +98,7 @@ class Bubblewrap:
             handing=handing,
             gate=layers.gate if layers else None,
         )
-        order, told = Pipe.down(said), Pipe.up()
+        order, told = ChildPipe.down(said), ChildPipe.up()
         argv = (program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order))
         return Launch(
             argv=layers.command(launch.interpreter(spec), argv) if layers else argv,
@@ -113,8 +112,8 @@ class Bubblewrap:
 
     async def close(self) -> None:
         """End whatever still runs."""
-        await asyncio.gather(*(started.close() for started in self._boxes))
-        self._boxes.clear()
+        await asyncio.gather(*(started.close() for started in self._processes))
+        self._processes.clear()
 
 
 def end_orphans() -> None:
@@ -162,7 +161,7 @@ def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:
         yield from ("--cap-add", name)
 
 
-def _world(spec: Spec, apart: Parts, layers: Layers | None = None) -> Iterator[str]:
+def _world(spec: Spec, apart: Submounts, layers: Layers | None = None) -> Iterator[str]:
     """All that the program will see. Whatever is not a bind is memory, so all of it has a size or is made read-only."""
     yield from ("--perms", "1777", "--size", str(spec.limits.disk), "--tmpfs", SCRATCH)
     readable = launch.readable_paths(spec)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import orjson
 
-from toolgate.sandbox.port import Limits, Unavailable
+from toolgate.sandbox.port import ResourceLimits, Unavailable
 from toolgate.threads import to_thread
 
 PROBE_SECONDS = 3.0
@@ -268,7 +268,7 @@ def run_words(
     image: str,
     argv: Sequence[str],
     user: tuple[int, int],
-    limits: Limits,
+    limits: ResourceLimits,
     mounts: Sequence[Mount] = (),
     volumes: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,

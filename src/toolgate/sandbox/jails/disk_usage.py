@@ -10,23 +10,23 @@ import stat
 from collections.abc import Callable, Sequence
 from time import time
 
-from toolgate.sandbox.jails.throttled_count import Aside
-from toolgate.sandbox.port import Limits
+from toolgate.sandbox.jails.throttled_count import ThrottledCount
+from toolgate.sandbox.port import ResourceLimits
 
 _BLOCK = 512
 _COARSE = 1.0
 """Clocks of file systems are not ours; so many seconds earlier still counts as since."""
 
 
-class Growth:
+class DiskUsage:
     """What was added to some folders since now."""
 
-    def __init__(self, folders: Sequence[str], limits: Limits) -> None:
+    def __init__(self, folders: Sequence[str], limits: ResourceLimits) -> None:
         self.folders = folders
         self.limits = limits
         self.began = time() - _COARSE
         self.before = [os.statvfs(folder) for folder in folders]
-        self._aside = Aside()
+        self._aside = ThrottledCount()
 
     def look_into(self, now: float, members: Callable[[], Sequence[str]], tell: Callable[[], None]) -> None:
         """Count if it is time; tell if it is too much."""

@@ -18,11 +18,11 @@ from typing import IO
 import msgspec
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.jails import box, containers, identity, launch, seccomp
+from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
 from toolgate.sandbox.jails.containers import SCRATCH, Engine, new_name, run_words, seen
 from toolgate.sandbox.jails.launch import INSIDE
-from toolgate.sandbox.lanes import shell
-from toolgate.sandbox.port import Feature, Limits, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import Feature, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.runtimes import shell
 from toolgate.threads import to_thread
 
 ENTRY = INSIDE / "container_entry.py"
@@ -36,7 +36,7 @@ UNHELD = 1 << 40
 """The command line itself is not what is to be held, only the workspace is watched beside it."""
 
 
-class Contained(msgspec.Struct, frozen=True):
+class ContainerResult(msgspec.Struct, frozen=True):
     """What came of a container."""
 
     exit_code: int
@@ -48,7 +48,7 @@ class Contained(msgspec.Struct, frozen=True):
 class Container:
     """A container, held through the command line that is attached to it. A `port.Box`."""
 
-    def __init__(self, engine: Engine, name: str, attached: box.Process) -> None:
+    def __init__(self, engine: Engine, name: str, attached: process.Process) -> None:
         self.name = name
         self.pid = attached.pid
         self._engine = engine
@@ -223,7 +223,7 @@ class Docker:
         self,
         image: str,
         command: Sequence[str],
-        limits: Limits,
+        limits: ResourceLimits,
         *,
         workspace: Path | None = None,
         fixed: Sequence[Path] = (),
@@ -248,10 +248,10 @@ class Docker:
 
     async def _attach(self, words: tuple[str, ...], spec: Spec) -> Container:
         told = launch.Launch(
-            argv=(*self._engine.command, *words), order=launch.Pipe.down(b""), environment=containers.environment()
+            argv=(*self._engine.command, *words), order=launch.ChildPipe.down(b""), environment=containers.environment()
         )
         watched = msgspec.structs.replace(spec.limits, memory=UNHELD, processes=UNHELD)
-        attached = await box.start(told, msgspec.structs.replace(spec, limits=watched))
+        attached = await process.start(told, msgspec.structs.replace(spec, limits=watched))
         container = Container(self._engine, words[words.index("--name") + 1], attached)
         self._open = {name: other for name, other in self._open.items() if not other.gone} | {container.name: container}
         return container
@@ -303,7 +303,7 @@ async def run_container(
     docker: Docker,
     image: str,
     command: Sequence[str],
-    limits: Limits,
+    limits: ResourceLimits,
     *,
     workspace: Path | None = None,
     fixed: Sequence[Path] = (),
@@ -311,7 +311,7 @@ async def run_container(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
-) -> Contained:
+) -> ContainerResult:
     """Run a container to its end, or to the limit that it meets first. Raises Unavailable if it can't be started."""
     container = await docker.start_image(
         image, command, limits, workspace=workspace, fixed=fixed, hidden=hidden, cwd=cwd, environment=environment
@@ -324,4 +324,4 @@ async def run_container(
         await asyncio.shield(asyncio.ensure_future(container.close()))
     if code == 125 and container.stopped is None and "Error response from daemon" in errors:
         raise Unavailable(errors.strip()[-500:])
-    return Contained(code, out, errors, container.stopped)
+    return ContainerResult(code, out, errors, container.stopped)

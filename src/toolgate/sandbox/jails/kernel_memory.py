@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 
-from toolgate.sandbox.jails.throttled_count import Aside
-from toolgate.sandbox.port import Limits
+from toolgate.sandbox.jails.throttled_count import ThrottledCount
+from toolgate.sandbox.port import ResourceLimits
 
 PART = 4
 """A quarter of a program's memory may be the kernel's for it. Honest programs are far below."""
@@ -34,16 +34,16 @@ FRESH = 0.02
 _NAMES = (b"SUnreclaim:", b"PageTables:", b"KernelStack:")
 
 
-class Hoard:
-    """What the kernel holds for one box."""
+class KernelMemory:
+    """Memory that the kernel holds for one jail."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ResourceLimits) -> None:
         self._most = limits.memory // PART
         self._hint = limits.memory // HINT
         began = monotonic()
         self._least = machine(began)
         """The lowest sum since it began: what others gave back must not hide what this one took."""
-        self._aside = Aside(began)
+        self._aside = ThrottledCount(began)
 
     def look_into(self, now: float, members: Callable[[], Sequence[str]], tell: Callable[[], None]) -> None:
         """Count if it is time; tell if it is too much."""
@@ -70,7 +70,7 @@ _last = (0.0, 0)
 
 def machine(now: float) -> int:
     """Bytes that the kernel holds for everybody together, as far as it tells."""
-    global _last  # Many boxes ask in the same moment.
+    global _last  # Many jails ask in the same moment.
     if now - _last[0] > FRESH:
         with suppress(OSError), open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - many times a second
             text = file.read()

@@ -23,14 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolgate.sandbox.jails import box, identity, launch, removal, seccomp
-from toolgate.sandbox.jails import inside_files as own
+from toolgate.sandbox.jails import folder_removal, identity, inside_files, launch, process, seccomp
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import Launch, Pipe
+from toolgate.sandbox.jails.launch import ChildPipe, Launch
 from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.threads import to_thread
 
-LAUNCHER = own.INSIDE / "landlock_launcher.py"
+LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
 NEEDED = 3
 """The first version that holds truncation."""
 HOLDS_SIGNALS = 6
@@ -64,34 +63,34 @@ class Landlock:
         self._parent = scratch_parent or Path(tempfile.gettempdir())
         self._cpu = cpu
         self._swept = False
-        self._boxes: set[box.Process] = set()
+        self._processes: set[process.Process] = set()
 
     def enforces(self) -> Mapping[Feature, str]:
         """By what means each feature is held."""
         return ENFORCES
 
-    async def start(self, spec: Spec) -> box.Process:
+    async def start(self, spec: Spec) -> process.Process:
         """Start a process that Landlock holds; raises Unavailable for what it can't hold."""
         refuse_what_cannot_be_held(spec, version())
         if not self._swept:
             self._swept = True
             await to_thread(remove_stale, self._parent)
-        self._boxes = {other for other in self._boxes if not other.closed}
+        self._processes = {other for other in self._processes if not other.closed}
         who = identity.choose(spec, mapped=())
         if who is not None and spec.workspace is not None:
             identity.give(spec.workspace, who, spec.hidden)
         rules = list(allowed(spec, who))
         scratch = make_scratch(self._parent, who)
         try:
-            started = await box.start(self._launch(spec, who, rules, scratch), spec)
+            started = await process.start(self._launch(spec, who, rules, scratch), spec)
         except BaseException:
-            removal.remove(scratch)
+            folder_removal.remove(scratch)
             raise
-        self._boxes.add(started)
+        self._processes.add(started)
         return started
 
     def _launch(self, spec: Spec, who: Identity | None, rules: list[dict[str, Any]], scratch: Path) -> Launch:
-        order = Pipe.down(
+        order = ChildPipe.down(
             launch.order(
                 spec,
                 identity=who,
@@ -108,7 +107,7 @@ class Landlock:
             "host": os.getpid(),
             "lifeline": order.inner,
             "starts_others": spec.profile in STARTS_OTHERS,
-            "starter": str(own.STARTER),
+            "starter": str(inside_files.STARTER),
         }
         return Launch(
             argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
@@ -122,8 +121,8 @@ class Landlock:
 
     async def close(self) -> None:
         """End whatever still runs."""
-        await asyncio.gather(*(started.close() for started in self._boxes))
-        self._boxes.clear()
+        await asyncio.gather(*(started.close() for started in self._processes))
+        self._processes.clear()
 
 
 # -- what it can hold
@@ -202,7 +201,7 @@ def needed(spec: Spec) -> Iterator[Path]:
     program = Path(spec.argv[0]).resolve()
     yield program
     yield from (path.resolve() for path in (*spec.readable, *spec.projected))
-    if program == own.python():
+    if program == inside_files.python():
         yield Path(sys.base_prefix).resolve()
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
         yield folder.resolve()
@@ -274,7 +273,7 @@ def remove_stale(parent: Path) -> None:
     with suppress(FileNotFoundError):
         for entry in os.scandir(parent):
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
-                removal.remove(Path(entry.path))
+                folder_removal.remove(Path(entry.path))
 
 
 def _is_stale(name: str) -> bool:

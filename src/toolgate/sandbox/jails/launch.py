@@ -20,15 +20,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from toolgate.sandbox.jails.folder_removal import remove as remove
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE as INSIDE
 from toolgate.sandbox.jails.inside_files import STARTER as STARTER
 from toolgate.sandbox.jails.inside_files import python as python
 from toolgate.sandbox.jails.layers import Layers
-from toolgate.sandbox.jails.removal import remove as remove
-from toolgate.sandbox.jails.socket_handoff import Handing
-from toolgate.sandbox.jails.submounts import Parts, root_of
-from toolgate.sandbox.port import MB, Feature, Limits, Network, Spec, Unavailable
+from toolgate.sandbox.jails.socket_handoff import SocketHandoff
+from toolgate.sandbox.jails.submounts import Submounts, root_of
+from toolgate.sandbox.port import MB, Feature, Network, ResourceLimits, Spec, Unavailable
 
 ORDER_BYTES = MB
 """The most that an unprivileged pipe holds."""
@@ -60,7 +60,7 @@ OWN_WORLD: dict[Feature, str] = {
 """By what means a jail that gives a process namespaces of its own holds each feature."""
 
 
-class Pipe:
+class ChildPipe:
     """A pipe of which the child has one end and we the other."""
 
     def __init__(self, inner: int, outer: int) -> None:
@@ -70,7 +70,7 @@ class Pipe:
         """Ours."""
 
     @classmethod
-    def down(cls, data: bytes) -> "Pipe":
+    def down(cls, data: bytes) -> "ChildPipe":
         """The child reads what is written now; that our end stays open tells it that we are still there."""
         inner, outer = os.pipe2(os.O_CLOEXEC)
         try:
@@ -87,7 +87,7 @@ class Pipe:
         return cls(inner, outer)
 
     @classmethod
-    def up(cls) -> "Pipe":
+    def up(cls) -> "ChildPipe":
         """The child writes, we read."""
         outer, inner = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(outer, False)
@@ -107,14 +107,14 @@ class Pipe:
 
 
 class Launch(msgspec.Struct, kw_only=True):
-    """What a jail hands to `box.start`."""
+    """What a jail hands to `process.start`."""
 
     argv: tuple[str, ...]
-    order: Pipe
-    told: Pipe | None = None
+    order: ChildPipe
+    told: ChildPipe | None = None
     """Where the launcher says `{"child-pid": N}`, the host's number of the first process inside: with it, all of them end.
     None: there is no such process, and what descends from the launcher is looked up."""
-    handing: Handing | None = None
+    handing: SocketHandoff | None = None
     """How the sockets come out that it was to listen on."""
     layers: Layers | None = None
     """What lies over the folders that it may change."""
@@ -132,7 +132,7 @@ class Launch(msgspec.Struct, kw_only=True):
     """What makes the launcher end everything."""
 
 
-class View(NamedTuple):
+class SystemPath(NamedTuple):
     """A part of the system that programs need: shown at its own path, or a link to where it is."""
 
     kind: Literal["bind", "link"]
@@ -145,7 +145,7 @@ def interpreter(spec: Spec) -> str:
     return spec.argv[0] if spec.profile == "python" else str(python())
 
 
-def start_command(spec: Spec, order: Pipe) -> tuple[str, ...]:
+def start_command(spec: Spec, order: ChildPipe) -> tuple[str, ...]:
     """The end of every launcher's command."""
     return (interpreter(spec), "-I", "-S", "-B", str(STARTER), str(order.inner))
 
@@ -168,7 +168,7 @@ def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
     return found | memory(spec, limits)
 
 
-def memory(spec: Spec, limits: Limits) -> dict[str, int]:
+def memory(spec: Spec, limits: ResourceLimits) -> dict[str, int]:
     """Python: its whole address space. V8 reserves far more of that than it uses, so only what it can write to counts."""
     if spec.profile == "python":
         return {"RLIMIT_AS": limits.memory}
@@ -193,7 +193,7 @@ def order(
     remap: Mapping[str, Any] | None = None,
     processes: int | None = None,
     cpu: int | None = None,
-    handing: Handing | None = None,
+    handing: SocketHandoff | None = None,
     gate: int | None = None,
 ) -> bytes:
     """What the starter is to do: its length, then the whole. Paths are those inside the jail."""
@@ -243,7 +243,7 @@ def _cpus() -> Iterator[int]:
     return cycle(sorted(os.sched_getaffinity(0)))
 
 
-def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: Parts) -> dict[str, Any] | None:
+def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: Submounts) -> dict[str, Any] | None:
     """The starter's order to see the owners of some folders as the identity; None if there is nothing to be mapped. What is
     mounted inside of them would be covered, so it is all laid on again, outer before inner."""
     done = (*spec.layers, *spec.projected)  # the launcher of the layers has mapped these, with all that is in them
@@ -262,30 +262,30 @@ def remapping(spec: Spec, identity: Identity, mapped: Collection[Path], apart: P
 
 
 @cache
-def system_paths() -> tuple[View, ...]:
+def system_paths() -> tuple[SystemPath, ...]:
     """Programs and libraries of the system, and the little of /etc that finding them takes."""
-    found: list[View] = []
+    found: list[SystemPath] = []
     for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/") / name
         if path.is_symlink():
-            found.append(View("link", path, str(path.readlink())))
+            found.append(SystemPath("link", path, str(path.readlink())))
         elif path.is_dir():
-            found.append(View("bind", path, str(path)))
+            found.append(SystemPath("bind", path, str(path)))
     for name in ("ld.so.cache", "alternatives", "ssl/openssl.cnf"):
         path = Path("/etc") / name
         if path.exists():
-            found.append(View("bind", path, str(path.resolve()) if path.is_file() else str(path)))
+            found.append(SystemPath("bind", path, str(path.resolve()) if path.is_file() else str(path)))
     return tuple(found)
 
 
 @cache
-def network_paths(network: Network) -> tuple[View, ...]:
+def network_paths(network: Network) -> tuple[SystemPath, ...]:
     """What of /etc a program needs that speaks to others: whom to trust and, where it looks names up itself, how."""
     names = ["ssl/certs", "pki", "ca-certificates"] if network != "none" else []
     if network == "host":
         names += ["resolv.conf", "hosts", "nsswitch.conf", "services", "gai.conf"]
     paths = (Path("/etc") / name for name in names)
-    return tuple(View("bind", path, str(path.resolve())) for path in paths if path.exists())
+    return tuple(SystemPath("bind", path, str(path.resolve())) for path in paths if path.exists())
 
 
 def readable_paths(spec: Spec) -> tuple[Path, ...]:

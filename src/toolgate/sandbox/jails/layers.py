@@ -18,7 +18,7 @@ from typing import Any
 
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
-from toolgate.sandbox.port import Piece, Spec, Unavailable
+from toolgate.sandbox.port import ProjectedEntry, Spec, Unavailable
 
 LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0
@@ -112,7 +112,7 @@ class Layers:
         can't be refreshed shows what it showed before."""
         self._ask([])
 
-    def project(self, pieces: Mapping[str, Piece]) -> None:
+    def project(self, pieces: Mapping[str, ProjectedEntry]) -> None:
         """Have the program see these pieces, and no others, of the projected folders. What can't be shown is not."""
         before, self._pieces = self._pieces, dict(pieces)
         gone = [path for path, piece in before.items() if pieces.get(path) != piece]
@@ -134,7 +134,7 @@ class Layers:
             socket.send_fds(self._outer, [b"r"], handed)
             self._outer.recv(1)
 
-    def _row(self, path: str, piece: Piece | None) -> list[str | int]:
+    def _row(self, path: str, piece: ProjectedEntry | None) -> list[str | int]:
         """A piece as the launcher is told; None: it is to go."""
         number = next(number for number, root in enumerate(self._projected) if path.startswith(f"{root}/"))
         return [number, path[len(str(self._projected[number])) + 1 :], *(piece or ("gone", 0, 0, ""))]

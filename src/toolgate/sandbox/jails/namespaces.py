@@ -11,17 +11,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.sandbox.jails import box, identity, launch, seccomp
-from toolgate.sandbox.jails import inside_files as own
-from toolgate.sandbox.jails import placeholders as standins
+from toolgate.sandbox.jails import identity, inside_files, launch, placeholders, process, seccomp
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import OWN_WORLD, Launch, Pipe, View
+from toolgate.sandbox.jails.launch import OWN_WORLD, ChildPipe, Launch, SystemPath
 from toolgate.sandbox.jails.layers import Layers, layers_of
-from toolgate.sandbox.jails.socket_handoff import Handing
-from toolgate.sandbox.jails.submounts import Parts, parts
+from toolgate.sandbox.jails.socket_handoff import SocketHandoff
+from toolgate.sandbox.jails.submounts import Submounts, parts
 from toolgate.sandbox.port import Feature, Spec, Unavailable
 
-LAUNCHER = own.INSIDE / "namespace_launcher.py"
+LAUNCHER = inside_files.INSIDE / "namespace_launcher.py"
 SCRATCH = "/tmp"
 """In the program's world: the one place, besides a workspace, that it may write to."""
 PLACE = "/tmp"
@@ -48,35 +46,35 @@ class Namespaces:
 
     def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:  # noqa: ARG002 - as all jails
         self._cpu = cpu
-        self._boxes: set[box.Process] = set()
+        self._processes: set[process.Process] = set()
 
     def enforces(self) -> Mapping[Feature, str]:
         """By what means each feature is held."""
         return ENFORCES
 
-    async def start(self, spec: Spec) -> box.Process:
+    async def start(self, spec: Spec) -> process.Process:
         """Start a process in a world of its own."""
-        self._boxes = {other for other in self._boxes if not other.closed}
+        self._processes = {other for other in self._processes if not other.closed}
         apart = parts(spec)
         try:
             made = self._launch(spec, apart)
         except BaseException:
-            standins.release(apart.held)
+            placeholders.release(apart.held)
             raise
-        started = await box.start(made, spec)
-        self._boxes.add(started)
+        started = await process.start(made, spec)
+        self._processes.add(started)
         return started
 
-    def _launch(self, spec: Spec, apart: Parts) -> Launch:
+    def _launch(self, spec: Spec, apart: Submounts) -> Launch:
         mapped = identity.mappable(spec)
         who = identity.choose(spec, mapped=mapped)
         if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
             identity.give(spec.workspace, who, spec.hidden)
         remap = launch.remapping(spec, who, mapped, apart) if who else None
-        handing = Handing() if spec.listen else None
+        handing = SocketHandoff() if spec.listen else None
         layers = layers_of(spec, who, mapped)
         steps = world(spec, who, apart, layers)
-        order = Pipe.down(
+        order = ChildPipe.down(
             launch.order(
                 spec,
                 identity=who,
@@ -90,7 +88,7 @@ class Namespaces:
                 gate=layers.gate if layers else None,
             )
         )
-        told = Pipe.up()
+        told = ChildPipe.up()
         plan = {
             "host": os.getpid(),
             "lifeline": order.inner,
@@ -103,7 +101,7 @@ class Namespaces:
             "gate": layers.gate if layers else None,
             # To map one user onto another, which only root can; and for what can be changed there, one has to be root.
             "writes_proc": remap is not None,
-            "starter": str(own.STARTER),
+            "starter": str(inside_files.STARTER),
         }
         interpreter = launch.interpreter(spec)
         argv = (interpreter, "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex())
@@ -121,11 +119,11 @@ class Namespaces:
 
     async def close(self) -> None:
         """End whatever still runs."""
-        await asyncio.gather(*(started.close() for started in self._boxes))
-        self._boxes.clear()
+        await asyncio.gather(*(started.close() for started in self._processes))
+        self._processes.clear()
 
 
-def world(spec: Spec, who: Identity | None, apart: Parts, layers: Layers | None = None) -> list[Step]:
+def world(spec: Spec, who: Identity | None, apart: Submounts, layers: Layers | None = None) -> list[Step]:
     """All that the program will see, outer places before inner ones."""
     from_host = layers.source if layers else Path
     steps = [["fresh", SCRATCH, _scratch_options(spec, who)]]
@@ -144,7 +142,7 @@ def world(spec: Spec, who: Identity | None, apart: Parts, layers: Layers | None 
     return sorted(steps, key=lambda step: step[1].count("/"))
 
 
-def _shown(view: View) -> Step:
+def _shown(view: SystemPath) -> Step:
     if view.kind == "link":
         return ["link", str(view.path), view.target]
     return _bind(view.path, "read", Path(view.target))

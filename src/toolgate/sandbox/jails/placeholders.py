@@ -1,8 +1,8 @@
 """Places in a workspace that must not come into being: while a jail runs, something empty and unchangeable stands there.
 
-A mount needs something to be mounted on, so the host has it in its folder for that time. Several boxes may share one, of
+A mount needs something to be mounted on, so the host has it in its folder for that time. Several jails may share one, of
 several hosts too: each host holds a lock on it, and whoever is the last removes it. A host that was killed leaves it there
-without a lock. The next box with the same place knows it by its date, takes it for its own, and removes it at its end.
+without a lock. The next jail with the same place knows it by its date, takes it for its own, and removes it at its end.
 """
 
 import fcntl

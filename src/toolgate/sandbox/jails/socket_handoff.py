@@ -13,7 +13,7 @@ MOST = 250
 """Sockets that come out of one jail; the kernel hands over no more than 253 at once."""
 
 
-class Handing:
+class SocketHandoff:
     """A pair of sockets of which the child has one, through which it sends those that it listens on."""
 
     def __init__(self) -> None:

@@ -14,13 +14,13 @@ from typing import Literal
 
 import msgspec
 
-from toolgate.sandbox.jails import placeholders as standins
+from toolgate.sandbox.jails import placeholders
 from toolgate.sandbox.port import Spec, Unavailable
 
 How = Literal["write", "read", "hide"]
 
 
-class Parts(msgspec.Struct):
+class Submounts(msgspec.Struct):
     """Outer before inner."""
 
     mounts: dict[Path, How]
@@ -28,10 +28,10 @@ class Parts(msgspec.Struct):
     """Stand-ins, to be released when the program has ended."""
 
 
-def parts(spec: Spec) -> Parts:
+def parts(spec: Spec) -> Submounts:
     """Raises Unavailable for what can't be held."""
     if not spec.hidden and not spec.fixed:
-        return Parts({}, ())
+        return Submounts({}, ())
     mounts: dict[Path, How] = {}
     held: list[Path] = []
     try:
@@ -41,9 +41,9 @@ def parts(spec: Spec) -> Parts:
         for path in spec.fixed:
             _fix(spec, path, mounts, held)
     except BaseException:
-        standins.release(held)
+        placeholders.release(held)
         raise
-    return Parts(dict(sorted(mounts.items(), key=lambda mount: mount[0].parts)), tuple(held))
+    return Submounts(dict(sorted(mounts.items(), key=lambda mount: mount[0].parts)), tuple(held))
 
 
 def root_of(spec: Spec, path: Path) -> Path:
@@ -60,7 +60,7 @@ def _fix(spec: Spec, path: Path, mounts: dict[Path, How], held: list[Path]) -> N
     missing = _missing(root, path)
     if missing is not None and root in spec.layers:
         return  # what is made there is not the host's
-    if missing is not None and standins.hold(missing):
+    if missing is not None and placeholders.hold(missing):
         held.append(missing)
         path = missing
     for way, how in _ways(spec, path).items():
@@ -72,7 +72,7 @@ def _fix(spec: Spec, path: Path, mounts: dict[Path, How], held: list[Path]) -> N
 def _missing(workspace: Path, path: Path) -> Path | None:
     """The outermost place on the way that is missing, or where only a stand-in is."""
     for place in (*reversed(_between(workspace, path)), path):
-        if not place.is_symlink() and (not place.exists() or standins.is_one(place)):
+        if not place.is_symlink() and (not place.exists() or placeholders.is_one(place)):
             return place
     return None
 

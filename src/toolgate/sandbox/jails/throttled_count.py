@@ -13,7 +13,7 @@ SHARE = 20
 """A count may take this part of the time, if nothing speaks for hurry: the next one comes after so many times as long."""
 
 
-class Aside:
+class ThrottledCount:
     """When something was counted last, and how long that took."""
 
     def __init__(self, looked: float = 0.0) -> None:

@@ -1,8 +1,8 @@
 """Watches what jailed processes use together, where the kernel counts only for each alone, and ends those that use too much.
 
-One timer for all boxes of an event loop. A look at a box is a listing of its own /proc and a line for each process in it;
-only if the rough sum is too high is it counted exactly. Boxes near a limit are looked at more often, those that only wait
-for work hardly ever.
+One timer for all jails of an event loop. A look at a jail lists its own /proc and reads a line for each process in it; only
+if the rough sum is too high is it counted exactly. Jails near a limit are looked at more often, those that only wait for
+work hardly ever.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from toolgate.sandbox.jails.disk_usage import Growth
-from toolgate.sandbox.jails.kernel_memory import Hoard
+from toolgate.sandbox.jails.disk_usage import DiskUsage
+from toolgate.sandbox.jails.kernel_memory import KernelMemory
 from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.sandbox.port import Stopped
 
 if TYPE_CHECKING:
-    from toolgate.sandbox.jails.box import Process
+    from toolgate.sandbox.jails.process import Process
 
 USUAL, CLOSE, IDLE = 0.03, 0.005, 1.0
-"""Seconds from one look to the next: at most boxes, at one that has used a third of something, at one that waits."""
+"""Seconds from one look to the next: at most jails, at one that has used a third of something, at one that waits."""
 SERVER, SERVER_CLOSE = 0.1, 0.02
 """The same for servers, which stay for days."""
 
@@ -31,8 +31,8 @@ logger = logging.getLogger("toolgate.sandbox")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Used(NamedTuple):
-    """What the processes of a box use, roughly."""
+class ResourceUsage(NamedTuple):
+    """The resources that the processes of one jail use, roughly."""
 
     processes: int
     memory: int
@@ -40,21 +40,21 @@ class Used(NamedTuple):
     """Bytes that they sent to disk, deleted or not."""
 
 
-class Sight:
-    """How one box is looked at."""
+class ProcessWatch:
+    """The view of one jailed process and everything below it."""
 
-    def __init__(self, box: "Process") -> None:
-        self.box = box
+    def __init__(self, process: "Process") -> None:
+        self.process = process
         self.next = 0.0
         self.proc = -1
         """The jail's own /proc, in which exactly its processes are."""
         self.places: list[int] = []
         """Folders in the jail that are file systems of their own."""
-        shared = [] if box.launch.told else list(box.launch.places)
-        if box.spec.workspace is not None and box.spec.workspace not in box.spec.layers:
-            shared.append(str(box.spec.workspace))
-        self.growth = Growth(shared, box.spec.limits) if shared else None
-        self.hoard = Hoard(box.spec.limits)
+        shared = [] if process.launch.told else list(process.launch.places)
+        if process.spec.workspace is not None and process.spec.workspace not in process.spec.layers:
+            shared.append(str(process.spec.workspace))
+        self.disk = DiskUsage(shared, process.spec.limits) if shared else None
+        self.kernel_memory = KernelMemory(process.spec.limits)
 
     def close(self) -> None:
         """Let go of the jail's folders."""
@@ -64,8 +64,8 @@ class Sight:
         self.proc, self.places = -1, []
 
     def look(self, now: float) -> None:
-        """Look once; end the box if it uses too much."""
-        limits = self.box.spec.limits
+        """Look once; end the process if it uses too much."""
+        limits = self.process.spec.limits
         if self.proc < 0:
             self._enter()
         used = self._used()
@@ -74,40 +74,40 @@ class Sight:
         files = max((place.f_files - place.f_ffree for place in map(os.fstatvfs, self.places)), default=0)
         why = self._too_much(used, files)
         if why is not None:
-            self.box.kill(why)
+            self.process.kill(why)
             return
-        if self.growth is not None:
-            self.growth.look_into(now, self._members, self._on_growth)
-        if self.box.busy:
-            self.hoard.look_into(now, self._members, self._on_hoard)
+        if self.disk is not None:
+            self.disk.look_into(now, self._members, self._on_disk_limit)
+        if self.process.busy:
+            self.kernel_memory.look_into(now, self._members, self._on_memory_limit)
         near = 3 * used.memory > limits.memory or 3 * files > limits.files or 3 * used.written > limits.disk
-        usual, close = (SERVER, SERVER_CLOSE) if self.box.spec.profile == "server" else (USUAL, CLOSE)
-        self.next = now + (IDLE if not self.box.busy else close if near else usual)
+        usual, close = (SERVER, SERVER_CLOSE) if self.process.spec.profile == "server" else (USUAL, CLOSE)
+        self.next = now + (IDLE if not self.process.busy else close if near else usual)
 
-    def _too_much(self, used: Used, files: int) -> Stopped | None:
-        limits = self.box.spec.limits
+    def _too_much(self, used: ResourceUsage, files: int) -> Stopped | None:
+        limits = self.process.spec.limits
         if used.memory > limits.memory:
             return "memory"
         if files > limits.files or used.written > limits.disk:
             return "disk"
         return "processes" if used.processes > limits.processes else None
 
-    def _on_growth(self) -> None:
-        self.box.kill("disk")
+    def _on_disk_limit(self) -> None:
+        self.process.kill("disk")
 
-    def _on_hoard(self) -> None:
-        self.box.kill("memory")
+    def _on_memory_limit(self) -> None:
+        self.process.kill("memory")
 
     # Where to look
 
     def _enter(self) -> None:
         """Find the jail's own /proc, once the launcher has built its world: until then, its root is the host's."""
-        root = f"/proc/{self.box.init}/root"
-        if self.box.init is None or _same(root, "/"):
+        root = f"/proc/{self.process.init}/root"
+        if self.process.init is None or _same(root, "/"):
             return
         opened: list[int] = []
         try:
-            for place in ("/proc", *self.box.launch.places):
+            for place in ("/proc", *self.process.launch.places):
                 opened.append(os.open(root + place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))  # noqa: PERF401
             self.proc, *self.places = opened
         except OSError:
@@ -120,24 +120,24 @@ class Sight:
             above = f"/proc/self/fd/{self.proc}"
             names = os.listdir(self.proc)  # noqa: PTH208
             return [f"{above}/{name}" for name in names if name.isdigit() and name != "1"]
-        return [f"/proc/{number}" for number in descendants(self.box.pid) if number != self.box.init]
+        return [f"/proc/{number}" for number in descendants(self.process.pid) if number != self.process.init]
 
     # What they use
 
-    def _used(self) -> Used:
+    def _used(self) -> ResourceUsage:
         """All memory that is in use by anyone, counted for each who shares it."""
         members = self._members()
         memory = sum(_resident(member) for member in members) + self._sockets()
         written = 0
-        if self.growth is not None and self.box.spec.profile != "server":  # whose life has no end to count towards
-            written = sum(_written(member) for member in (*members, f"/proc/{self.box.init or self.box.pid}"))
-        return Used(len(members), memory, written)
+        if self.disk is not None and self.process.spec.profile != "server":  # whose life has no end to count towards
+            written = sum(_written(member) for member in (*members, f"/proc/{self.process.init or self.process.pid}"))
+        return ResourceUsage(len(members), memory, written)
 
     def _sockets(self) -> int:
         """Where they have a network of their own, only theirs are counted there."""
-        if self.proc < 0 or self.box.spec.network == "host":
+        if self.proc < 0 or self.process.spec.network == "host":
             return 0
-        _, _, rest = _read(f"/proc/{self.box.init}/net/sockstat").partition(b"sockets: used ")
+        _, _, rest = _read(f"/proc/{self.process.init}/net/sockstat").partition(b"sockets: used ")
         return int(rest.split()[0]) * _socket_buffer() if rest else 0
 
     def _exactly(self) -> int:
@@ -211,34 +211,34 @@ def _written(member: str) -> int:
     return int(rest.split()[0]) if found else 0
 
 
-class Watcher:
-    """All boxes of one event loop."""
+class Watchdog:
+    """All processes of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.sights: dict[Process, Sight] = {}
+        self.watches: dict[Process, ProcessWatch] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.due = 0.0
 
-    def add(self, box: "Process") -> None:
+    def add(self, process: "Process") -> None:
         """Begin to look at it."""
-        self.sights[box] = Sight(box)
+        self.watches[process] = ProcessWatch(process)
         self._set_timer(monotonic() + USUAL)
 
-    def discard(self, box: "Process") -> None:
+    def discard(self, process: "Process") -> None:
         """It has ended."""
-        sight = self.sights.pop(box, None)
-        if sight is not None:
-            sight.close()
-        if not self.sights and self.timer is not None:
+        watch = self.watches.pop(process, None)
+        if watch is not None:
+            watch.close()
+        if not self.watches and self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
-    def hurry(self, box: "Process") -> None:
+    def hurry(self, process: "Process") -> None:
         """It begins to work: look at it as soon as at any other."""
-        sight = self.sights.get(box)
-        if sight is not None:
-            sight.next = 0.0
+        watch = self.watches.get(process)
+        if watch is not None:
+            watch.next = 0.0
             self._set_timer(monotonic() + USUAL)
 
     def _set_timer(self, due: float) -> None:
@@ -252,39 +252,39 @@ class Watcher:
     def _on_time(self) -> None:
         self.timer = None
         now = monotonic()
-        for box, sight in list(self.sights.items()):
-            if sight.next <= now:
+        for process, watch in list(self.watches.items()):
+            if watch.next <= now:
                 try:
-                    sight.look(now)
+                    watch.look(now)
                 except Exception:
                     # What can't be watched is not run.
                     logger.exception("a jailed process can't be watched, and is ended")
-                    box.kill()
-        if self.sights:
-            self._set_timer(max(now + CLOSE, min(sight.next for sight in self.sights.values())))
+                    process.kill()
+        if self.watches:
+            self._set_timer(max(now + CLOSE, min(watch.next for watch in self.watches.values())))
 
 
-_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Watcher] = WeakKeyDictionary()
+_watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = WeakKeyDictionary()
 
 
-def _watcher() -> Watcher:
+def _watchdog() -> Watchdog:
     loop = asyncio.get_running_loop()
-    if loop not in _watchers:
-        _watchers[loop] = Watcher(loop)
-    return _watchers[loop]
+    if loop not in _watchdogs:
+        _watchdogs[loop] = Watchdog(loop)
+    return _watchdogs[loop]
 
 
-def add(box: "Process") -> None:
-    """Watch a box of the running loop."""
-    _watcher().add(box)
+def add(process: "Process") -> None:
+    """Watch a process of the running loop."""
+    _watchdog().add(process)
 
 
-def hurry(box: "Process") -> None:
-    """A box begins to work."""
-    _watcher().hurry(box)
+def hurry(process: "Process") -> None:
+    """A process begins to work."""
+    _watchdog().hurry(process)
 
 
-def discard(box: "Process") -> None:
+def discard(process: "Process") -> None:
     """Watch it no longer."""
     with suppress(RuntimeError):
-        _watcher().discard(box)
+        _watchdog().discard(process)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate.errors import shortened
 from toolgate.jsontext import find_not_json
-from toolgate.sandbox.lanes.monty.tool_calls import Desk
-from toolgate.sandbox.port import Limits, Stopped
-from toolgate.sandbox.worker_protocol import Failure, Heard, stopped_words
+from toolgate.sandbox.port import ResourceLimits, Stopped
+from toolgate.sandbox.runtimes.monty.tool_calls import MontyToolCalls
+from toolgate.sandbox.worker_protocol import CodeFailure, WorkerResult, limit_message
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty, MontyError, MontySession, SyncSnapshot
@@ -25,14 +25,14 @@ MOST_TOOL_CALLS = 100_000
 VALUE, TEXT, LIBRARY = "_toolgate_value", "_toolgate_text", "_toolgate_json"
 
 
-class Tried(Heard):
+class MontyResult(WorkerResult):
     """What came of a job in Monty."""
 
     doubtful: bool = False
     """It failed, maybe only for being here, and had no effect: CPython has the last word, where it can be had."""
 
 
-class Text(NamedTuple):
+class MontySource(NamedTuple):
     """A program as Monty is given it: with its last value put into JSON at the end, where Monty still knows what it is."""
 
     whole: str
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
     @classmethod
     @lru_cache(maxsize=512)
-    def of(cls, code: str, output: int) -> "Text":
+    def of(cls, code: str, output: int) -> "MontySource":
         source = code.splitlines()
         last = ast.parse(code).body[-1:]
         if not last or not isinstance(last[0], ast.Expr):
@@ -64,10 +64,10 @@ class Text(NamedTuple):
         return cls(whole + told, len(source), (place.lineno, len(put)), source)
 
 
-class Turn:
+class MontyRun:
     """One job, in whichever worker it is given."""
 
-    def __init__(self, job: Mapping[str, Any], limits: Limits, desk: Desk) -> None:
+    def __init__(self, job: Mapping[str, Any], limits: ResourceLimits, desk: MontyToolCalls) -> None:
         self._job, self._limits, self._desk = job, limits, desk
         self._lock = Lock()
         self._worker: int | None = None
@@ -101,12 +101,12 @@ class Turn:
                 os.close(self._worker)
                 self._worker = None
 
-    def run(self, pool: "Monty") -> tuple[Tried, Stopped | None]:
+    def run(self, pool: "Monty") -> tuple[MontyResult, Stopped | None]:
         from pydantic_monty import MontyError
 
-        text = Text.of(self._job["code"], self._limits.output)
-        printed = Printed(self._limits.output, lambda: self.stop("output"))
-        heard = Tried()
+        text = MontySource.of(self._job["code"], self._limits.output)
+        printed = PrintedOutput(self._limits.output, lambda: self.stop("output"))
+        heard = MontyResult()
         try:
             with pool.checkout(limits=self._resources(), assert_message_annotations=False) as session:
                 self._begin(session.worker_pid)
@@ -116,14 +116,14 @@ class Turn:
                     self._end()
             heard.value = _value(told, self._limits.output)
         except _NotJson as error:
-            heard.failure = Failure("value", f"The result can't be given as JSON: {error}", "ValueError")
+            heard.failure = CodeFailure("value", f"The result can't be given as JSON: {error}", "ValueError")
         except MontyError as error:
             self._explain(error, text, heard)
         except CancelledError:
             self._stopped = self._stopped or "time"
         heard.stdout = printed.text()
         if self._stopped is not None:
-            heard.failure = Failure("died", stopped_words(self._stopped, self._limits), stopped=self._stopped)
+            heard.failure = CodeFailure("died", limit_message(self._stopped, self._limits), stopped=self._stopped)
         heard.doubtful = heard.failure is not None and self._stopped in (None, "memory") and not self._desk.asked
         return heard, self._stopped
 
@@ -134,7 +134,7 @@ class Turn:
             "max_suspensions": MOST_TOOL_CALLS,
         }
 
-    def _feed(self, session: "MontySession", text: Text, printed: "Printed") -> Any:
+    def _feed(self, session: "MontySession", text: MontySource, printed: "PrintedOutput") -> Any:
         """The value of the whole text: JSON, or None if the program has none."""
         from pydantic_monty import ClassInstance, FunctionSnapshot, MontyComplete, NameLookupSnapshot
 
@@ -152,14 +152,14 @@ class Turn:
                 raise CancelledError
         return at.output
 
-    def _explain(self, error: "MontyError", text: Text, heard: Tried) -> None:
+    def _explain(self, error: "MontyError", text: MontySource, heard: MontyResult) -> None:
         """What went wrong, in the words and the shape of the CPython worker."""
         from pydantic_monty import MontyCrashedError, MontySyntaxError
 
         if isinstance(error, MontyCrashedError):
             if error.timed_out:
                 self._stopped = self._stopped or "time"
-            heard.failure = Failure("died", "Its interpreter died, most likely for the memory that it used.")
+            heard.failure = CodeFailure("died", "Its interpreter died, most likely for the memory that it used.")
             return
         inner = error.exception()
         name, message = type(inner).__name__, str(inner)
@@ -168,14 +168,14 @@ class Turn:
         elif name == "MemoryError":
             self._stopped = "memory"
         elif isinstance(error, MontySyntaxError):
-            heard.failure = Failure("syntax", message, name)
+            heard.failure = CodeFailure("syntax", message, name)
         else:
             heard.failure = self._failure(error, name, message, text)
 
-    def _failure(self, error: Any, name: str, message: str, text: Text) -> Failure:
+    def _failure(self, error: Any, name: str, message: str, text: MontySource) -> CodeFailure:
         frames = error.traceback()
         if frames and frames[-1].line > text.lines:
-            return Failure("value", f"The result can't be given as JSON: {message}", "ValueError")
+            return CodeFailure("value", f"The result can't be given as JSON: {message}", "ValueError")
         if self._desk.refused is not None and message == self._desk.refused.message:
             name, message = "ToolError", f"{self._desk.refused.code}: {message}"
         shown = [
@@ -188,10 +188,10 @@ class Turn:
         if line == text.shifted[0] and column is not None:
             column = max(1, column - text.shifted[1])
         message = shortened(message, 2_000) or f"{name} was raised, without a message"
-        return Failure("raised", message, name, line, column, shortened("\n".join(shown), 2_000) or None)
+        return CodeFailure("raised", message, name, line, column, shortened("\n".join(shown), 2_000) or None)
 
 
-class Printed:
+class PrintedOutput:
     """What a program prints. Monty's own collector has a limit too, but lets the program go on till its time is over."""
 
     def __init__(self, most: int, full: Callable[[], None]) -> None:

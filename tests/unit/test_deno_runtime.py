@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import at_most
-from toolgate.sandbox.lanes import deno
-from toolgate.sandbox.port import MB, Limits, Unavailable
+from toolgate.sandbox.port import MB, ResourceLimits, Unavailable
+from toolgate.sandbox.runtimes import deno
 
 pytestmark = pytest.mark.requirement("SBX-1")
 
-SPEC = deno.spec(deno.find_deno(None), Limits())
+SPEC = deno.spec(deno.find_deno(None), ResourceLimits())
 HOME = tempfile.TemporaryDirectory(prefix="toolgate-deno-")
 
 
@@ -536,10 +536,10 @@ def test_no_deno_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_too_little_memory_is_refused() -> None:
     with pytest.raises(Unavailable, match="at least 96 MB"):
-        deno.spec(Path("/deno"), Limits(memory=64 * MB))
+        deno.spec(Path("/deno"), ResourceLimits(memory=64 * MB))
 
 
 def test_nothing_is_permitted() -> None:
-    words = deno.spec(Path("/deno"), Limits()).argv
+    words = deno.spec(Path("/deno"), ResourceLimits()).argv
     assert not [word for word in words if word.startswith("--allow") or word in ("-A", "-R", "-W", "-N", "-E")]
     assert words[-1].endswith("deno_runner.js") and words[-1] == str(deno.RUNNER)

@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from toolgate.sandbox.port import MB, Limits, Spec, Unavailable
+from toolgate.sandbox.port import MB, ResourceLimits, Spec, Unavailable
 
 RUNNER = Path(__file__).resolve().parent.parent / "inside" / "deno_runner.js"
 
@@ -68,7 +68,7 @@ def _packaged() -> str | None:
         return None
 
 
-def spec(deno: Path, limits: Limits) -> Spec:
+def spec(deno: Path, limits: ResourceLimits) -> Spec:
     """What to jail for one job. Its files are the host's to read and write, so it has no workspace."""
     if limits.memory < LEAST_MEMORY:
         raise Unavailable(f"Deno needs at least {LEAST_MEMORY // MB} MB of memory; the limit is {limits.memory // MB} MB.")
@@ -81,7 +81,7 @@ def spec(deno: Path, limits: Limits) -> Spec:
     )
 
 
-def _engine_flags(limits: Limits) -> tuple[str, ...]:
+def _engine_flags(limits: ResourceLimits) -> tuple[str, ...]:
     """Objects end at the heap's bound, with V8's own message; what is not in the heap (ArrayBuffer, wasm) at RLIMIT_DATA.
     Of 256 MB, about 185 can be objects or 240 buffers."""
     heap = limits.memory // MB - 64

@@ -5,7 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from toolgate.sandbox.port import Limits, Spec, Unavailable
+from toolgate.sandbox.port import ResourceLimits, Spec, Unavailable
 
 WORKER = Path(__file__).resolve().parent.parent / "inside" / "python_worker.py"
 
@@ -31,7 +31,7 @@ def _own() -> Path:
 
 def spec(
     python: Path,
-    limits: Limits,
+    limits: ResourceLimits,
     *,
     workspace: Path | None = None,
     fixed: tuple[Path, ...] = (),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pydantic_monty import FunctionSnapshot
 
 
-class Desk:
+class MontyToolCalls:
     """One for each run. `asked` counts the calls, `refused` is the last that was refused."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, serve: Serve | None, names: list[str] | None) -> None:

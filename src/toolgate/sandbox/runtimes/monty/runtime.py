@@ -20,12 +20,12 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from toolgate.sandbox.lanes.monty.fits import fits
-from toolgate.sandbox.lanes.monty.process import Held
-from toolgate.sandbox.lanes.monty.tool_calls import Desk
-from toolgate.sandbox.lanes.monty.turn import Tried, Turn
-from toolgate.sandbox.port import FEATURES, Feature, Limits, Stopped, Unavailable
-from toolgate.sandbox.worker_protocol import Failure, Serve
+from toolgate.sandbox.port import FEATURES, Feature, ResourceLimits, Stopped, Unavailable
+from toolgate.sandbox.runtimes.monty.confinement import ConfinedCommand
+from toolgate.sandbox.runtimes.monty.run import MontyResult, MontyRun
+from toolgate.sandbox.runtimes.monty.subset import fits
+from toolgate.sandbox.runtimes.monty.tool_calls import MontyToolCalls
+from toolgate.sandbox.worker_protocol import CodeFailure, Serve
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ RUNS_OF_A_WORKER = 5_000
 logger = logging.getLogger("toolgate.sandbox")
 
 
-class MontyLane:
+class MontyRuntime:
     """A pool of Monty's workers. Nothing is started before the first run."""
 
-    def __init__(self, limits: Limits, at_once: int | None = None) -> None:
+    def __init__(self, limits: ResourceLimits, at_once: int | None = None) -> None:
         self._limits = limits
         self._at_once = at_once or max(2, min(8, os.cpu_count() or 2))
         self._threads = ThreadPoolExecutor(self._at_once, "toolgate-monty")
         self._starting = Lock()
         self._pool: Monty | None = None
-        self._held: Held | None = None
-        self._turns: set[Turn] = set()
+        self._held: ConfinedCommand | None = None
+        self._turns: set[MontyRun] = set()
         self._closed = False
         self._broken: str | None = None
         """Why it does not start, once that is known."""
@@ -76,10 +76,12 @@ class MontyLane:
         means["output"] = "cut off by the host"
         return means
 
-    async def run(self, job: Mapping[str, Any], serve: Serve | None, limits: Limits) -> tuple[Tried, Stopped | None]:
+    async def run(
+        self, job: Mapping[str, Any], serve: Serve | None, limits: ResourceLimits
+    ) -> tuple[MontyResult, Stopped | None]:
         """Run a job that `takes` took, to its end or to the limit that it meets first."""
         loop = asyncio.get_running_loop()
-        turn = Turn(job, limits, Desk(loop, serve, job.get("tools")))
+        turn = MontyRun(job, limits, MontyToolCalls(loop, serve, job.get("tools")))
         self._turns.add(turn)
         timer = loop.call_later(limits.seconds + GRACE_SECONDS, turn.stop, "time")
         try:
@@ -89,14 +91,14 @@ class MontyLane:
             self._turns.discard(turn)
             turn.stop(None)
 
-    def _run(self, turn: Turn) -> tuple[Tried, Stopped | None]:
+    def _run(self, turn: MontyRun) -> tuple[MontyResult, Stopped | None]:
         with self._starting:
             try:
                 pool = self._pool or self._start()
             except Unavailable as error:
                 self._broken = error.message
                 logger.warning("Monty is not used: %s", error.message)
-                return Tried(failure=Failure("died", error.message), doubtful=True), None
+                return MontyResult(failure=CodeFailure("died", error.message), doubtful=True), None
         return turn.run(pool)
 
     def _start(self) -> "Monty":
@@ -106,7 +108,7 @@ class MontyLane:
         if self._broken is not None:
             raise Unavailable(self._broken)
         binary = find_binary()
-        self._held = Held.made(binary, self._limits)
+        self._held = ConfinedCommand.made(binary, self._limits)
         pool = Monty(
             binary_path=binary if self._held is None else self._held.path,
             min_processes=1,

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from toolgate.sandbox.jails.inside_files import INSIDE, python
-from toolgate.sandbox.port import MB, Feature, Jail, Limits, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import MB, Feature, Jail, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.settings import SandboxSettings
 
 ORDER = ("bubblewrap", "namespaces", "landlock")
@@ -25,12 +25,12 @@ TRIAL = INSIDE / "trial.py"
 TRIED: frozenset[Feature] = frozenset(("files", "environment", "network", "processes", "memory", "cpu", "disk", "signals"))
 """The others, time and output, are held by the host itself."""
 
-LIMITS = Limits(seconds=5, memory=128 * MB, disk=2 * MB)
+LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
 SECONDS = 10.0
 MOST = 64 * 1024
 
 
-class Found(msgspec.Struct, frozen=True):
+class JailReport(msgspec.Struct, frozen=True):
     """What became of trying one jail."""
 
     name: str
@@ -57,19 +57,19 @@ async def choose(settings: SandboxSettings) -> Jail:
     raise Unavailable("No sandbox holds on this machine. " + " ".join(reasons))
 
 
-async def survey(settings: SandboxSettings) -> list[Found]:
+async def survey(settings: SandboxSettings) -> list[JailReport]:
     """All of them, tried one after another; containers only if they are what is set, since they may take seconds."""
     found = [await _report(name, settings) for name in ORDER]
     return [*found, await _report("docker", settings)]
 
 
-async def _report(name: str, settings: SandboxSettings) -> Found:
+async def _report(name: str, settings: SandboxSettings) -> JailReport:
     try:
         jail = await (_tried(name, settings) if name != "docker" or settings.backend == "docker" else _probed(settings))
     except Unavailable as error:
-        return Found(name, False, str(error), {})
+        return JailReport(name, False, str(error), {})
     try:
-        return Found(name, True, None, dict(jail.enforces()))
+        return JailReport(name, True, None, dict(jail.enforces()))
     finally:
         await jail.close()
 
@@ -118,16 +118,16 @@ async def try_out(jail: Jail) -> None:
     """Raises Unavailable if the jail can't be started, lets something through, or lets nothing work."""
     async with _bait() as (secret, name):
         argv = (str(python()), str(TRIAL), str(secret), name, str(os.getpid()), str(LIMITS.memory), str(LIMITS.disk))
-        box = await jail.start(Spec(profile="python", argv=argv, limits=LIMITS))
+        process = await jail.start(Spec(profile="python", argv=argv, limits=LIMITS))
         try:
             async with asyncio.timeout(SECONDS):
-                said, complained = await asyncio.gather(_all(box.read), _all(box.read_errors))
-                code = await box.wait()
+                said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
+                code = await process.wait()
         except TimeoutError:
             raise Unavailable(f"The trial did not end within {SECONDS:g} s.") from None
         finally:
-            await box.close()
-    judge(said, complained, code, box.stopped)
+            await process.close()
+    judge(said, complained, code, process.stopped)
 
 
 def judge(said: str, complained: str, code: int, stopped: Stopped | None) -> None:

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from toolgate.sandbox.jails.removal import remove
-from toolgate.sandbox.port import Limits, Unavailable
+from toolgate.sandbox.jails.folder_removal import remove
+from toolgate.sandbox.port import ResourceLimits, Unavailable
 from toolgate.sandbox.quarantine import copy
 
 Parts = tuple[str, ...]
@@ -20,7 +20,7 @@ FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class WorkspaceCopy:
     """A copy of a folder without what is hidden in it. For a thread, all of it."""
 
-    def __init__(self, workspace: Path, hidden: Collection[Path], limits: Limits) -> None:
+    def __init__(self, workspace: Path, hidden: Collection[Path], limits: ResourceLimits) -> None:
         """Raises Unavailable if it would take more than half of what a program may write: the copy counts as written."""
         self._workspace = workspace
         self._hidden = frozenset(hidden)

@@ -82,10 +82,10 @@ def misfit(code: str, program: bool = False) -> str | None:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return "it can't be parsed"
-    return _Reading(program).misfit(tree)
+    return _SubsetCheck(program).misfit(tree)
 
 
-class _Reading:
+class _SubsetCheck:
     """One look at all of a program, in no particular order."""
 
     def __init__(self, program: bool) -> None:

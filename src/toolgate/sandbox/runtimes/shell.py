@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.port import Box, Limits, Spec
+from toolgate.sandbox.port import JailedProcess, ResourceLimits, Spec
 
 CHUNK = 65_536
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -15,7 +15,7 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 def spec(
     argv: Sequence[str],
-    limits: Limits,
+    limits: ResourceLimits,
     *,
     workspace: Path | None,
     cwd: Path | None = None,
@@ -55,31 +55,33 @@ def _root_of(folder: Path) -> Path:
     return folder.parent if folder.name == "bin" and len(folder.parts) > 2 else folder
 
 
-async def converse(box: Box, stdin: bytes, limits: Limits) -> tuple[int, str, str]:
+async def converse(process: JailedProcess, stdin: bytes, limits: ResourceLimits) -> tuple[int, str, str]:
     """Feed a command, hear it out, and give its exit code and what it wrote."""
-    feeding = asyncio.ensure_future(_feed(box, stdin))
+    feeding = asyncio.ensure_future(_feed(process, stdin))
     try:
-        out, errors = await asyncio.gather(_hear(box, box.read, limits.output), _hear(box, box.read_errors, limits.output))
-        code = await box.wait()
+        out, errors = await asyncio.gather(
+            _hear(process, process.read, limits.output), _hear(process, process.read_errors, limits.output)
+        )
+        code = await process.wait()
     finally:
         feeding.cancel()
     return code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
-async def _feed(box: Box, stdin: bytes) -> None:
+async def _feed(process: JailedProcess, stdin: bytes) -> None:
     if stdin:
-        await box.write(stdin)
-    await box.close_stdin()
+        await process.write(stdin)
+    await process.close_stdin()
 
 
-async def _hear(box: Box, read: Callable[[int], Awaitable[bytes]], most: int) -> bytes:
+async def _hear(process: JailedProcess, read: Callable[[int], Awaitable[bytes]], most: int) -> bytes:
     """Everything that comes, up to the limit; whoever writes more is ended."""
     heard = bytearray()
     while chunk := await read(CHUNK):
         heard += chunk
         if len(heard) > most:
-            box.kill("output")
-            box.stopped = box.stopped or "output"  # also if it has just ended by itself
+            process.kill("output")
+            process.stopped = process.stopped or "output"  # also if it has just ended by itself
             del heard[most:]
             break
     return bytes(heard)

@@ -15,13 +15,12 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 
-from toolgate.sandbox.jails import placeholders as standins
-from toolgate.sandbox.jails import watchdog as watch
+from toolgate.sandbox.jails import placeholders, watchdog
+from toolgate.sandbox.jails.folder_removal import remove
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
-from toolgate.sandbox.jails.removal import remove
 from toolgate.sandbox.pipes import Pipes, wake
-from toolgate.sandbox.port import Piece, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.threads import to_thread
 
 TOLD_SECONDS = 2.0
@@ -105,7 +104,7 @@ class Process(Pipes):
             self._loop.add_reader(launch.told.outer, self._on_told)
         else:
             self._named.set()
-        watch.add(self)
+        watchdog.add(self)
 
     @property
     def busy(self) -> bool:
@@ -116,7 +115,7 @@ class Process(Pipes):
     def busy(self, now: bool) -> None:
         self._busy = now
         if now:
-            watch.hurry(self)
+            watchdog.hurry(self)
 
     def is_alive(self) -> bool:
         """Whether it has not ended yet, asked of the kernel: the loop may not have been told."""
@@ -137,7 +136,7 @@ class Process(Pipes):
         if self.launch.layers:
             self.launch.layers.refresh()
 
-    def project(self, pieces: Mapping[str, Piece]) -> None:
+    def project(self, pieces: Mapping[str, ProjectedEntry]) -> None:
         """Have it see these pieces of its projected folders, and no others."""
         if self.launch.layers:
             self.launch.layers.project(pieces)
@@ -199,7 +198,7 @@ class Process(Pipes):
         try:
             await self._end_all()
         finally:
-            watch.discard(self)
+            watchdog.discard(self)
             self._release()
             if self.launch.remove:
                 await to_thread(_undo, self.launch)
@@ -314,7 +313,7 @@ def _undo(launch: Launch) -> None:
         launch.layers.close()
     for folder in launch.remove:
         remove(folder)
-    standins.release(launch.release)
+    placeholders.release(launch.release)
     launch.release = ()
 
 

@@ -23,11 +23,11 @@ LONGEST_PART = 255
 MAGIC = re.compile(r"[*?\[]")
 
 
-class TooMuch(Exception):
+class LookupLimitExceeded(Exception):
     """The budget is spent."""
 
 
-class Looks:
+class FolderLookups:
     """What one call has seen of the file system."""
 
     def __init__(self, most: int = MOST_LOOKS) -> None:
@@ -72,7 +72,7 @@ class Looks:
 
     def _matching(self, folders: list[str], part: str, left: int) -> tuple[list[str], int]:
         if len(part) > LONGEST_PART:
-            raise TooMuch
+            raise LookupLimitExceeded
         fits = re.compile(translate(part)).match
         hidden = part.startswith((".", "["))
         found: list[str] = []
@@ -110,7 +110,7 @@ class Looks:
     def _spend(self, entries: int) -> None:
         self._left -= entries
         if self._left < 0:
-            raise TooMuch
+            raise LookupLimitExceeded
 
 
 def slashed(path: str) -> str:

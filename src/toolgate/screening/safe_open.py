@@ -22,7 +22,7 @@ TRIES = 20
 """The kernel says EAGAIN when folders are moved about while it looks."""
 
 
-class Escapes(Exception):
+class PathEscape(Exception):
     """The path leads out of the folder that it must stay in."""
 
 
@@ -47,14 +47,14 @@ def open_beneath(root: Path, base: Path, path: str) -> int:
 
 def folder_beneath(root: Path, base: Path, path: str, *, make: bool = False) -> tuple[int, str]:
     """The folder of what is to be written, opened, and its name in there. No part of the way may be a link. `make`: folders
-    that are missing are made; raises FileNotFoundError otherwise, and Escapes for a path that is no name below the root."""
+    that are missing are made; raises FileNotFoundError otherwise, and PathEscape for a path that leads out of the root."""
     if not hasattr(os, "O_DIRECTORY"):
         raise OSError(errno.ENOTSUP, "folders can't be opened on this system")
     top = os.path.realpath(root)
     inside = os.path.normpath(_relative(top, root, os.path.join(base, path)))  # noqa: PTH118
     parts = Path(inside).parts
     if ".." in parts:
-        raise Escapes("it leads out of the folder that the tool works in")
+        raise PathEscape("it leads out of the folder that the tool works in")
     here = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
@@ -79,7 +79,7 @@ def _enter(folder: int, name: str, make: bool) -> int:
             return os.open(name, flags, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(name, folder)):
-            raise Escapes("a link stands in its way, and nothing is written through a link") from None
+            raise PathEscape("a link stands in its way, and nothing is written through a link") from None
         raise
 
 
@@ -128,7 +128,7 @@ def _relative(top: str, root: Path, path: str) -> str:
     for start in (str(root), os.path.abspath(root), top):  # noqa: PTH100
         if path == start or path.startswith(start.rstrip(os.sep) + os.sep):
             return path[len(start) :].lstrip(os.sep) or "."
-    raise Escapes("it is outside of the folder that the tool works in")
+    raise PathEscape("it is outside of the folder that the tool works in")
 
 
 def _openat2(folder: int, path: str) -> int | None:
@@ -147,17 +147,17 @@ def _openat2(folder: int, path: str) -> int | None:
         if number in (errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL):
             return None
         if number in (errno.EXDEV, errno.ELOOP):
-            raise Escapes("it leads out of the folder that the tool works in")
+            raise PathEscape("it leads out of the folder that the tool works in")
         if number != errno.EAGAIN:
             raise OSError(number, os.strerror(number), path)
-    raise Escapes("what it leads to keeps changing")
+    raise PathEscape("what it leads to keeps changing")
 
 
 def _walk(folder: int, top: str, path: str) -> int:
     """Resolve first, then open part by part without following links: a link that appears in between is an error."""
     real = os.path.realpath(os.path.join(top, path))  # noqa: PTH118
     if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
-        raise Escapes("it leads out of the folder that the tool works in")
+        raise PathEscape("it leads out of the folder that the tool works in")
     parts = Path(real).relative_to(top).parts or (".",)
     here = os.dup(folder)
     try:
@@ -168,7 +168,7 @@ def _walk(folder: int, top: str, path: str) -> int:
         return os.open(parts[-1], FLAGS | os.O_NOFOLLOW, dir_fd=here)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise Escapes("what it leads to keeps changing") from None
+            raise PathEscape("what it leads to keeps changing") from None
         raise
     finally:
         os.close(here)
@@ -181,7 +181,7 @@ def _open_and_compare(top: str, path: str) -> int:
     if name is not None and os.path.normcase(name).startswith(os.path.normcase(top)):
         return opened
     os.close(opened)
-    raise Escapes("it leads out of the folder that the tool works in")
+    raise PathEscape("it leads out of the folder that the tool works in")
 
 
 def _final_path(opened: int) -> str | None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.sandbox.lanes.monty import fits as reading
-from toolgate.sandbox.lanes.monty.fits import LONGEST, fits, misfit
-from toolgate.sandbox.lanes.monty.lane import MontyLane
-from toolgate.sandbox.port import MB, Limits
+from toolgate.sandbox.port import MB, ResourceLimits
+from toolgate.sandbox.runtimes.monty import subset
+from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
+from toolgate.sandbox.runtimes.monty.subset import LONGEST, fits, misfit
 
-LIMITS = Limits(seconds=10)
+LIMITS = ResourceLimits(seconds=10)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_programs_tools_can_be_called_and_nothing_else(code: str, expected: bo
 
 def test_what_may_be_used_is_there_in_monty() -> None:
     """Every name and every module's name of the lists; methods are tried on values below."""
-    lines = [f"{name}" for name in sorted(reading.NAMES)]
-    for module, names in reading.MODULES.items():
+    lines = [f"{name}" for name in sorted(subset.NAMES)]
+    for module, names in subset.MODULES.items():
         lines += [f"import {module}", *(f"{module}.{name}" for name in sorted(names))]
     with contextlib.closing(Pair()) as pair:
         assert pair.in_monty("\n".join([*lines, "'all'"])) == Gave('"all"', "")
@@ -149,7 +149,7 @@ class Pair:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._lane = MontyLane(LIMITS)
+        self._lane = MontyRuntime(LIMITS)
 
     def in_monty(self, code: str) -> Gave:
         job: dict[str, Any] = {"mode": "script", "code": code, "arguments": {}, "tools": None}
@@ -315,7 +315,7 @@ ONE_OR_TWO_NUMBERS = (
 
 
 @given(
-    st.sampled_from(sorted(reading.MODULES["math"] & ONE_OR_TWO_NUMBERS)),
+    st.sampled_from(sorted(subset.MODULES["math"] & ONE_OR_TWO_NUMBERS)),
     st.floats(-1e6, 1e6),
     st.floats(0.001, 50),
 )

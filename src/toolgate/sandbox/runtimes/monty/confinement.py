@@ -17,14 +17,14 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from toolgate.sandbox.port import MB, Limits, Spec
+from toolgate.sandbox.port import MB, ResourceLimits, Spec
 
 PREFIX = "toolgate-monty-"
 SPARE_MEMORY = 64 * MB
 """What a worker may take beyond what it counts as the program's."""
 
 
-class Held:
+class ConfinedCommand:
     """A command that starts a worker without rights: the starter, which reads its order from a file beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class Held:
         """Held as long as we live, so that others know whose folder is nobody's."""
 
     @classmethod
-    def made(cls, binary: Path, limits: Limits) -> "Held | None":
+    def made(cls, binary: Path, limits: ResourceLimits) -> "ConfinedCommand | None":
         """None where there is nothing to hold it with."""
         if sys.platform != "linux" or landlock_version() < 3:
             return None
@@ -44,7 +44,7 @@ class Held:
         held._write(binary, limits)
         return held
 
-    def _write(self, binary: Path, limits: Limits) -> None:
+    def _write(self, binary: Path, limits: ResourceLimits) -> None:
         from toolgate.sandbox.jails.launch import STARTER, python
 
         self._folder.chmod(0o711)
@@ -90,7 +90,7 @@ def _sweep() -> None:
                 shutil.rmtree(order.parent, ignore_errors=True)
 
 
-def _order(binary: Path, limits: Limits) -> bytes:
+def _order(binary: Path, limits: ResourceLimits) -> bytes:
     """What the starter is to do, as for a jail's worker, but for the limits: a worker serves many runs."""
     from toolgate.sandbox.jails.identity import choose
     from toolgate.sandbox.jails.launch import order, system_paths
