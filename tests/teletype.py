@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests import forked
 from tests.terminal import SCRIPT, Terminal
 
 SECONDS = 60
@@ -28,16 +29,22 @@ class Teletype:
     ) -> None:
         self._master, slave = pty.openpty()
         self.shown = ""
-        self._process = subprocess.Popen(
-            [*program, *words],
-            cwd=terminal.folder,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": str(columns), **environment},
-            start_new_session=True,
-            preexec_fn=_take_terminal,
-        )
+        env = {**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": str(columns), **environment}
+        self._process: forked.Forked | subprocess.Popen[bytes]
+        if program == (SCRIPT,) and forked.is_alike(env):
+            streams = (slave, slave, slave)
+            self._process = forked.start(words, folder=terminal.folder, environment=env, streams=streams, terminal=True)
+        else:
+            self._process = subprocess.Popen(
+                [*program, *words],
+                cwd=terminal.folder,
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                env=env,
+                start_new_session=True,
+                preexec_fn=_take_terminal,
+            )
         os.close(slave)
 
     @property

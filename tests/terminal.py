@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from toolgate.cli.main import main
 
-SCRIPT = Path(sys.executable).with_name("toolgate")
+SCRIPT = forked.SCRIPT
 SECONDS = 60
 
 
@@ -80,15 +80,13 @@ class Terminal:
 
     def run(self, *words: str | bytes, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Done:
         """Run the console script, as a shell would."""
-        done = subprocess.run(
-            [SCRIPT, *words],
-            cwd=self.folder,
-            input=stdin,
-            capture_output=True,
-            timeout=SECONDS,
-            env={**os.environ, **(environment or {})},
-            check=False,
-        )
+        env = {**os.environ, **(environment or {})}
+        if forked.is_alike(env):
+            done = forked.run(words, folder=self.folder, environment=env, stdin=stdin, seconds=SECONDS)
+        else:
+            done = subprocess.run(
+                [SCRIPT, *words], cwd=self.folder, input=stdin, capture_output=True, timeout=SECONDS, env=env, check=False
+            )
         out, err = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in out + err
         return Done(done.returncode, out, err)

@@ -16,7 +16,7 @@ SHOWN = [block for page in pages() for block in blocks(page) if block.note in FR
 @pytest.mark.parametrize("block", SHOWN, ids=str)
 def test_a_program_runs_with_its_framework(block: Block, tmp_path: Path) -> None:
     done = run_python(block, tmp_path, str(ROOT / ".venv" / block.note / "bin" / "python"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 def test_each_framework_has_programs() -> None:

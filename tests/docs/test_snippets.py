@@ -6,6 +6,7 @@ success says so by `<!-- exit N -->`. Blocks that need a framework name its envi
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages
 from toolgate.settings import load_settings
 
@@ -25,29 +27,42 @@ if inspect.iscoroutine(result):
     asyncio.run(result)
 """
 SECONDS = 60
+SHELL = re.compile(r"[|&;<>$`*?~#(]")
+"""What only a shell understands."""
 FRAMEWORKS = ("frameworks", "langchain-mcp")
 """The environments with agent frameworks in them, by their lock files in requirements/."""
 
 
-def run(command: list[str], at: Path) -> subprocess.CompletedProcess[str]:
+def surroundings(at: Path) -> dict[str, str]:
     """As a reader would: in an empty folder that they trust, with `toolgate` on the path and no settings of ours."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    return {**environment, "PATH": path, "HOME": str(at), "TOOLGATE_TRUST": str(at)}
+
+
+def run(command: list[str], at: Path) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         command,
         cwd=at,
-        env={**environment, "PATH": path, "HOME": str(at), "TOOLGATE_TRUST": str(at)},
+        env=surroundings(at),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
         timeout=SECONDS,
         check=False,
     )
 
 
-def run_python(block: Block, at: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def run_python(block: Block, at: Path, python: str = sys.executable) -> "subprocess.CompletedProcess[bytes]":
     (at / "snippet.py").write_text(block.text)
+    if python == sys.executable:
+        return forked.run(["snippet.py"], folder=at, environment=surroundings(at), seconds=SECONDS, code=RUN)
     return run([python, "-c", RUN, "snippet.py"], at)
+
+
+def run_command(command: str, at: Path) -> "subprocess.CompletedProcess[bytes]":
+    if SHELL.search(command):
+        return run(["sh", "-c", command], at)
+    return forked.run(shlex.split(command)[1:], folder=at, environment=surroundings(at), seconds=SECONDS)
 
 
 def _commands(block: Block) -> Iterator[str]:
@@ -71,14 +86,14 @@ def _shown(language: str) -> list[Block]:
 @pytest.mark.parametrize("block", _shown("python"), ids=str)
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     done = run_python(block, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 @pytest.mark.parametrize("block", [block for block in _shown("console") if any(_commands(block))], ids=str)
 def test_a_console_block_runs(block: Block, tmp_path: Path) -> None:
     for command in _commands(block):
-        done = run(["sh", "-c", command], tmp_path)
-        assert done.returncode == _expected(block), f"$ {command}\n{done.stdout}{done.stderr}"
+        done = run_command(command, tmp_path)
+        assert done.returncode == _expected(block), f"$ {command}\n{(done.stdout + done.stderr).decode()}"
 
 
 SETTINGS = [
