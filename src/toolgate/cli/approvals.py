@@ -1,6 +1,5 @@
 """`toolgate approvals`: what waits for a person's yes, and how it is given."""
 
-import asyncio
 import shlex
 from datetime import datetime
 from decimal import Decimal
@@ -72,7 +71,7 @@ Cap = Annotated[str | None, typer.Option("--cap", metavar="USD", help="Dollars t
 
 
 @group.command("list")
-def list_approvals(
+async def list_approvals(
     ctx: typer.Context,
     tenant: Tenants = None,
     state: Annotated[
@@ -86,13 +85,10 @@ def list_approvals(
     """List what waits for an answer, oldest first."""
     whose = None if tenant == EVERY else actor_of(tenant, None, None).tenant
 
-    async def gather() -> tuple[list[Approval], dict[str, int]]:
-        async with opened(ctx) as app:
-            start = None if after is None else (await whole_id(app, "approvals", whose, after))[0]
-            found = await app.consent.list(whose, None if state == "all" else state, limit=limit + 1, after=start)
-            return found, await app.waiting() if tenant is None and state == "waiting" else {}
-
-    found, waiting = asyncio.run(gather())
+    async with opened(ctx) as app:
+        start = None if after is None else (await whole_id(app, "approvals", whose, after))[0]
+        found = await app.consent.list(whose, None if state == "all" else state, limit=limit + 1, after=start)
+        waiting = await app.waiting() if tenant is None and state == "waiting" else {}
     found, rest = found[:limit], found[limit:]
     last = found[-1].request.id if rest else None
     if as_json:
@@ -131,15 +127,12 @@ def _note_others(waiting: dict[str, int]) -> None:
 
 
 @group.command("show")
-def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None, as_json: AsJson = False) -> int:
+async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None, as_json: AsJson = False) -> int:
     """Show one approval: what is asked, and what became of it."""
     whose = _owner(tenant)
 
-    async def gather() -> Approval:
-        async with opened(ctx) as app:
-            return await app.consent.show(*await whole_id(app, "approvals", whose, approval_id))
-
-    approval = asyncio.run(gather())
+    async with opened(ctx) as app:
+        approval = await app.consent.show(*await whole_id(app, "approvals", whose, approval_id))
     if as_json:
         emit(to_dict(approval))
         return 0
@@ -163,7 +156,7 @@ def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = N
 
 
 @group.command()
-def approve(
+async def approve(
     ctx: typer.Context,
     approval_id: ApprovalId,
     edit: Annotated[
@@ -193,22 +186,17 @@ def approve(
     answer = Answer("approve" if instead is None else "edit", reason, instead, _terms(lasting, session_grant, cap))
     whose, by = _owner(tenant), actor_of(None, None, user)
 
-    async def give() -> tuple[Approval | None, Outcome | None]:
-        async with opened(ctx) as app:
-            said = await _edited(app, approval_id, whose, answer) if in_editor else answer
-            if said is None:
-                return None, None
-            given = await _give(app, approval_id, said, whose, by.user)
-            if not run or given.state == "waiting":
-                return given, None
-            _must_hold_arguments(given)
+    outcome = None
+    async with opened(ctx) as app:
+        said = await _edited(app, approval_id, whose, answer) if in_editor else answer
+        if said is None:
+            note(("Nothing was approved.", "yellow"))
+            return 1
+        approval = await _give(app, approval_id, said, whose, by.user)
+        if run and approval.state != "waiting":
+            _must_hold_arguments(approval)
             with diverted():
-                return given, await app.resume(given.request.id, actor=given.request.actor)
-
-    approval, outcome = asyncio.run(give())
-    if approval is None:
-        note(("Nothing was approved.", "yellow"))
-        return 1
+                outcome = await app.resume(approval.request.id, actor=approval.request.actor)
     return _say_approved(approval, outcome, as_json)
 
 
@@ -241,7 +229,7 @@ def _say_approved(approval: Approval, outcome: Outcome | None, as_json: bool) ->
 
 
 @group.command()
-def reject(
+async def reject(
     ctx: typer.Context,
     approval_id: ApprovalId,
     reason: Reason = None,
@@ -253,11 +241,8 @@ def reject(
     readable("--reason", reason)
     whose, by = _owner(tenant), actor_of(None, None, user)
 
-    async def give() -> Approval:
-        async with opened(ctx) as app:
-            return await _give(app, approval_id, Answer("reject", reason), whose, by.user)
-
-    approval = asyncio.run(give())
+    async with opened(ctx) as app:
+        approval = await _give(app, approval_id, Answer("reject", reason), whose, by.user)
     if as_json:
         emit(to_dict(approval))
     else:

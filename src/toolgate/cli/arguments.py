@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from toolgate.app.app import App
-from toolgate.cli.context import Usage, entry_named
+from toolgate.cli.context import Usage, entry_named, interruptible
 from toolgate.model import Actor
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -95,7 +95,8 @@ def _text(given: RawArgument) -> str:
 def _read(path: Path | None) -> bytes:
     """The beginning of a file or of stdin, one byte more than may be read."""
     if path is None:
-        return sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
+        with interruptible():
+            return sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
     with path.open("rb") as file:
         return file.read(MOST_BYTES + 1)
 

@@ -1,6 +1,5 @@
 """`toolgate artifacts`: whole outputs of which a call gave only a part."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,7 @@ def artifacts() -> None: ...
 
 
 @group.command()
-def get(
+async def get(
     ctx: typer.Context,
     artifact_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the outcome gave.", show_default=False)],
     output: Annotated[
@@ -29,13 +28,10 @@ def get(
 ) -> int:
     """Get a whole output: text as it is, anything else as JSON."""
 
-    async def fetch() -> bytes | None:
+    content = None
+    if artifact_id.isascii() and artifact_id.isprintable():
         async with opened(ctx) as app:
-            if not artifact_id.isascii() or not artifact_id.isprintable():
-                return None
-            return await app.artifacts.fetch_any(artifact_id, actor_of(tenant, None, None).tenant)
-
-    content = asyncio.run(fetch())
+            content = await app.artifacts.fetch_any(artifact_id, actor_of(tenant, None, None).tenant)
     if content is None:
         raise NotFound(
             f"There is no artifact {artifact_id[:64]} of this tenant.",

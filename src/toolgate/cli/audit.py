@@ -20,7 +20,6 @@ from toolgate.cli.output import Unwritable, emit, note, say, show, write
 from toolgate.cli.records import CSV_HEADER, STYLES, AuditRecord
 from toolgate.cli.times import shown
 from toolgate.store import log
-from toolgate.store.chain import Verdict
 from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
 
@@ -34,7 +33,7 @@ group = typer.Typer(help="The log of everything that was called.", no_args_is_he
 
 
 @group.command()
-def tail(
+async def tail(
     ctx: typer.Context,
     count: Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, metavar="N", help="How many records.")] = 20,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
@@ -50,17 +49,14 @@ def tail(
     readable("--tenant", tenant)
     readable("--tool", tool)
 
-    async def run() -> None:
-        async with opened(ctx) as app:
-            end = (await app.audit_end()).seq
-            rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
-            _print([AuditRecord.of(row) for row in rows], as_json)
-            if not rows and not as_json and not follow:
-                note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
-            if follow:
-                await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status), as_json)
-
-    asyncio.run(run())
+    async with opened(ctx) as app:
+        end = (await app.audit_end()).seq
+        rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        _print([AuditRecord.of(row) for row in rows], as_json)
+        if not rows and not as_json and not follow:
+            note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
+        if follow:
+            await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status), as_json)
     return 0
 
 
@@ -91,7 +87,7 @@ def _print(records: list[AuditRecord], as_json: bool) -> None:
 
 
 @group.command("show")
-def show_call(
+async def show_call(
     ctx: typer.Context,
     call_id: Annotated[
         str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
@@ -101,13 +97,10 @@ def show_call(
 ) -> int:
     """Show all records of one call."""
 
-    async def gather() -> list[AuditRecord]:
+    records: list[AuditRecord] = []
+    if call_id.isascii() and call_id.isprintable():
         async with opened(ctx) as app:
-            if not call_id.isascii() or not call_id.isprintable():
-                return []
-            return [AuditRecord.of(row) for row in await app.store.read(log.of_call(call_id))]
-
-    records = asyncio.run(gather())
+            records = [AuditRecord.of(row) for row in await app.store.read(log.of_call(call_id))]
     if not records:
         raise NotFound(
             f"There is no call {call_id[:64]}, or more than one whose id begins so.",
@@ -138,7 +131,7 @@ def _show_body(content: Any, verbose: bool) -> None:
 
 
 @group.command()
-def verify(
+async def verify(
     ctx: typer.Context,
     heads: Annotated[
         Path | None, typer.Option("--heads", metavar="FILE", help="Compare it with the signed heads in this file, too.")
@@ -149,11 +142,8 @@ def verify(
     that is not the one whose head was signed."""
     given = [] if heads is None else _heads_in(heads)
 
-    async def check() -> Verdict:
-        async with opened(ctx) as app:
-            return await app.verify_audit(given)
-
-    verdict = asyncio.run(check())
+    async with opened(ctx) as app:
+        verdict = await app.verify_audit(given)
     if as_json:
         emit({"ok": verdict.ok, **verdict._asdict(), "head": verdict.head._asdict()})
         return 0 if verdict.ok else 1
@@ -182,7 +172,7 @@ def _heads_in(file: Path) -> list[SignedHead | None]:
 
 
 @group.command()
-def prove(
+async def prove(
     ctx: typer.Context,
     call_id: Annotated[
         str | None,
@@ -202,7 +192,7 @@ def prove(
     if script:
         content = resources.files("toolgate.gates.ledger").joinpath("check_proof.py").read_bytes()
     else:
-        content = orjson.dumps(asyncio.run(_proof(ctx, str(call_id))), option=orjson.OPT_INDENT_2) + b"\n"
+        content = orjson.dumps(await _proof(ctx, str(call_id)), option=orjson.OPT_INDENT_2) + b"\n"
     with _sink(output) as put:
         put(content)
     return 0
@@ -222,7 +212,7 @@ async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
 
 
 @group.command()
-def sign(
+async def sign(
     ctx: typer.Context,
     anew: Annotated[
         bool, typer.Option("--anew", help="Accept the log as it is now, whatever was signed before. This is recorded.")
@@ -231,11 +221,8 @@ def sign(
 ) -> int:
     """Sign the head of the log now."""
 
-    async def run() -> SignedHead | None:
-        async with opened(ctx) as app:
-            return await app.sign_audit(anew=anew)
-
-    head = asyncio.run(run())
+    async with opened(ctx) as app:
+        head = await app.sign_audit(anew=anew)
     if as_json:
         emit(b"null" if head is None else head.to_json())
     elif head is None:
@@ -246,20 +233,15 @@ def sign(
 
 
 @group.command()
-def key(
+async def key(
     ctx: typer.Context,
     rotate: Annotated[bool, typer.Option("--rotate", help="Make a new key, which signs from now on.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
 
-    async def run() -> dict[str, Any] | None:
-        async with opened(ctx) as app:
-            if app.heads is None:
-                return None
-            return await app.audit_key(rotate=rotate)
-
-    found = asyncio.run(run())
+    async with opened(ctx) as app:
+        found = None if app.heads is None else await app.audit_key(rotate=rotate)
     if as_json:
         emit(found)
     elif found is None:
@@ -273,7 +255,7 @@ def key(
 
 
 @group.command()
-def export(
+async def export(
     ctx: typer.Context,
     shape: Annotated[
         Literal["jsonl", "csv"], typer.Option("--format", help="A JSON object to a line, or a table.")
@@ -287,7 +269,7 @@ def export(
     """Write the log, or its end, for other programs."""
     if as_json and output is None and shape == "csv":
         raise Usage("--json and --format csv contradict each other.", suggestion="With --output FILE, --json is a summary.")
-    rows = asyncio.run(_export(ctx, shape, output, first))
+    rows = await _export(ctx, shape, output, first)
     if output is None:
         return 0
     if as_json:

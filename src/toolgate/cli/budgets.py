@@ -1,6 +1,5 @@
 """`toolgate budgets`: how much may be spent, by whom and on what, and how much of it is left."""
 
-import asyncio
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -29,7 +28,7 @@ group = typer.Typer(help="How much may be spent, by whom and on what.", no_args_
 
 
 @group.command("list")
-def list_budgets(
+async def list_budgets(
     ctx: typer.Context,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only what concerns this tenant.")] = None,
     as_json: AsJson = False,
@@ -37,11 +36,8 @@ def list_budgets(
     """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
     readable("--tenant", tenant)
 
-    async def gather() -> list[BudgetStatus]:
-        async with opened(ctx) as app:
-            return await app.budget_status(tenant)
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        found = await app.budget_status(tenant)
     if as_json:
         emit({"budgets": [one.to_dict() for one in found]})
         return 0
@@ -82,7 +78,7 @@ def _style(one: BudgetStatus) -> str:
 
 
 @group.command("set")
-def set_budgets(
+async def set_budgets(
     ctx: typer.Context,
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="T", help="Of this tenant; * is each tenant on its own.")
@@ -122,19 +118,16 @@ def set_budgets(
     given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
-    async def change() -> list[BudgetChange]:
-        async with opened(ctx) as app:
-            before = {budget.id: budget for budget in await app.store.read(table.list_budgets())}
-            make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
-            wanted = [
-                _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
-            ]  # all of them make sense, or nothing is changed
-            set_anew = any(cap is not None for _, cap in caps)
-            if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
-                note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
-            return [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
-
-    done = asyncio.run(change())
+    async with opened(ctx) as app:
+        before = {budget.id: budget for budget in await app.store.read(table.list_budgets())}
+        make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
+        wanted = [
+            _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
+        ]  # all of them make sense, or nothing is changed
+        set_anew = any(cap is not None for _, cap in caps)
+        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
+            note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
+        done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if as_json:
         emit({"budgets": [one.to_dict() for one in done]})
         return 0

@@ -4,7 +4,9 @@ import asyncio
 import logging
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -110,6 +112,19 @@ def diverted() -> Iterator[None]:
         finally:
             os.dup2(kept, 1)
             os.close(kept)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lets Ctrl-C end a read that blocks the event loop: the loop's own handler would wait for the read to return."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:

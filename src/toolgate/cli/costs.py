@@ -1,6 +1,5 @@
 """`toolgate costs`: what calls have cost, by tool, user, persona, tenant or day; as a table with bars."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Any, get_args
 
@@ -16,7 +15,7 @@ from toolgate.model import NANO
 from toolgate.store.budgets import By, CostLine
 
 
-def costs(
+async def costs(
     ctx: typer.Context,
     by: Annotated[By, typer.Option("--by", metavar="WHAT", help=f"What is summed: {', '.join(get_args(By))}.")] = "tool",
     since: Annotated[
@@ -29,11 +28,8 @@ def costs(
     readable("--tenant", tenant)
     begin = since_when(since, datetime.now(UTC))
 
-    async def gather() -> list[CostLine]:
-        async with opened(ctx) as app:
-            return await app.costs(by, since=begin, tenant=tenant)
-
-    lines = asyncio.run(gather())
+    async with opened(ctx) as app:
+        lines = await app.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
     if as_json:
         emit(

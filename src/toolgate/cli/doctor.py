@@ -1,6 +1,5 @@
 """`toolgate doctor`: is everything there, and does it work?"""
 
-import asyncio
 from contextlib import aclosing
 
 import typer
@@ -14,9 +13,9 @@ INDENT = 15
 MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
 
 
-def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Check everything that Toolgate needs, by using it."""
-    checks = asyncio.run(_examine(global_options(ctx), aloud=not as_json))
+    checks = await _examine(global_options(ctx), aloud=not as_json)
     faults = sum(check.status == "fault" for check in checks)
     warnings = sum(check.status == "warning" for check in checks)
     if as_json:

@@ -1,6 +1,5 @@
 """`toolgate explain`: what every gate would say to a call, without making it."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ EXIT = {"run": 0, "ask": 3, "deny": 1}
 GATE_WIDTH = 12
 
 
-def explain(
+async def explain(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)],
     words: Annotated[
@@ -54,7 +53,7 @@ def explain(
     readable("--session", session)
     actor = actor_of(tenant, persona, user, scope or ())
     given, whole = read_words(words or (), args)
-    found, advice = asyncio.run(_explain(ctx, name, whole or {}, given, actor, session, key))
+    found, advice = await _explain(ctx, name, whole or {}, given, actor, session, key)
     if as_json:
         emit(found.to_dict())
     else:

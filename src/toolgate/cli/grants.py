@@ -1,6 +1,5 @@
 """`toolgate grants`: what runs unasked because a person allowed it for a while."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -21,7 +20,7 @@ group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=Tr
 
 
 @group.command("list")
-def list_grants(
+async def list_grants(
     ctx: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Those too that ended or were revoked.")] = False,
     tenant: Tenant = None,
@@ -30,12 +29,9 @@ def list_grants(
     """List the grants that hold."""
     whose = actor_of(tenant, None, None)
 
-    async def gather() -> list[tuple[Grant, bool]]:
-        async with opened(ctx) as app:
-            grants = await app.consent.list_grants(whose.tenant, active=not everything)
-            return [(grant, _is_exhausted(app, grant)) for grant in grants]
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        grants = await app.consent.list_grants(whose.tenant, active=not everything)
+        found = [(grant, _is_exhausted(app, grant)) for grant in grants]
     if as_json:
         emit({"grants": [{**_to_dict(grant), "exhausted": exhausted} for grant, exhausted in found]})
         return 0
@@ -49,7 +45,7 @@ def list_grants(
 
 
 @group.command()
-def add(
+async def add(
     ctx: typer.Context,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run unasked.", show_default=False)],
     lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90s, 30m, 1h, 2d.", show_default=False)],
@@ -75,12 +71,9 @@ def add(
     terms = GrantTerms(scope, seconds_of(lasting), cap_of(cap))
     by = actor_of(tenant, None, LOCAL.user)
 
-    async def make() -> Grant:
-        async with opened(ctx) as app:
-            entry = app.catalog.resolve(tool, whom.tenant)
-            return await app.consent.make_grant(entry, terms, whom, by, session=session, reason=reason)
-
-    grant = asyncio.run(make())
+    async with opened(ctx) as app:
+        entry = app.catalog.resolve(tool, whom.tenant)
+        grant = await app.consent.make_grant(entry, terms, whom, by, session=session, reason=reason)
     if as_json:
         emit(_to_dict(grant))
     else:
@@ -89,7 +82,7 @@ def add(
 
 
 @group.command()
-def revoke(
+async def revoke(
     ctx: typer.Context,
     grant_id: Annotated[
         str, typer.Argument(metavar="ID", help="The id of a grant, or how it alone begins.", show_default=False)
@@ -101,12 +94,9 @@ def revoke(
     """Take a grant back, at once and everywhere."""
     by = actor_of(tenant, None, user)
 
-    async def take() -> Grant:
-        async with opened(ctx) as app:
-            id, _ = await whole_id(app, "grants", by.tenant, grant_id)
-            return await app.consent.revoke(id, by)
-
-    grant = asyncio.run(take())
+    async with opened(ctx) as app:
+        id, _ = await whole_id(app, "grants", by.tenant, grant_id)
+        grant = await app.consent.revoke(id, by)
     if as_json:
         emit(_to_dict(grant))
     else:

@@ -1,6 +1,5 @@
 """`toolgate idempotency`: the keys that stand for one effect each, and a person's word on those whose outcome is unknown."""
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -24,7 +23,7 @@ group = typer.Typer(help="Keys that stand for one effect each.", no_args_is_help
 
 
 @group.command("list")
-def list_keys(
+async def list_keys(
     ctx: typer.Context,
     state: Annotated[
         Literal["unknown", "running", "done"],
@@ -36,13 +35,11 @@ def list_keys(
     """List the latest keys, oldest first. Those whose outcome is unknown, or those in another state."""
     readable("--tenant", tenant)
 
-    async def gather() -> list[KeyRow]:
-        async with opened(ctx) as app:
-            if state == "unknown":
-                return await app.unsettled_keys(tenant)
-            return await app.store.read(keys.listed(tenant=tenant, state=state))
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        if state == "unknown":
+            found = await app.unsettled_keys(tenant)
+        else:
+            found = await app.store.read(keys.listed(tenant=tenant, state=state))
     if as_json:
         emit({"keys": [_to_dict(row) for row in found]})
         return 0
@@ -61,7 +58,7 @@ def list_keys(
 
 
 @group.command()
-def settle(
+async def settle(
     ctx: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key that the call came with.", show_default=False)],
     happened: Annotated[
@@ -92,11 +89,8 @@ def settle(
     value = _read(output)
     whose = actor_of(tenant, None, user)
 
-    async def decide() -> KeyRow:
-        async with opened(ctx) as app:
-            return await app.settle_key(key, happened=happened, output=value, actor=whose)
-
-    row = asyncio.run(decide())
+    async with opened(ctx) as app:
+        row = await app.settle_key(key, happened=happened, output=value, actor=whose)
     if as_json:
         emit({**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value})
     elif happened:

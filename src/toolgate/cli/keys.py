@@ -1,6 +1,5 @@
 """`toolgate keys`: who may call over HTTP, and as whom."""
 
-import asyncio
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ STYLES: dict[KeyState, str] = {"valid": "green", "expired": "dim", "revoked": "d
 
 
 @group.command()
-def create(
+async def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, or who has it.", show_default=False)],
     tenant: Tenant = None,
@@ -58,11 +57,8 @@ def create(
     lasting = None if expires is None else _lasting(expires)
     by = actor_of(tenant, None, LOCAL.user)
 
-    async def make() -> tuple[ApiKey, str]:
-        async with opened(ctx) as app:
-            return await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
-
-    key, text = asyncio.run(make())
+    async with opened(ctx) as app:
+        key, text = await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
     if as_json:
         emit({**_to_dict(key), "key": text})
         return 0
@@ -74,15 +70,12 @@ def create(
 
 
 @group.command("list")
-def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False) -> int:
+async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False) -> int:
     """List the keys: of all tenants, or of one."""
     whose = None if tenant is None else actor_of(tenant, None, None).tenant
 
-    async def gather() -> list[ApiKey]:
-        async with opened(ctx) as app:
-            return await Keys(app).list(whose)
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        found = await Keys(app).list(whose)
     if as_json:
         emit({"keys": [_to_dict(key) for key in found]})
         return 0
@@ -94,7 +87,7 @@ def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False
 
 
 @group.command()
-def revoke(
+async def revoke(
     ctx: typer.Context,
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="Its name, its id, or enough of the id's beginning.", show_default=False)
@@ -106,13 +99,10 @@ def revoke(
     if not wanted:
         raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
 
-    async def end() -> ApiKey:
-        async with opened(ctx) as app:
-            keys = Keys(app)
-            found = _chosen(wanted, await keys.list())
-            return await keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
-
-    revoked = asyncio.run(end())
+    async with opened(ctx) as app:
+        keys = Keys(app)
+        found = _chosen(wanted, await keys.list())
+        revoked = await keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
     if as_json:
         emit(_to_dict(revoked))
     else:

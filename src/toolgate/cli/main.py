@@ -1,5 +1,6 @@
 """`toolgate`: the commands put together, and the one place where errors become words and exit codes."""
 
+import asyncio
 import logging
 import os
 import sys
@@ -7,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from inspect import iscoroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,6 +128,8 @@ def _run(words: list[str]) -> int:
     as_json = "--json" in words
     try:
         given: Any = get_command(with_commands(words)).main(words, prog_name="toolgate", standalone_mode=False)
+        if iscoroutine(given):  # a command that uses an App is a coroutine function
+            given = asyncio.run(given)
         return given if isinstance(given, int) else 0
     except ToolgateError as error:
         return _report(error, as_json)

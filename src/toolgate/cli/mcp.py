@@ -11,14 +11,16 @@ from toolgate.extras import require
 from toolgate.model import Actor
 
 
-def mcp(ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, scope: Scopes = None) -> int:
+async def mcp(
+    ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, scope: Scopes = None
+) -> int:
     """Serve MCP on stdin and stdout, for a client on this machine. Ends when the client closes the pipe.
 
     The client's person is the one at this machine: where a call needs an approval, the client is asked to ask them.
     """
     require("mcp")
     actor = actor_of(tenant, persona, user, scope or ())
-    return asyncio.run(_serve(ctx, actor))
+    return await _serve(ctx, actor)
 
 
 async def _serve(ctx: typer.Context, actor: Actor) -> int:

@@ -14,7 +14,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import secret_names
-from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, diverted, opened, readable, sentence
+from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, diverted, interruptible, opened, readable, sentence
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Denied, Failed, StoreError, described
@@ -54,7 +54,7 @@ def secrets() -> None: ...
 
 
 @group.command("set")
-def set_secret(
+async def set_secret(
     ctx: typer.Context,
     name: Name,
     tenant: ForTenant = None,
@@ -71,16 +71,13 @@ def set_secret(
       toolgate secrets set BRAVE_API_KEY --servers
     """
     owner, key = _named(name, tenant, user, servers)
-    asyncio.run(_must_take(ctx, where or SecretStore.file))
-    value = _read_value(name)
-
-    async def run() -> None:
-        async with opened(ctx) as app:
-            vault = _vault(app, where or SecretStore.file)
-            vault.set(key, value)
-            await _note(app, "secret.set", name, owner, vault.name)
-
-    asyncio.run(run())
+    async with opened(ctx) as app:
+        vault = _vault(app, where or SecretStore.file)
+        vault.held()
+        if (why_not := vault.why_not()) is not None:  # told before anybody is asked for a value
+            raise StoreError(f"Nothing can be kept in the {vault.name}: {why_not}.")
+        vault.set(key, _read_value(name))
+        await _note(app, "secret.set", name, owner, vault.name)
     kept = (where or SecretStore.file).value
     if as_json:
         emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "source": kept})
@@ -90,14 +87,11 @@ def set_secret(
 
 
 @group.command("list")
-def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the secrets. Of each: name, for whom, where it is kept, when it was set."""
 
-    async def run() -> list[tuple[str, list[Listed], str | None]]:
-        async with opened(ctx) as app:
-            return [_look(source) for source in app.secrets.sources if isinstance(source, Readable)]
-
-    looked = asyncio.run(run())
+    async with opened(ctx) as app:
+        looked = [_look(source) for source in app.secrets.sources if isinstance(source, Readable)]
     found = [one for _, secrets, _ in looked for one in secrets]
     states = [(name, why) for name, _, why in looked]
     if as_json:
@@ -122,7 +116,7 @@ def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("remove")
-def remove_secret(
+async def remove_secret(
     ctx: typer.Context,
     name: Name,
     tenant: ForTenant = None,
@@ -134,15 +128,11 @@ def remove_secret(
     """Forget a secret: where it is said to be, or wherever it is kept."""
     owner, key = _named(name, tenant, user, servers)
 
-    async def run() -> list[str]:
-        async with opened(ctx) as app:
-            vaults = [_vault(app, where)] if where is not None else _vaults(app)
-            removed = [vault.name for vault in vaults if vault.remove(key)]
-            for kept in removed:
-                await _note(app, "secret.removed", name, owner, kept)
-            return removed
-
-    removed = asyncio.run(run())
+    async with opened(ctx) as app:
+        vaults = [_vault(app, where)] if where is not None else _vaults(app)
+        removed = [vault.name for vault in vaults if vault.remove(key)]
+        for kept in removed:
+            await _note(app, "secret.removed", name, owner, kept)
     if not removed:
         raise NotFound(
             f"There is no secret {name} for {owner} that could be removed.",
@@ -156,7 +146,7 @@ def remove_secret(
 
 
 @group.command("test")
-def test_secret(
+async def test_secret(
     ctx: typer.Context,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool whose credential is tested.", show_default=False)],
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="As this tenant; without it, default.")] = None,
@@ -169,14 +159,10 @@ def test_secret(
     """
     actor = actor_of(tenant, None, user)
 
-    async def run() -> CredentialTest:
-        async with opened(ctx) as app:
-            tested = await test_credential(app, tool, actor)
-            details = {"credential": tested.credential, "result": tested.result}
-            await app.ledger.act("credential.tested", actor, tool, details, at=time.time_ns(), id=new_id())
-            return tested
-
-    tested = asyncio.run(run())
+    async with opened(ctx) as app:
+        tested = await test_credential(app, tool, actor)
+        details = {"credential": tested.credential, "result": tested.result}
+        await app.ledger.act("credential.tested", actor, tool, details, at=time.time_ns(), id=new_id())
     if as_json:
         emit({"tool": tool, **tested._asdict()})
     else:
@@ -205,12 +191,14 @@ def _read_value(name: str) -> str:
     """The value, typed without echo or piped in; one line end at its end is not part of it."""
     if sys.stdin is not None and sys.stdin.isatty():
         try:
-            value = getpass(f"Value of {name}: ")
+            with interruptible():
+                value = getpass(f"Value of {name}: ")
         except EOFError:
             value = ""
     else:
         try:
-            content = sys.stdin.buffer.read(MOST_CHARACTERS * 4) if sys.stdin is not None else b""
+            with interruptible():
+                content = sys.stdin.buffer.read(MOST_CHARACTERS * 4) if sys.stdin is not None else b""
             value = content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise Usage("The value is not text in UTF-8.") from None
@@ -236,16 +224,6 @@ def _vault(app: App, where: SecretStore) -> Vault:
         return found
     advice = "Set secrets.keyring: true." if where is SecretStore.keyring else "A database in memory keeps no secrets."
     raise StoreError(f"Secrets in the {where.value} are not in use here.", suggestion=advice)
-
-
-async def _must_take(ctx: typer.Context, where: SecretStore) -> None:
-    """Raise if nothing can be kept there, before anybody is asked for a value."""
-    async with opened(ctx) as app:
-        vault = _vault(app, where)
-        vault.held()
-        why_not = vault.why_not()
-    if why_not is not None:
-        raise StoreError(f"Nothing can be kept in the {vault.name}: {why_not}.")
 
 
 async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> None:

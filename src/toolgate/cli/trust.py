@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options
+from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options, interruptible
 from toolgate.cli.output import Part, emit, note, plural, say
 from toolgate.discovery import discover
 from toolgate.project import Change, Project
@@ -69,7 +69,9 @@ def ask(place: GlobalOptions) -> bool:
     _drop_typed()
     sys.stderr.write("Trust them? [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    with interruptible():
+        answer = sys.stdin.readline().strip().lower()
+    if answer not in ("y", "yes"):
         return False
     project.agree(changes)
     return True

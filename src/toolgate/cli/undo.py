@@ -1,6 +1,5 @@
 """`toolgate undo`: put back what a call changed."""
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ SHORTEST = 6
 STYLES = {"restored": "green", "removed": "yellow", "unchanged": "dim", "left": "red"}
 
 
-def undo(
+async def undo(
     ctx: typer.Context,
     call_id: Annotated[
         str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
@@ -30,14 +29,12 @@ def undo(
     """Put back what a call changed. Files become as they were, and what it made is removed."""
     actor = actor_of(tenant, None, user)
 
-    async def run() -> tuple[str, list[Undone]]:
-        async with opened(ctx) as app:
-            found = await _one(app, call_id, actor)
-            if dry_run:
-                return found, await app.journal.preview(found, actor, force)
-            return found, await app.undo(found, actor=actor, force=force)
-
-    found, done = asyncio.run(run())
+    async with opened(ctx) as app:
+        found = await _one(app, call_id, actor)
+        if dry_run:
+            done = await app.journal.preview(found, actor, force)
+        else:
+            done = await app.undo(found, actor=actor, force=force)
     if as_json:
         emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
     else:

@@ -1,6 +1,5 @@
 """`toolgate workspace`: what programs and servers changed in a workspace and was not brought in."""
 
-import asyncio
 import os
 import sys
 from datetime import UTC, datetime
@@ -30,14 +29,11 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="On
 
 
 @group.command("list")
-def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
 
-    async def gather() -> list[QuarantineSet]:
-        async with opened(ctx) as app:
-            return app.set_aside()
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        found = app.set_aside()
     if as_json:
         emit({"sets": [msgspec.to_builtins(one) for one in found]})
         return 0
@@ -50,16 +46,13 @@ def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command()
-def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
+async def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
     """Show what a set would change, with the differences of text files."""
 
-    async def gather() -> tuple[QuarantineSet, list[tuple[QuarantinedChange, list[str]]]]:
-        async with opened(ctx) as app:
-            one = app.places.quarantine().get(number)
-            chosen = [change for change in one.changes if not paths or change.path in paths]
-            return one, [(change, difference(app, one, change)) for change in chosen]
-
-    one, changes = asyncio.run(gather())
+    async with opened(ctx) as app:
+        one = app.places.quarantine().get(number)
+        chosen = [change for change in one.changes if not paths or change.path in paths]
+        changes = [(change, difference(app, one, change)) for change in chosen]
     if as_json:
         emit({**_plain(one), "changes": [{**msgspec.to_builtins(change), "diff": diff} for change, diff in changes]})
         return 0
@@ -73,7 +66,7 @@ def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = 
 
 
 @group.command()
-def take(
+async def take(
     ctx: typer.Context,
     number: Id,
     paths: Paths = None,
@@ -87,14 +80,10 @@ def take(
             suggestion=f"Review the changes (`toolgate workspace show {clean(number[:64])}`), then add --yes.",
         )
 
-    async def run() -> list[str] | None:
-        async with opened(ctx) as app:
-            one = app.places.quarantine().get(number)
-            if not yes and not await to_thread(_agrees, one, paths or []):
-                return None
-            return await app.take_changes(number, paths or [])
-
-    failed = asyncio.run(run())
+    async with opened(ctx) as app:
+        one = app.places.quarantine().get(number)
+        agreed = yes or await to_thread(_agrees, one, paths or [])
+        failed = await app.take_changes(number, paths or []) if agreed else None
     if as_json:
         emit({"taken": failed is not None, "failed": failed or []})
     elif failed is None:
@@ -107,16 +96,13 @@ def take(
 
 
 @group.command()
-def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
+async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     """Discard a set of changes."""
 
-    async def run() -> str:
-        async with opened(ctx) as app:
-            one = app.places.quarantine().get(number)
-            await app.drop_changes(one.id)
-            return one.id
-
-    dropped = asyncio.run(run())
+    async with opened(ctx) as app:
+        one = app.places.quarantine().get(number)
+        await app.drop_changes(one.id)
+        dropped = one.id
     if as_json:
         emit({"id": dropped, "dropped": True})
     else:

@@ -1,6 +1,5 @@
 """`toolgate policy`: what the policy says, what another would say, and the lists that it looks at."""
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,7 +31,7 @@ group = typer.Typer(help="Who may do what: the policy and its data.", no_args_is
 
 
 @group.command("eval")
-def evaluate(
+async def evaluate(
     ctx: typer.Context,
     tool: ToolName,
     action: Annotated[
@@ -58,7 +57,7 @@ def evaluate(
     if candidate is not None and documents is not None:
         decision = decider(candidate, documents)(_question(actor, action, tool, None, arguments))
     else:
-        decision = asyncio.run(_ask(ctx, candidate, documents, actor, action, tool, arguments))
+        decision = await _ask(ctx, candidate, documents, actor, action, tool, arguments)
     if as_json:
         emit(
             {
@@ -103,7 +102,7 @@ OneTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="On
 
 
 @group.command("replay")
-def replay_calls(
+async def replay_calls(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidate: a Rego file.", show_default=False)],
     since: Since = None,
@@ -114,11 +113,8 @@ def replay_calls(
     readable("--tenant", tenant)
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
-    async def run() -> Replay:
-        async with opened(ctx) as app:
-            return await app.replay_policy(text, since=start, tenant=tenant)
-
-    found = asyncio.run(run())
+    async with opened(ctx) as app:
+        found = await app.replay_policy(text, since=start, tenant=tenant)
     if as_json:
         emit(found.to_dict())
     else:
@@ -127,16 +123,13 @@ def replay_calls(
 
 
 @group.command("observed")
-def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTenant = None, as_json: AsJson = False) -> int:
+async def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTenant = None, as_json: AsJson = False) -> int:
     """Show what observed policies would have changed. The setting policy.observe names them."""
     readable("--tenant", tenant)
     start = None if since is None else since_when(since, datetime.now(UTC))
 
-    async def run() -> dict[str, Replay]:
-        async with opened(ctx) as app:
-            return await app.observed_policies(since=start, tenant=tenant)
-
-    found = asyncio.run(run())
+    async with opened(ctx) as app:
+        found = await app.observed_policies(since=start, tenant=tenant)
     if as_json:
         emit({name: each.to_dict() for name, each in found.items()})
         return 0
@@ -182,18 +175,17 @@ def _line(each: Group) -> list[Part]:
 
 
 @group.command("show")
-def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the policy in force."""
 
-    async def look() -> dict[str, Any]:
-        async with opened(ctx) as app:
-            engine: Embedded | Remote = app.guard.engine
-            if engine.remote is True:
-                return {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}
+    async with opened(ctx) as app:
+        engine: Embedded | Remote = app.guard.engine
+        found: dict[str, Any]
+        if engine.remote is True:
+            found = {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}
+        else:
             kind = "shipped" if engine.shipped else "file"
-            return {"engine": "embedded", "policy": kind, "hash": engine.hash, "text": getattr(engine, "text", None)}
-
-    found = asyncio.run(look())
+            found = {"engine": "embedded", "policy": kind, "hash": engine.hash, "text": getattr(engine, "text", None)}
     if as_json:
         emit(found)
     elif found["text"] is None:
@@ -205,15 +197,12 @@ def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("data")
-def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the documents that the policy looks at."""
 
-    async def look() -> dict[str, Any]:
-        async with opened(ctx) as app:
-            documents: dict[str, Any] = await app.policy_documents()
-            return documents
-
-    found = asyncio.run(look())
+    async with opened(ctx) as app:
+        documents: dict[str, Any] = await app.policy_documents()
+        found = documents
     if as_json:
         emit(found)
     else:

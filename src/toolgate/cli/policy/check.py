@@ -1,6 +1,5 @@
 """`toolgate policy check` and `test`: a policy before it decides."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +27,7 @@ DataFile = Annotated[
 
 
 @checks.command()
-def check(
+async def check(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Rego file.", show_default=False)],
     data: DataFile = None,
@@ -40,7 +39,7 @@ def check(
     if data is not None:
         Given(json_of(data))
     milliseconds = policy.sample_milliseconds()
-    warnings = [*traps(text), *_unknown_arguments(ctx, policy)]
+    warnings = [*traps(text), *await _unknown_arguments(ctx, policy)]
     if milliseconds > SLOW_MS:
         words = f"a decision takes about {milliseconds:.1f} ms: rules that differ only in values are quicker as a table"
         warnings.append(Trap(1, words))
@@ -65,17 +64,14 @@ def check(
     return 0
 
 
-def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[Trap]:
+async def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[Trap]:
     """Arguments that no tool takes: most likely misspelled, but the tool may be one that comes later."""
     if not policy.arguments:
         return []
 
-    async def look() -> set[str]:
-        async with opened(ctx) as app:
-            return {name for entry in app.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
-
     try:
-        known = asyncio.run(look())
+        async with opened(ctx) as app:
+            known = {name for entry in app.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
     except ToolgateError:  # the policy in force may be the one that is being mended
         return []
     return [
@@ -94,7 +90,7 @@ def _did_you_mean(name: str, known: set[str]) -> str:
 
 
 @checks.command("test")
-def run_tests(
+async def run_tests(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Cases, as YAML or JSON.", show_default=False)],
     policy: Annotated[
@@ -115,7 +111,7 @@ def run_tests(
     if candidate is not None and documents is not None:
         results = run_cases(given.cases, decider(candidate, documents))
     else:
-        results = asyncio.run(_run_cases(ctx, candidate, documents, given.cases))
+        results = await _run_cases(ctx, candidate, documents, given.cases)
     failed = [result for result in results if not result.ok]
     if as_json:
         emit({"passed": len(results) - len(failed), "failed": len(failed), "cases": [_told(each) for each in results]})

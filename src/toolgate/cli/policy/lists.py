@@ -1,6 +1,5 @@
 """`toolgate policy`: the commands that change the lists which the policy looks at."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, NamedTuple
 
@@ -31,7 +30,7 @@ class ListChange(NamedTuple):
 
 
 @lists.command()
-def deny(
+async def deny(
     ctx: typer.Context,
     tool: ToolName,
     reason: Annotated[
@@ -42,7 +41,7 @@ def deny(
     """Deny a tool to everybody. It can't be seen, called or added."""
     readable("TOOL", tool)
     readable("--reason", reason)
-    return _change(
+    return await _change(
         ctx,
         ListChange(
             lambda app: tool in app.policy_data.global_deny and reason in (None, app.policy_data.global_deny[tool]),
@@ -55,10 +54,10 @@ def deny(
 
 
 @lists.command()
-def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
+async def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
     """Take a tool off the global deny list."""
     readable("TOOL", tool)
-    return _change(
+    return await _change(
         ctx,
         ListChange(
             lambda app: tool not in app.policy_data.global_deny,
@@ -71,20 +70,20 @@ def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
 
 
 @lists.command("restrict-code")
-def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+async def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
     """Keep a tenant from running code or commands. No tool of tier execute, and no custom tool, runs for it."""
-    return _restrict(ctx, tenant, True, ("✓ May not run code", "green"), "It already may not run code", as_json)
+    return await _restrict(ctx, tenant, True, ("✓ May not run code", "green"), "It already may not run code", as_json)
 
 
 @lists.command("unrestrict-code")
-def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+async def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
     """Let a tenant call tools that run code or commands again."""
-    return _restrict(ctx, tenant, False, ("✓ May run code", "green"), "It was not kept from running code", as_json)
+    return await _restrict(ctx, tenant, False, ("✓ May run code", "green"), "It was not kept from running code", as_json)
 
 
-def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, already: str, as_json: bool) -> int:
+async def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, already: str, as_json: bool) -> int:
     readable("TENANT", tenant)
-    return _change(
+    return await _change(
         ctx,
         ListChange(
             lambda app: (tenant in app.policy_data.restricted_tenants) == restricted,
@@ -97,20 +96,22 @@ def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Part, alr
 
 
 @lists.command()
-def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+async def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
     """Let a persona add tools."""
-    return _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), "It already may add tools", as_json)
+    return await _allow_adding(ctx, persona, True, ("✓ May add tools", "green"), "It already may add tools", as_json)
 
 
 @lists.command()
-def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+async def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
     """Keep a persona from adding tools."""
-    return _allow_adding(ctx, persona, False, ("✓ May not add tools", "green"), "It already may not add tools", as_json)
+    return await _allow_adding(
+        ctx, persona, False, ("✓ May not add tools", "green"), "It already may not add tools", as_json
+    )
 
 
-def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, already: str, as_json: bool) -> int:
+async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, already: str, as_json: bool) -> int:
     readable("PERSONA", persona)
-    return _change(
+    return await _change(
         ctx,
         ListChange(
             lambda app: app.policy_data.can_add_tools.get(persona, False) == allowed,
@@ -122,17 +123,13 @@ def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: Part, a
     )  # fmt: skip
 
 
-def _change(ctx: typer.Context, change: ListChange, as_json: bool) -> int:
-    async def run() -> bool:
-        async with opened(ctx) as app:
-            if change.wants is not None and not any(entry.name == change.wants for entry in app.catalog.entries()):
-                note((f"There is no tool {change.wants} now; it is denied for when there is.", "yellow"))
-            if change.is_so(app):
-                return False
+async def _change(ctx: typer.Context, change: ListChange, as_json: bool) -> int:
+    async with opened(ctx) as app:
+        if change.wants is not None and not any(entry.name == change.wants for entry in app.catalog.entries()):
+            note((f"There is no tool {change.wants} now; it is denied for when there is.", "yellow"))
+        changed = not change.is_so(app)
+        if changed:
             await change.make(app)
-            return True
-
-    changed = asyncio.run(run())
     if as_json:
         emit({**change.told, "changed": changed})
     elif changed:

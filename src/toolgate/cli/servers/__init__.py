@@ -1,21 +1,16 @@
 """`toolgate servers`: MCP servers, how they stand, and what they offer."""
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
 
-from toolgate.app.servers import ServerStatus
 from toolgate.cli.context import AsJson, NotFound, opened
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, next_step, say_compared, state_of
 from toolgate.cli.table import columns
 from toolgate.errors import Denied, SettingsError
-from toolgate.mcp.definitions import Comparison
 from toolgate.mcp.presets import PRESETS
-from toolgate.registry.catalog import Problem
-from toolgate.sandbox.quarantine import QuarantineSet
 from toolgate.settings import ServerSettings
 
 SHOWN = (
@@ -44,15 +39,12 @@ group.command("import")(import_file)
 
 
 @group.command("list")
-def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
 
-    async def gather() -> tuple[list[tuple[ServerStatus, list[str]]], list[Problem], bool]:
-        async with opened(ctx) as app:
-            found = [(one, app.missing_secrets(one.settings)) for one in await app.servers()]
-            return found, list(app.mcp_tools.problems), app.settings.mcp.enabled
-
-    found, problems, enabled = asyncio.run(gather())
+    async with opened(ctx) as app:
+        found = [(one, app.missing_secrets(one.settings)) for one in await app.servers()]
+        problems, enabled = list(app.mcp_tools.problems), app.settings.mcp.enabled
     if as_json:
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
@@ -71,28 +63,23 @@ def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("show")
-def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Show one server. What it is, what it may do, and all of its tools, prompts and resources."""
 
-    async def gather() -> tuple[ServerStatus, list[dict[str, str]], list[QuarantineSet]]:
-        async with opened(ctx) as app:
-            status = await known(app, name)
-            aside = [one for one in app.set_aside() if one.by == f"server {name}"]
-            offered = [
-                {"name": entry.name, "tier": entry.tier, "state": "accepted"}
-                for entry in app.catalog.entries()
-                if entry.kind == "mcp" and entry.implementation.server == name
-            ]
-            offered += [
-                {"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.mcp_tools.items.labels(name)
-            ]
-            waiting = [
-                {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
-                for one in await app.quarantined(name)
-            ]
-            return status, sorted([*offered, *waiting], key=lambda tool: tool["name"]), aside
-
-    status, tools, aside = asyncio.run(gather())
+    async with opened(ctx) as app:
+        status = await known(app, name)
+        aside = [one for one in app.set_aside() if one.by == f"server {name}"]
+        offered = [
+            {"name": entry.name, "tier": entry.tier, "state": "accepted"}
+            for entry in app.catalog.entries()
+            if entry.kind == "mcp" and entry.implementation.server == name
+        ]
+        offered += [{"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.mcp_tools.items.labels(name)]
+        waiting = [
+            {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
+            for one in await app.quarantined(name)
+        ]
+        tools = sorted([*offered, *waiting], key=lambda tool: tool["name"])
     plain = status.to_dict()
     if as_json:
         emit({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]})
@@ -131,18 +118,15 @@ MADE = {"isolation": _held, "limits": _limits}
 
 
 @group.command("remove")
-def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Remove a server that was added. Its tools, and what was accepted of them, go with it."""
 
-    async def run() -> None:
-        async with opened(ctx) as app:
-            try:
-                await app.remove_server(name)
-            except SettingsError as error:
-                there = name in app.mcp_tools.upstreams or app.mcp_tools.why_unusable(name) is not None
-                raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
-
-    asyncio.run(run())
+    async with opened(ctx) as app:
+        try:
+            await app.remove_server(name)
+        except SettingsError as error:
+            there = name in app.mcp_tools.upstreams or app.mcp_tools.why_unusable(name) is not None
+            raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
     if as_json:
         emit({"name": name, "removed": True})
     else:
@@ -151,15 +135,12 @@ def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 
 @group.command("restart")
-def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Restart a server, wherever it runs. That may be `toolgate serve`, `toolgate mcp`, or a program."""
 
-    async def run() -> None:
-        async with opened(ctx) as app:
-            await known(app, name)
-            await app.restart_server(name)
-
-    asyncio.run(run())
+    async with opened(ctx) as app:
+        await known(app, name)
+        await app.restart_server(name)
     if as_json:
         emit({"name": name, "restarted": True})
     else:
@@ -168,15 +149,12 @@ def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 
 @group.command("refresh")
-def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Ask a server what it offers now. It is started if need be; what is new, changed or gone is shown."""
 
-    async def run() -> tuple[Comparison, ServerStatus]:
-        async with opened(ctx) as app:
-            await known(app, name)
-            return await app.refresh_server(name), await app.server(name)
-
-    compared, status = asyncio.run(run())
+    async with opened(ctx) as app:
+        await known(app, name)
+        compared, status = await app.refresh_server(name), await app.server(name)
     if as_json:
         emit({**status.to_dict(), **compared_words(compared)})
     else:
@@ -185,7 +163,7 @@ def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
 
 
 @group.command("login")
-def log_in(
+async def log_in(
     ctx: typer.Context,
     name: Name,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, if there is one.")] = True,
@@ -198,17 +176,14 @@ def log_in(
     """Log in to a remote server in a browser. Its tokens are kept as secrets, its authorization server is pinned."""
     from toolgate.mcp.client.login import LoginFailed
 
-    async def run() -> str | None:
-        async with opened(ctx) as app:
-            await known(app, name)
-            try:
-                return await app.log_in_server(
-                    name, lambda url: note(f"Log in here: {url}"), browser=browser, accept_issuer=accept_issuer
-                )
-            except LoginFailed as error:
-                raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
-
-    issuer = asyncio.run(run())
+    async with opened(ctx) as app:
+        await known(app, name)
+        try:
+            issuer = await app.log_in_server(
+                name, lambda url: note(f"Log in here: {url}"), browser=browser, accept_issuer=accept_issuer
+            )
+        except LoginFailed as error:
+            raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
     if as_json:
         emit({"name": name, "logged_in": True, "issuer": issuer})
     else:

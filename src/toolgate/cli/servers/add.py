@@ -11,7 +11,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.app.servers import ServerStatus
-from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.context import AsJson, Usage, interruptible, opened
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.servers.failures import say_not_added
 from toolgate.cli.servers.options import check_words, settings_of
@@ -24,7 +24,6 @@ from toolgate.mcp.import_files import ImportedServer
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import described, lacks_version
 from toolgate.model import Tier
-from toolgate.registry.catalog import Problem
 from toolgate.settings import ServerSettings
 
 MOST_BYTES = 4_194_304
@@ -207,7 +206,7 @@ def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
         note((preset.advice, "dim"))
 
 
-def import_file(
+async def import_file(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
     replace: Annotated[bool, typer.Option("--replace", help="Change servers of the same name.")] = False,
@@ -224,11 +223,8 @@ def import_file(
     """
     document = _read(file)
 
-    async def run() -> tuple[list[ImportedServer], list[Problem]]:
-        async with opened(ctx) as app:
-            return await app.import_servers(document, replace=replace, use=use or ())
-
-    added, problems = asyncio.run(run())
+    async with opened(ctx) as app:
+        added, problems = await app.import_servers(document, replace=replace, use=use or ())
     if as_json:
         emit({"servers": [_imported(one) for one in added], "problems": [problem._asdict() for problem in problems]})
         return 1 if problems else 0
@@ -254,7 +250,8 @@ def _imported(one: ImportedServer) -> dict[str, Any]:
 
 def _read(file: str) -> Any:
     try:
-        content = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
+        with interruptible():
+            content = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
     except OSError as error:
         raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
     if len(content) > MOST_BYTES:

@@ -1,6 +1,6 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
-import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ group = typer.Typer(help="What tools there are, and who has them.", invoke_witho
 
 
 @group.callback()
-def tools(ctx: typer.Context, as_json: AsJson = False) -> int:
+def tools(ctx: typer.Context, as_json: AsJson = False) -> int | Coroutine[None, None, int]:
     if ctx.invoked_subcommand is None:
         return list_tools(ctx, as_json=as_json)
     if as_json:
@@ -46,7 +46,7 @@ def tools(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("list")
-def list_tools(
+async def list_tools(
     ctx: typer.Context,
     source: Annotated[
         Source | None, typer.Option("--source", help=f"Only of this source: {', '.join(SOURCES)}.", metavar="SOURCE")
@@ -63,13 +63,11 @@ def list_tools(
     """List all tools, or those that a tenant or persona has."""
     somebody = (tenant, persona, user) != (None, None, None)
 
-    async def gather() -> tuple[list[ListedTool], list[Problem], bool, dict[str, str]]:
-        async with opened(ctx) as app:
-            await app.check_tools()
-            found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
-            return found, list(app.problems), app.settings.show_token_costs, app.mcp_tools.withheld
-
-    found, problems, with_tokens, withheld = asyncio.run(gather())
+    async with opened(ctx) as app:
+        await app.check_tools()
+        found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
+        problems, withheld = list(app.problems), app.mcp_tools.withheld
+        with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
     if as_json:
         emit(
@@ -136,7 +134,7 @@ def _note_problems(problems: list[Problem]) -> None:
 
 
 @group.command()
-def info(
+async def info(
     ctx: typer.Context,
     name: Name,
     tenant: Tenant = None,
@@ -147,18 +145,12 @@ def info(
     """Show everything about one tool."""
     somebody = (tenant, persona, user) != (None, None, None)
 
-    async def gather() -> tuple[ListedTool, bool, bool]:
-        async with opened(ctx) as app:
-            actor = actor_of(tenant, persona, user)
-            tool = await find(app, name, actor, only_on=somebody)
-            auth = tool.entry.auth
-            return (
-                tool,
-                app.catalog.is_enforced(tool.name),
-                auth is not None and app.secrets.find(auth.config_key, actor) is not None,
-            )
-
-    tool, enforced, has_credential = asyncio.run(gather())
+    async with opened(ctx) as app:
+        actor = actor_of(tenant, persona, user)
+        tool = await find(app, name, actor, only_on=somebody)
+        auth = tool.entry.auth
+        enforced = app.catalog.is_enforced(tool.name)
+        has_credential = auth is not None and app.secrets.find(auth.config_key, actor) is not None
     if as_json:
         emit(to_dict(tool, enforced=enforced))
     else:
@@ -167,16 +159,13 @@ def info(
 
 
 @group.command()
-def tokens(
+async def tokens(
     ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, as_json: AsJson = False
 ) -> int:
     """Show what each enabled tool costs a model to read."""
 
-    async def gather() -> tuple[list[ListedTool], float]:
-        async with opened(ctx) as app:
-            return await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
-
-    found, per_million = asyncio.run(gather())
+    async with opened(ctx) as app:
+        found, per_million = await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
     found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
     if as_json:
         costs = [
@@ -206,7 +195,7 @@ def tokens(
 
 
 @group.command()
-def search(
+async def search(
     ctx: typer.Context,
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Words to look for.", show_default=False)],
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000, metavar="N", help="How many to show.")] = 10,
@@ -217,13 +206,10 @@ def search(
 ) -> int:
     """Find tools by words in their names, tags and descriptions."""
 
-    async def gather() -> list[tuple[ListedTool, float]]:
-        async with opened(ctx) as app:
-            found = {tool.name: tool for tool in await listed(app, actor_of(tenant, persona, user)) if tool.on}
-            ranked = rank(" ".join(query), (tool.entry.tool for tool in found.values()))
-            return [(found[tool.name], score) for tool, score in ranked[:limit]]
-
-    found = asyncio.run(gather())
+    async with opened(ctx) as app:
+        known = {tool.name: tool for tool in await listed(app, actor_of(tenant, persona, user)) if tool.on}
+    ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
+    found = [(known[tool.name], score) for tool, score in ranked[:limit]]
     if as_json:
         emit({"tools": [{**tool.to_dict(), "score": score} for tool, score in found]})
         return 0
@@ -236,7 +222,7 @@ def search(
 
 
 @group.command("export")
-def export_tools(
+async def export_tools(
     ctx: typer.Context,
     shape: Annotated[Format, typer.Option("--format", help="Whose shape.", show_default=False)],
     tenant: Tenant = None,
@@ -246,14 +232,13 @@ def export_tools(
 ) -> int:
     """Print definitions for models, MCP clients or programs. A program gets functions that it can call."""
 
-    async def gather() -> list[dict[str, Any]] | str:
-        async with opened(ctx) as app:
-            actor = actor_of(tenant, persona, user)
-            if shape == "typescript" or shape == "python":
-                return await app.typed(shape, actor)
-            return await app.export(shape, actor)
-
-    found = asyncio.run(gather())
+    actor = actor_of(tenant, persona, user)
+    async with opened(ctx) as app:
+        found: list[dict[str, Any]] | str
+        if shape == "typescript" or shape == "python":
+            found = await app.typed(shape, actor)
+        else:
+            found = await app.export(shape, actor)
     if as_json:
         emit(found)
     elif isinstance(found, str):
@@ -272,7 +257,7 @@ ForPersona = Annotated[str | None, typer.Option("--persona", metavar="P", help="
 
 
 @group.command()
-def enable(
+async def enable(
     ctx: typer.Context,
     name: Name,
     tenant: ForTenant = None,
@@ -281,11 +266,11 @@ def enable(
     as_json: AsJson = False,
 ) -> int:
     """Enable a tool for everybody, a tenant or a persona."""
-    return switch(ctx, name, True, tenant, persona, reason, as_json)
+    return await switch(ctx, name, True, tenant, persona, reason, as_json)
 
 
 @group.command()
-def disable(
+async def disable(
     ctx: typer.Context,
     name: Name,
     tenant: ForTenant = None,
@@ -294,11 +279,11 @@ def disable(
     as_json: AsJson = False,
 ) -> int:
     """Disable a tool for everybody, a tenant or a persona."""
-    return switch(ctx, name, False, tenant, persona, reason, as_json)
+    return await switch(ctx, name, False, tenant, persona, reason, as_json)
 
 
 @group.command("accept")
-def accept(
+async def accept(
     ctx: typer.Context,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
@@ -313,14 +298,14 @@ def accept(
     """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
     from toolgate.cli.tools.accept import accept_tools
 
-    return accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
+    return await accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
 
 
 # -- custom tools: files of their own, and code that is imported when it is wanted
 
 
 @group.command("add")
-def add(
+async def add(
     ctx: typer.Context,
     from_file: Annotated[
         Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
@@ -331,11 +316,11 @@ def add(
     """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
     from toolgate.cli.tools.custom import add_tool
 
-    return add_tool(ctx, from_file, force=force, as_json=as_json)
+    return await add_tool(ctx, from_file, force=force, as_json=as_json)
 
 
 @group.command("new")
-def new(
+async def new(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)],
     runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
@@ -344,11 +329,11 @@ def new(
     """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
     from toolgate.cli.tools.custom import new_tool
 
-    return new_tool(ctx, name, runtime, as_json=as_json)
+    return await new_tool(ctx, name, runtime, as_json=as_json)
 
 
 @group.command("test")
-def test(
+async def test(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")] = False,
@@ -357,4 +342,4 @@ def test(
     """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
     from toolgate.cli.tools.examples import run_examples
 
-    return run_examples(ctx, name, yes=yes, as_json=as_json)
+    return await run_examples(ctx, name, yes=yes, as_json=as_json)

@@ -1,6 +1,5 @@
 """`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
 
-import asyncio
 from itertools import groupby
 
 import typer
@@ -20,19 +19,21 @@ BRIEF_LINES = 16
 STOP = ("q", "quit", "stop")
 
 
-def accept_tools(ctx: typer.Context, names: list[str], *, everything: bool, yes: bool, full: bool, as_json: bool) -> int:
+async def accept_tools(
+    ctx: typer.Context, names: list[str], *, everything: bool, yes: bool, full: bool, as_json: bool
+) -> int:
     """Show what waits, ask, and accept what the answer is yes to. `everything`: all of a server in one question."""
     if not names and not everything:
         raise Usage(
             "Name a tool or a server, or say --all.", suggestion="`toolgate servers list` shows where something waits."
         )
     if yes:
-        return asyncio.run(_accept_all(ctx, names, full=full, as_json=as_json))
+        return await _accept_all(ctx, names, full=full, as_json=as_json)
     if as_json:
-        return asyncio.run(_show(ctx, names))
+        return await _show(ctx, names)
     if not at_a_terminal():
         raise Usage("There is nobody here to ask.", suggestion="Say --yes if you have seen what waits (`--json` shows it).")
-    return asyncio.run(_ask(ctx, names, everything=everything, full=full))
+    return await _ask(ctx, names, everything=everything, full=full)
 
 
 async def _show(ctx: typer.Context, names: list[str]) -> int:

@@ -1,6 +1,5 @@
 """`toolgate tools add` and `new`: custom tools as files. They are put in place whole, or not at all."""
 
-import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -31,15 +30,12 @@ class AddedTool(NamedTuple):
     """Why its code could not be compiled beforehand."""
 
 
-def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool) -> int:
+async def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool) -> int:
     """`tools add`."""
     content = _given(from_file)
 
-    async def add() -> AddedTool:
-        async with opened(ctx) as app:
-            return await _add(app, content, from_file, force=force, instead="Replace it with --force.")
-
-    added = asyncio.run(add())
+    async with opened(ctx) as app:
+        added = await _add(app, content, from_file, force=force, instead="Replace it with --force.")
     if as_json:
         emit(_plain(added))
     else:
@@ -47,7 +43,7 @@ def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool)
     return 0
 
 
-def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) -> int:
+async def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) -> int:
     """`tools new`."""
     if not NAME.match(name):
         raise Usage(
@@ -56,13 +52,8 @@ def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) 
         )
     content = template(name, runtime)
 
-    async def add() -> AddedTool:
-        async with opened(ctx) as app:
-            return await _add(
-                app, content, _folder(app) / f"{name}.yml", instead="Edit it, or give the new one another name."
-            )
-
-    added = asyncio.run(add())
+    async with opened(ctx) as app:
+        added = await _add(app, content, _folder(app) / f"{name}.yml", instead="Edit it, or give the new one another name.")
     if as_json:
         emit(_plain(added))
         return 0

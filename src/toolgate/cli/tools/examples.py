@@ -1,6 +1,5 @@
 """`toolgate tools test`: a custom tool's own examples, called as anybody would, and compared with what they promise."""
 
-import asyncio
 from typing import Any, NamedTuple
 
 import orjson
@@ -28,14 +27,11 @@ class ExampleRun(NamedTuple):
     """Why it did not pass; None if it did."""
 
 
-def run_examples(ctx: typer.Context, name: str, *, yes: bool, as_json: bool) -> int:
+async def run_examples(ctx: typer.Context, name: str, *, yes: bool, as_json: bool) -> int:
     """`tools test`."""
 
-    async def run() -> list[ExampleRun]:
-        async with opened(ctx) as app:
-            return await _try_all(app, name, yes=yes)
-
-    tried = asyncio.run(run())
+    async with opened(ctx) as app:
+        tried = await _try_all(app, name, yes=yes)
     failed = [one for one in tried if one.why is not None]
     if as_json:
         emit(

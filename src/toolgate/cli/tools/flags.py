@@ -1,7 +1,5 @@
 """`toolgate tools enable` and `disable`: for everybody, for a tenant, or for a persona."""
 
-import asyncio
-
 import typer
 
 from toolgate.app.app import App
@@ -12,7 +10,7 @@ from toolgate.errors import StoreError
 from toolgate.model import LOCAL
 
 
-def switch(
+async def switch(
     ctx: typer.Context, name: str, on: bool, tenant: str | None, persona: str | None, reason: str | None, as_json: bool
 ) -> int:
     if tenant is not None and persona is not None:
@@ -20,17 +18,14 @@ def switch(
     readable("--reason", reason)
     whose = actor_of(tenant, persona, None)
 
-    async def change() -> tuple[ListedTool, ListedTool, bool]:
-        async with opened(ctx) as app:
-            before = await find(app, name, whose)
-            needed = _is_on(app, before, tenant, persona) != on
-            if needed:
-                await app.set_enabled(name, on, tenant=tenant, persona=persona, reason=reason)
-                if _is_on(app, before, tenant, persona) != on:
-                    raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
-            return before, await find(app, name, whose), needed
-
-    before, after, changed = asyncio.run(change())
+    async with opened(ctx) as app:
+        before = await find(app, name, whose)
+        changed = _is_on(app, before, tenant, persona) != on
+        if changed:
+            await app.set_enabled(name, on, tenant=tenant, persona=persona, reason=reason)
+            if _is_on(app, before, tenant, persona) != on:
+                raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
+        after = await find(app, name, whose)
     if as_json:
         emit(
             {
