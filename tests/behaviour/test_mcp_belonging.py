@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import SOON, Noting, bad, call, engine, has_come, standing, until
-from toolgate.mcp.client.model import ConnectionLost, Restarted, Unreachable
+from toolgate.mcp.client.errors import ConnectionLost, Restarted, Unreachable
 
 pytestmark = pytest.mark.requirement("MCP-1")
 

@@ -24,8 +24,9 @@ from tests.mcp_servers import BAD, Noting, call, standing
 from tests.secret_use import named
 from toolgate import App
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import ErrorResponse, InputRequired
 from toolgate.mcp.client.http_transport import HttpTransport
-from toolgate.mcp.client.model import ErrorResponse, InputRequired, ListKind
+from toolgate.mcp.client.model import ListKind
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.model import MASK, Actor

@@ -14,7 +14,7 @@ import pytest
 from tests.mcp_servers import SOON, Noting, alive, bad, call, engine, has_come, standing, until, web
 from toolgate.mcp.client import subscriptions
 from toolgate.mcp.client.connection import Connection
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, InputRequired, Unreachable
+from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, InputRequired, Unreachable
 from toolgate.model import MASK
 from toolgate.settings import ServerSettings
 

@@ -14,8 +14,8 @@ from tests import pypi
 from tests.jailed_servers import node_server, python, server, talking
 from tests.npm import packages
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.launch import launch_server, proxy_variables
-from toolgate.mcp.client.model import Unreachable
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.quarantine import Quarantine

@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from tests.jailed_servers import Talk, talking
 from tests.npm import packages
 from toolgate.errors import Denied
-from toolgate.screening.queries import PGOPTIONS, check_query
+from toolgate.mcp.presets import PRESETS
+from toolgate.screening.queries import check_query
 from toolgate.settings import ServerSettings
+
+PGOPTIONS = PRESETS["postgres"].settings["env"]["PGOPTIONS"]
 
 pytestmark = pytest.mark.requirement("MCP-3", "BUILTIN-2")
 

@@ -19,8 +19,8 @@ from tests.mcp_person import Person
 from tests.mcp_servers import call, descriptors, engine, standing, until
 from tests.remote_servers import odd, program
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import ErrorResponse, InputRequired, Unreachable
 from toolgate.mcp.client.http_transport import HttpTransport
-from toolgate.mcp.client.model import ErrorResponse, InputRequired, Unreachable
 from toolgate.mcp.client.request_meta import META_PREFIX, header_value, request_meta
 from toolgate.mcp.client.secret_refs import fill
 from toolgate.mcp.client.servers import UpstreamServers

@@ -10,7 +10,7 @@ import pytest
 
 from tests.terminal import Done, Terminal
 from toolgate import App
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import Unreachable
 
 pytestmark = [pytest.mark.requirement("DOOR-6", "MCP-5"), pytest.mark.usefixtures("venv_first")]
 SERVER = """

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import InputRequired
 from toolgate.mcp.client.login import LoginFailed, login
-from toolgate.mcp.client.model import InputRequired
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuthSettings, ServerSettings

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, serving
 from tests.terminal import SCRIPT
 from toolgate import Actor
-from toolgate.mcp.client.limits import MOST_VALUES
+from toolgate.jsontext import MOST_VALUES
 from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.testing import memory_app
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.mcp_servers import BAD, Noting, alive, bad, call, descriptors, engine, standing, until
 from toolgate.mcp.client import connection, handshake, stdio
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.settings import ServerSettings

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_servers import Noting, bad, call, engine
+from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.mcp.client.errors import ErrorResponse
 from toolgate.mcp.client.jsonrpc_codec import decode
-from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
-from toolgate.mcp.client.model import ErrorResponse
 
 pytestmark = pytest.mark.requirement("MCP-1")
 

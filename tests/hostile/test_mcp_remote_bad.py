@@ -21,8 +21,8 @@ from tests.loopback import Asked, Said, Site, site
 from tests.mcp_servers import call, engine, standing, until
 from tests.remote_servers import MANY, Odd, free_port, odd
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable
 from toolgate.mcp.client.login import LoginFailed, login
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.client.tls import tls
 from toolgate.settings import OAuthSettings, ServerSettings

@@ -26,7 +26,13 @@ from toolgate.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
-MUST_HOLD = ("py.typed", "gates/policy/default.rego", "sandbox/inside/deno_runner.js", "store/migrations/0001_spine.sql")
+MUST_HOLD = (
+    "py.typed",
+    "gates/policy/default.rego",
+    "mcp/presets.yaml",
+    "sandbox/inside/deno_runner.js",
+    "store/migrations/0001_spine.sql",
+)
 BESIDE = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", ".gitignore", "PKG-INFO"}
 """What an sdist holds beside the source."""
 ASK_FOR_EXTRAS: tuple[tuple[str, dict[str, str], str], ...] = (

@@ -27,8 +27,8 @@ from tests.mcp_servers import descriptors
 from tests.needs import need
 from toolgate import App
 from toolgate.mcp.client import packages
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import LaunchCommand, find_command, find_program, package_setting, required_paths
-from toolgate.mcp.client.model import Unreachable
 from toolgate.mcp.client.packages import InstalledPackage, PackageSpec
 from toolgate.settings import ServerSettings
 

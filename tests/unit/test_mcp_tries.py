@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.mcp.client.backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, RestartBackoff
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.untrusted_text import innermost, printable, sentence
 from toolgate.settings import ServerSettings
 

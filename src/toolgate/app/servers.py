@@ -19,7 +19,8 @@ from toolgate.extras import require
 from toolgate.gates.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.gates.secrets.sources import Vault
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.model import ConnectionStatus, Unreachable
+from toolgate.mcp.client.errors import Unreachable
+from toolgate.mcp.client.model import ConnectionStatus
 from toolgate.mcp.definitions import Comparison, ServerRow
 from toolgate.mcp.discover import ask
 from toolgate.mcp.entries import Upstream

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError, not_found
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.model import Restarted
+from toolgate.mcp.client.errors import Restarted
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison, DefinitionPin
 from toolgate.mcp.entries import DefinitionKey, Upstream, entry_of, name_here

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.errors import CallError, described
-from toolgate.mcp.client.model import ServerInfo, Unreachable
+from toolgate.mcp.client.errors import Unreachable
+from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.entries import Upstream, cleaned
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from toolgate.errors import CallError
 from toolgate.mcp import definitions as table
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison, FoundDefinition
 from toolgate.mcp.discover import ServerListing, ask, info_json, jail_of

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from toolgate.errors import CallError, Failed, shortened
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse
+from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse
 from toolgate.model import Caller
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 5.0

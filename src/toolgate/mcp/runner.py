@@ -11,7 +11,8 @@ from typing import Any, Protocol, cast
 import orjson
 
 from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
-from toolgate.mcp.client.model import ConnectionLost, InputRequired, Target
+from toolgate.mcp.client.errors import ConnectionLost, InputRequired
+from toolgate.mcp.client.model import Target
 from toolgate.mcp.remote_tasks import follow
 from toolgate.model import Caller, Entry
 from toolgate.pipeline.context import InvokeContext

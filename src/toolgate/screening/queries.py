@@ -2,7 +2,7 @@
 
 It is read as PostgreSQL's own scanner reads it, word by word. What has been used to make two readers see different things
 (comments, dollar quotes, escapes, Unicode spellings) is refused outright, so that there is only one way to read the rest.
-A check of words is the first of three guards: the session is read-only (`PGOPTIONS`), which a statement that got through
+A check of words is the first of three guards: the session is read-only (`mcp/presets.yaml`), which a statement that passed
 could undo; and the database's user should have no right to change anything, which none can.
 """
 
@@ -13,13 +13,6 @@ from typing import Literal, NamedTuple
 from toolgate.errors import Denied
 
 LONGEST = 100_000
-STATEMENT_SECONDS = 30
-PGOPTIONS = (
-    "-c default_transaction_read_only=on -c standard_conforming_strings=on "
-    f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c lock_timeout=5000 "
-    "-c idle_in_transaction_session_timeout=60000"
-)
-"""For the environment of whoever connects: each session begins read-only, and no statement takes long."""
 
 ASKING = frozenset(("select", "with", "values", "table"))
 CHANGING = frozenset(("insert", "update", "delete", "merge"))

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from toolgate.mcp.client.errors import SessionLost
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import SessionLost, Unreachable
 from toolgate.mcp.client.untrusted_text import innermost, sentence, span
 from toolgate.settings import ServerSettings
 

@@ -20,8 +20,6 @@ from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
     mcp_param_headers,
 )
 from mcp.shared.message import SessionMessage
@@ -31,23 +29,21 @@ from mcp_types import LOG_LEVEL_META_KEY as LOG_LEVEL
 from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolgate.mcp.client.answers import check_result, from_mcp_error
 from toolgate.mcp.client.correlation import CURRENT_CALL, LOG_LEVELS, ActiveCall, CorrelatingDispatcher
-from toolgate.mcp.client.fast_http import FastPathUnavailable
-from toolgate.mcp.client.handshake import Era, Handshake, envelope
+from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable, check_result, from_mcp_error
+from toolgate.mcp.client.fast_http import FAST_METHODS, FastHttp, FastPathUnavailable
+from toolgate.mcp.client.handshake import Era, Handshake
 from toolgate.mcp.client.inbound_stream import InboundStream
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, ServerInfo, Unreachable
+from toolgate.mcp.client.model import ServerInfo
+from toolgate.mcp.client.request_meta import NAME_PARAMETERS, header_value, request_meta
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
-FAST_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests in the course of which a server may ask back."""
-NAME_PARAMETERS = {**NAME_BEARING_METHODS, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
-"""Which parameter of a request also goes into the header Mcp-Name."""
 HEARTBEAT_METHODS = frozenset({"ping", "server/discover"})
 """Requests that are not cancelled: it does not matter whether they are answered late."""
 ABANDONED_CALL_SECONDS = 600.0
@@ -57,23 +53,6 @@ REASON_SECONDS = 3.0
 
 _streams = count(1)
 logger = logging.getLogger("toolgate.mcp")
-
-
-class FastChannel(Protocol):
-    """The quick way to a remote server (`wire.Wire`)."""
-
-    notice: OnNotification | None
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        caller: Caller | None,
-        headers: Mapping[str, str] | None = None,
-        call: ActiveCall | None = None,
-    ) -> Mapping[str, Any]: ...
-
-    async def close(self) -> None: ...
 
 
 class ServerChannel(Protocol):
@@ -96,7 +75,7 @@ class ServerChannel(Protocol):
     def said(self) -> str:
         """The last that it said, for people."""
 
-    def wire(self, about: ServerInfo) -> FastChannel | None:
+    def wire(self, about: ServerInfo) -> FastHttp | None:
         """The quick way, if there is one."""
 
 
@@ -109,7 +88,7 @@ class Connection:
         self.name = name
         self.about = ServerInfo("", {}, {})
         self.modern = False
-        self.wire: FastChannel | None = None
+        self.wire: FastHttp | None = None
         self.renewed = False
         self.begun = asyncio.Event()
         self.answered = 0
@@ -223,13 +202,13 @@ class Connection:
             meta["progressToken"] = token
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol}
         if self.modern:
-            meta |= envelope(self.about.protocol, caller.capabilities if caller is not None else {})
+            meta |= request_meta(self.about.protocol, caller.capabilities if caller is not None else {})
             if caller is not None and caller.log_level is not None:
                 meta[LOG_LEVEL] = caller.log_level
             headers[MCP_METHOD_HEADER] = method
             name = given.get(NAME_PARAMETERS.get(method, ""))
             if isinstance(name, str):
-                headers[MCP_NAME_HEADER] = encode_header_value(name)
+                headers[MCP_NAME_HEADER] = header_value(name)
             headers |= self._param_headers(method, given)
         if meta or "_meta" in given:
             given["_meta"] = meta
@@ -273,7 +252,7 @@ class Connection:
         """In the new protocol: be told of changes, until the stream ends. What is told comes as notifications."""
         name = f"listen-{next(_streams)}"
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol, MCP_METHOD_HEADER: "subscriptions/listen"}
-        params = {"notifications": dict(wanted), "_meta": envelope(self.about.protocol, {})}
+        params = {"notifications": dict(wanted), "_meta": request_meta(self.about.protocol, {})}
         self._acknowledging[name] = acknowledged
         try:
             await self._dispatch.send_raw_request("subscriptions/listen", params, {"request_id": name, "headers": headers})

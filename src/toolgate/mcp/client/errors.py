@@ -8,9 +8,14 @@ travels in the `data` of one (`as_jsonrpc_error`).
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.errors import Failed, NotReached
+from toolgate.mcp.client.untrusted_text import printable
+from toolgate.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from mcp.shared.exceptions import MCPError
 
 FailureKind = Literal["unreachable", "lost", "session", "login", "refused"]
 
@@ -20,6 +25,8 @@ MAX_SHOWN_CHARS = 300
 """Characters of a server's own words that are shown."""
 CONNECTION_CLOSED = -32000
 PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
+MAX_ERROR_CHARS = 4_000
+"""Characters of an error message of a server that are kept."""
 UNKNOWN_SESSION_CODES = (-32001, -32600)
 """What servers have for a session that they don't know."""
 
@@ -27,6 +34,41 @@ _NOT_PROCESSED_STATUSES = frozenset({408, 425, 429, 503})
 """Statuses by which a server says that it did not even look at the request."""
 _GATEWAY_STATUSES = frozenset({502, 504})
 """Statuses of something in between, which may have passed the request on."""
+
+
+class Unreachable(NotReached):
+    """A server can't be asked: it does not start, does not answer, or is left alone for a while. Nothing was sent to it."""
+
+    code = "CONNECTION_ERROR"
+
+
+class Restarted(Unreachable):
+    """A server was started anew since whoever asks last looked at what it has. Nothing was sent to it."""
+
+
+class ConnectionLost(Failed):
+    """A server went away after it was asked: whether it did what it was asked for, nobody knows."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class ErrorResponse(Failed):
+    """A server answered with a protocol error: its code and words."""
+
+    code = "MCP_ERROR"
+
+    def __init__(self, number: int, message: str, data: Any = None) -> None:
+        details = {"number": number} if data is None else {"number": number, "data": data}
+        super().__init__("MCP_ERROR", message, details=details)
+        self.number, self.words, self.data = number, message, data
+
+
+class InputRequired(Exception):
+    """A server wants to know more before it goes on (protocol 2026-07-28): ask again with the answers."""
+
+    def __init__(self, requests: Mapping[str, Any], state: str | None) -> None:
+        super().__init__("input required")
+        self.requests, self.state = requests, state
 
 
 class LoginRequired(Unreachable):
@@ -109,3 +151,32 @@ def as_call_error(
     if kind == "lost":
         return ConnectionLost(message=message)
     return ErrorResponse(code, message)
+
+
+def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plain result. Little is demanded of it, since many servers are not strict; what it holds is data."""
+    kind = raw.get("resultType")
+    if kind == "input_required":
+        requests, state = raw.get("inputRequests"), raw.get("requestState")
+        raise InputRequired(requests if isinstance(requests, dict) else {}, state if isinstance(state, str) else None)
+    if method != "tools/call" or kind not in (None, "complete") or isinstance(raw.get("content"), list):
+        return raw
+    if "content" not in raw and "structuredContent" in raw:
+        return {**raw, "content": []}
+    raise ErrorResponse(INTERNAL_ERROR, f"The server {name} answered a call without the list of content that it must have.")
+
+
+def transport_failure(error: "MCPError", settings: ServerSettings) -> FailureKind | None:
+    """What our own transport says of a failure on the way to an address; a program can't say such a thing."""
+    data = error.data if settings.url is not None else None
+    found = data.get(FAILURE_KEY) if isinstance(data, dict) and len(data) == 1 else None
+    return found if found in ("unreachable", "lost", "session", "login") else None
+
+
+def from_mcp_error(error: "MCPError", name: str, settings: ServerSettings) -> Exception:
+    """A JSON-RPC error as what `port` has for it."""
+    kind = transport_failure(error, settings)
+    words = printable(error.message, MAX_ERROR_CHARS)
+    if kind is not None:
+        return as_call_error(kind, name, words, oauth=settings.oauth is not None)
+    return ErrorResponse(error.code, words, error.data)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import did_you_mean
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import Unreachable
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 PACKAGE_RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")

@@ -10,15 +10,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.errors import PARSE_ERROR, as_call_error, failure_kind, means_session_lost, shown, status_message
+from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.mcp.client.errors import (
+    PARSE_ERROR,
+    ConnectionLost,
+    ErrorResponse,
+    as_call_error,
+    failure_kind,
+    means_session_lost,
+    shown,
+    status_message,
+)
 from toolgate.mcp.client.http_pool import POOL_CONNECT_SECONDS, HttpPool, is_json, is_stream
-from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse
 from toolgate.mcp.client.request_meta import META_PREFIX, MODERN_VERSION, NAME_PARAMETERS, header_value, request_meta
 from toolgate.mcp.client.sse import SseEvent
 from toolgate.mcp.client.untrusted_text import printable
@@ -28,9 +36,9 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from toolgate.mcp.client.correlation import ActiveCall
-    from toolgate.mcp.client.secret_masking import SecretMasker
+    from toolgate.mcp.client.http_transport import HttpTransport
 
-FAST_METHODS = frozenset({*NAME_PARAMETERS, "completion/complete"})
+FAST_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 MAX_SERVER_REQUESTS = 64
 """Requests of the server that are looked at at once; of what comes beyond these it hears nothing."""
 MAX_RESUMES = 3
@@ -45,25 +53,10 @@ class FastPathUnavailable(Exception):
     """The quick way can't do this; nothing was done. Use the session."""
 
 
-class RemoteServer(Protocol):
-    """What the wire has to know of the server (`remote.Remote`)."""
-
-    name: str
-    url: str
-    most: int
-    oauth: bool
-    concealer: "SecretMasker"
-
-    def headers(self) -> Mapping[str, str]: ...
-    def token(self) -> str | None: ...
-    def session_id(self) -> str | None: ...
-    def has_cookies(self) -> bool: ...
-
-
 class FastHttp:
     """The quick way to one server, for the protocol that was agreed on."""
 
-    def __init__(self, address: RemoteServer, protocol: str) -> None:
+    def __init__(self, address: "HttpTransport", protocol: str) -> None:
         self.notice: Callable[[str, Mapping[str, Any]], None] | None = None
         self._to, self._protocol, self._modern = address, protocol, protocol >= MODERN_VERSION
         self._ids = count(1)

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Failed
-from toolgate.mcp.client.model import Unreachable
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.sandbox.port import JailedProcess
 from toolgate.threads import to_thread
 

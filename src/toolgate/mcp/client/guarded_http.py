@@ -15,6 +15,7 @@ import httpx2
 import orjson
 
 from toolgate.errors import CallError, described
+from toolgate.jsontext import MOST_VALUES, holds_too_much
 from toolgate.mcp.client.errors import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -26,7 +27,6 @@ from toolgate.mcp.client.errors import (
     shown,
     status_message,
 )
-from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
 from toolgate.mcp.client.tls import tls
 

@@ -11,9 +11,6 @@ from typing import Any, Literal
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import CLIENT_CAPABILITIES_META_KEY as CAPABILITIES
-from mcp_types import CLIENT_INFO_META_KEY as CLIENT_INFO
-from mcp_types import PROTOCOL_VERSION_META_KEY as PROTOCOL
 from mcp_types import SERVER_INFO_META_KEY as SERVER_INFO
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION as UNSUPPORTED
 from mcp_types.version import (
@@ -23,27 +20,21 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from toolgate.mcp.client.answers import from_mcp_error, transport_failure
 from toolgate.mcp.client.backoff import ProcessExited
 from toolgate.mcp.client.correlation import CorrelatingDispatcher
-from toolgate.mcp.client.model import ServerInfo, Unreachable
+from toolgate.mcp.client.errors import Unreachable, from_mcp_error, transport_failure
+from toolgate.mcp.client.model import ServerInfo
+from toolgate.mcp.client.request_meta import CLIENT_INFO, request_meta
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.settings import ServerSettings
-from toolgate.version import VERSION
 
 Era = Literal["unknown", "legacy", "modern"]
 PROBE_SECONDS = 10.0
 """How long a server may take to say that it speaks the new protocol; then the old one is tried."""
-CLIENT_INFO_VALUE = {"name": "toolgate", "version": VERSION}
 HANDSHAKE_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
 """What a server of the old protocol is told that can be asked. Not roots: one caller's would decide for all of them."""
 MAX_INSTRUCTIONS_CHARS = 32_000
 """Characters of them that are kept."""
-
-
-def envelope(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What every request of the new protocol carries."""
-    return {PROTOCOL: version, CLIENT_INFO: CLIENT_INFO_VALUE, CAPABILITIES: dict(capabilities)}
 
 
 class Handshake:
@@ -68,7 +59,7 @@ class Handshake:
                 {
                     "protocolVersion": LATEST_HANDSHAKE_VERSION,
                     "capabilities": HANDSHAKE_CAPABILITIES,
-                    "clientInfo": CLIENT_INFO_VALUE,
+                    "clientInfo": CLIENT_INFO,
                 },
                 {"cancel_on_abandon": False},
             )
@@ -93,7 +84,7 @@ class Handshake:
             "headers": {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"},
         }
         try:
-            raw = await self._dispatch.send_raw_request("server/discover", {"_meta": envelope(version, {})}, options)
+            raw = await self._dispatch.send_raw_request("server/discover", {"_meta": request_meta(version, {})}, options)
         except MCPError as error:
             if self._ended.done():
                 raise ProcessExited(message="It ended when it was asked which protocol it speaks.") from None

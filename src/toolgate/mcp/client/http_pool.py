@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import described
-from toolgate.mcp.client.errors import PARSE_ERROR, shown
-from toolgate.mcp.client.model import ConnectionLost, ErrorResponse, Unreachable
+from toolgate.mcp.client.errors import PARSE_ERROR, ConnectionLost, ErrorResponse, Unreachable, shown
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from toolgate.errors import CallError
 from toolgate.mcp.client import sdk
-from toolgate.mcp.client.errors import as_call_error, status_message
+from toolgate.mcp.client.errors import Unreachable, as_call_error, status_message
 from toolgate.mcp.client.fast_http import FastHttp
-from toolgate.mcp.client.model import ServerInfo, Unreachable
+from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.secret_refs import ReadSecret, fill, fill_url
 from toolgate.mcp.client.tls import goes_through_proxy, tls

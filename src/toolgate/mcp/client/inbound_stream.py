@@ -3,13 +3,11 @@
 What it hands on is without the secrets that the server was given."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
-from typing import Self
 
-import anyio
+from anyio.abc import ObjectReceiveStream
 from mcp.client._transport import ReadStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
@@ -23,33 +21,6 @@ MAX_BURST_MESSAGES, MESSAGES_PER_SECOND = 2_000, 2_000.0
 it has to wait: nothing is lost, and nobody else is held up."""
 REQUEST_COST = 10
 """Messages that a request counts for, since it has to be answered."""
-
-
-class Received(ABC):
-    """The rest of what the SDK wants of a stream that it reads, given `receive` and `aclose`."""
-
-    @abstractmethod
-    async def receive(self) -> SessionMessage | Exception:
-        """The next message."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Nobody reads any more."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 class InboundRate:
@@ -72,7 +43,7 @@ class InboundRate:
         return max(0.0, -self._left / MESSAGES_PER_SECOND)
 
 
-class InboundStream(Received):
+class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
     """Hands on what it reads."""
 
     def __init__(

@@ -15,7 +15,7 @@ from mcp_types import (
     JSONRPCResponse,
 )
 
-from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MOST_VALUES, holds_too_much
 
 INTERNAL_ERROR = -32603
 PARSE_ERROR = -32700

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from toolgate.errors import NotReached
 from toolgate.mcp.client import executables as finding
 from toolgate.mcp.client import packages
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import LaunchCommand
-from toolgate.mcp.client.model import Unreachable
 from toolgate.mcp.client.mounts import MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import conceal_arguments, fill
 from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable

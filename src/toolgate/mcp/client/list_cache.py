@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
-from toolgate.mcp.client.model import ErrorResponse, ListKind
+from toolgate.mcp.client.errors import ErrorResponse
+from toolgate.mcp.client.model import ListKind
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.settings import ServerSettings
 

@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import SYSTEM_PATH, LaunchCommand, find_program, required_paths
-from toolgate.mcp.client.model import Unreachable
 from toolgate.project import MARK
 from toolgate.sandbox.jails.inside_files import python
 from toolgate.settings import ServerSettings

@@ -9,8 +9,12 @@ from toolgate.version import VERSION
 
 MODERN_VERSION = "2026-07-28"
 META_PREFIX = "io.modelcontextprotocol/"
-NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMETERS = {
+    "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
+    "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
+}  # fmt: skip
 """By method, the parameter that is also sent as the header Mcp-Name."""
+CLIENT_INFO = {"name": "toolgate", "version": VERSION}
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _CODED = re.compile(r"=\?base64\?.*\?=")
 
@@ -19,7 +23,7 @@ def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, An
     """What each request of protocol 2026-07-28 says of itself."""
     return {
         META_PREFIX + "protocolVersion": protocol,
-        META_PREFIX + "clientInfo": {"name": "toolgate", "version": VERSION},
+        META_PREFIX + "clientInfo": CLIENT_INFO,
         META_PREFIX + "clientCapabilities": capabilities,
     }
 

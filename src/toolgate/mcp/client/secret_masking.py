@@ -10,7 +10,7 @@ from typing import Any
 
 from toolgate.errors import CallError
 from toolgate.jsontext import DEEPEST
-from toolgate.mcp.client.model import ErrorResponse
+from toolgate.mcp.client.errors import ErrorResponse
 from toolgate.model import MASK
 from toolgate.screening.secret_patterns import Masker
 

@@ -10,8 +10,8 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from toolgate.errors import StoreError
+from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import LaunchCommand
-from toolgate.mcp.client.model import Unreachable
 from toolgate.settings import ServerSettings
 
 ReadSecret = Callable[[str], str | None]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import described
-from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo, Unreachable
+from toolgate.mcp.client.errors import Unreachable
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.supervisor import ServerSupervisor
 from toolgate.model import Caller

@@ -9,20 +9,20 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
-from toolgate.mcp.client.inbound_stream import Received
 from toolgate.mcp.client.jsonrpc_codec import decode, encode
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.sandbox.port import JailedProcess
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.folder_layers import FolderLayers
+    from toolgate.mcp.client.launch import ServerProcess
 
 READ_BYTES = 262_144
 MAX_SKIPPED_PER_TURN = 200
@@ -38,19 +38,7 @@ MAX_BACKLOG_BYTES = 67_108_864
 """Bytes that may wait for a program that does not read."""
 
 
-class Program(Protocol):
-    """A started program (`jailing.Program`)."""
-
-    box: JailedProcess
-    jail: str | None
-    layers: "FolderLayers | None"
-
-    def terminate(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class StdoutReader(Received):
+class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
     """What the program says, as the SDK reads it."""
 
     def __init__(self, box: JailedProcess, most: int) -> None:
@@ -133,7 +121,7 @@ class StdoutReader(Received):
         """The pipe is the box's to close."""
 
 
-class StdinWriter:
+class StdinWriter(ObjectSendStream[SessionMessage]):
     """What is said to the program. Nobody waits until it has read: it may never."""
 
     def __init__(self, box: JailedProcess) -> None:
@@ -174,17 +162,11 @@ class StdinWriter:
         if self._flushing is not None:
             self._flushing.cancel()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
 
 class StdioChannel:
     """A program and its transport."""
 
-    def __init__(self, program: Program, most: int, conceal: Callable[[str], str]) -> None:
+    def __init__(self, program: "ServerProcess", most: int, conceal: Callable[[str], str]) -> None:
         self._program = program
         self._conceal = conceal
         self._errors = bytearray()
@@ -270,7 +252,7 @@ def _exit(code: int) -> str:
 
 
 @asynccontextmanager
-async def open_stdio(program: Program, most: int, conceal: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
+async def open_stdio(program: "ServerProcess", most: int, conceal: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
     """The transport of a program that was started; the program is gone when this is left. `conceal`: masks its secrets."""
     stdio = StdioChannel(program, most, conceal)
     try:

@@ -18,18 +18,10 @@ from toolgate.errors import CallError
 from toolgate.extras import is_installed, not_installed
 from toolgate.mcp.client import sdk
 from toolgate.mcp.client.backoff import MAX_WAIT_FOR_START_SECONDS, ProcessExited, RestartBackoff, start_failure
-from toolgate.mcp.client.errors import SessionLost
+from toolgate.mcp.client.errors import ConnectionLost, Restarted, SessionLost, Unreachable
 from toolgate.mcp.client.folder_layers import FolderLayers, with_notes, withheld_error
 from toolgate.mcp.client.list_cache import ListCache
-from toolgate.mcp.client.model import (
-    ConnectionLost,
-    ConnectionStatus,
-    ListKind,
-    Restarted,
-    ServerInfo,
-    ServerState,
-    Unreachable,
-)
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo, ServerState
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.subscriptions import Subscriptions
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence, span

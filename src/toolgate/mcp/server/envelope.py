@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.mcp.client.limits import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MOST_VALUES, holds_too_much
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
