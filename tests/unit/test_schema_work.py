@@ -11,7 +11,7 @@ from toolgate.errors import DefinitionError
 from toolgate.jsontext import schema_faults
 from toolgate.model import Tool, Validator
 from toolgate.registry.compile import compile_entry
-from toolgate.registry.schema_work import MOST, Bounded, TooMuchWork, Work, measure
+from toolgate.registry.schema_work import MAX_SUBSCHEMAS, BoundedValidator, SchemaWork, TooMuchWork, measure
 
 
 def doubling(levels: int) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_one_that_is_deeper_than_python_can_go_is_refused_too() -> None:
 
 def test_what_refers_to_itself_once_is_as_deep_as_it_likes() -> None:
     schema = {"properties": {"next": {"$ref": "#"}}, "additionalProperties": False}
-    assert measure(schema) == Work()
+    assert measure(schema) == SchemaWork()
     value: dict[str, Any] = {}
     for _ in range(40):
         value = {"next": value}
@@ -68,7 +68,7 @@ def test_what_refers_to_itself_once_is_as_deep_as_it_likes() -> None:
 
 def test_what_branches_at_each_level_is_checked_as_deep_as_that_can_be_done() -> None:
     check = compiled(tree(8))
-    assert isinstance(check, Bounded)
+    assert isinstance(check, BoundedValidator)
     begun = time.process_time()
     assert check.is_valid(nested(2, "k3"))
     assert not check.is_valid(nested(2, "unknown"))
@@ -103,9 +103,9 @@ def test_references_are_found_however_they_are_written(reference: str) -> None:
 
 
 def _work(schema: Any) -> int:
-    from toolgate.registry.schema_work import DEEP, _Count
+    from toolgate.registry.schema_work import MAX_LEVELS, _WorkCount
 
-    return _Count(schema).of(schema, DEEP)
+    return _WorkCount(schema).of(schema, MAX_LEVELS)
 
 
 SCHEMAS = st.recursive(
@@ -122,4 +122,60 @@ SCHEMAS = st.recursive(
 @given(SCHEMAS, SCHEMAS)
 def test_counting_always_ends_and_never_gives_more_than_just_too_much(first: Any, second: Any) -> None:
     schema = {"properties": {"v": first}, "$defs": {"x": first, "y": second}}
-    assert 1 <= _work(schema) <= MOST + 1
+    assert 1 <= _work(schema) <= MAX_SUBSCHEMAS + 1
+
+
+def _doubled(write: Any, names: Any = "d{}".format, levels: int = 40) -> dict[str, Any]:
+    """Definitions of which each asks for the next one twice: a trillion checks of one value."""
+    parts = {names(n): write(names(n + 1)) for n in range(levels)}
+    return {**parts, names(levels): {"type": "string"}}
+
+
+def _twice(reference: str) -> dict[str, Any]:
+    return {"anyOf": [{"$ref": reference}] * 2}
+
+
+OWN_ADDRESS = {"$ref": "#/$defs/d0", "$defs": _doubled(lambda name: _twice(f"#/$defs/{name}"))}
+BOMBS = {
+    "in a resource with an address of its own": {
+        "properties": {"a": {"$ref": "https://e.com/in"}},
+        "$defs": {"r": {"$id": "https://e.com/in", **OWN_ADDRESS}},
+    },
+    "in a resource with a relative address": {
+        "$id": "https://e.com/root",
+        "properties": {"a": {"$ref": "in"}},
+        "$defs": {"r": {"$id": "in", **OWN_ADDRESS}},
+    },
+    "behind a query": {
+        "$id": "https://e.com/root",
+        "properties": {"a": {"$ref": "?x=1#/$defs/d0"}},
+        "$defs": {"r": {"$id": "https://e.com/root?x=1", **OWN_ADDRESS}},
+    },
+    "with names that are written with percent signs": {
+        "properties": {"a": {"$ref": "#/$defs/d%200"}},
+        "$defs": _doubled(lambda name: _twice(f"#/$defs/{name.replace(' ', '%20')}"), "d {}".format),
+    },
+    "by dependencies": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "allOf": [{"$ref": "#/definitions/d0"}],
+        "definitions": _doubled(lambda name: {"dependencies": {key: {"$ref": f"#/definitions/{name}"} for key in "ab"}}),
+    },
+    "by dependent schemas": {
+        "allOf": [{"$ref": "#/$defs/d0"}],
+        "$defs": _doubled(lambda name: {"dependentSchemas": {key: {"$ref": f"#/$defs/{name}"} for key in "ab"}}),
+    },
+    "behind a circle that hides what it costs": {
+        "allOf": [{"$ref": "#/$defs/s"}, {"$ref": "#/$defs/d0"}],
+        "$defs": {
+            "s": {"anyOf": [*({"type": "string"} for _ in range(9_000)), {"$ref": "#/$defs/d0"}]},
+            **_doubled(lambda name: _twice(f"#/$defs/{name}"), levels=11),
+            "d11": {"$ref": "#/$defs/s"},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_is_seen_wherever_it_is_hidden(schema: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="takes too long to check"):
+        compiled(schema)

@@ -10,7 +10,7 @@ Only the command line is read so. What comes through another door is a JSON obje
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ import orjson
 from toolgate.app.app import App
 from toolgate.cli.context import Usage, entry_named, interruptible
 from toolgate.model import Actor
+from toolgate.schema import CHOICES, refer_strictly, same_value
 
 MOST_BYTES = 64 * 1024 * 1024
 """What is read of a file or of stdin. How much a call may have is the pipeline's business, and less."""
@@ -172,8 +173,6 @@ def _kind(value: Any) -> str:
 # part of a path.
 
 MAX_STEPS = 32
-MAX_UNIONS = 8
-"""Unions and references within each other that are followed."""
 NEXT: Final = -1
 """The step to one item more than a list has."""
 Step = str | int
@@ -274,17 +273,9 @@ def types_of(rule: Any, schema: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def parts_of(rule: Any, schema: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+def parts_of(rule: Any, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A rule, and those that it joins by unions and references."""
-    if not isinstance(rule, Mapping) or depth > MAX_UNIONS:
-        return
-    yield rule
-    for word in ("anyOf", "oneOf", "allOf"):
-        for part in rule.get(word, ()):
-            yield from parts_of(part, schema, depth + 1)
-    reference = rule.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        yield from parts_of(schema.get("$defs", {}).get(reference.removeprefix("#/$defs/")), schema, depth + 1)
+    return same_value([rule], refer_strictly(schema), CHOICES)
 
 
 def properties_of(rule: Any, schema: Mapping[str, Any]) -> dict[str, Any]:

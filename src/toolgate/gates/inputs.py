@@ -19,11 +19,11 @@ from toolgate.jsontext import (
     find_not_json,
     holds_too_much,
     schema_faults,
-    whole_numbers,
 )
 from toolgate.model import Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.offload import LARGE
+from toolgate.schema import whole_numbers
 
 CANONICAL = (
     orjson.OPT_SORT_KEYS

@@ -35,7 +35,8 @@ from toolgate.model import (
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, instance
 from toolgate.registry.declare import declared, is_marked, where_of
-from toolgate.registry.schema_work import Bounded, TooMuchWork, Work, measure
+from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
+from toolgate.schema import REFERENCES, located
 
 MAX_NAME = 64
 OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
@@ -321,20 +322,17 @@ def _validator(schema: bytes) -> Validator:
     """A schema, compiled. Tools with the very same schema share it."""
     read = orjson.loads(schema)
     jsonschema_rs.meta.validate(read)
-    work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else Work()
+    work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else SchemaWork()
     validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
-    return validator if work == Work() else Bounded(validator, work)
+    return validator if work == SchemaWork() else BoundedValidator(validator, work)
 
 
 def _reference_in(schema: Any, words: str) -> list[str] | None:
     """Where the reference is that an error speaks of: it names the reference, but not its place."""
-    parts = enumerate(schema) if isinstance(schema, list) else schema.items() if isinstance(schema, dict) else ()
-    for key, part in parts:
-        if key in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(part, str) and part.lstrip("#") in words:
-            return [key]
-        inner = _reference_in(part, words)
-        if inner is not None:
-            return [str(key), *inner]
+    for path, part in located(schema):
+        for key in REFERENCES:
+            if isinstance(part.get(key), str) and part[key].lstrip("#") in words:
+                return [*map(str, path), key]
     return None
 
 
@@ -359,21 +357,9 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
 
 def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
     """The names of the fields that a schema marks as `x-public`, at any depth."""
-    found: set[str] = set()
-
-    def walk(part: Any) -> None:
-        if isinstance(part, Mapping):
-            properties = part.get("properties")
-            if isinstance(properties, Mapping):
-                found.update(name for name, rule in properties.items() if isinstance(rule, Mapping) and rule.get("x-public"))
-            for inner in part.values():
-                walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
-                walk(inner)
-
-    walk(schema or {})
-    return frozenset(found)
+    return frozenset(
+        name for _, part in located(schema or {}) for name, rule in _properties(part).items() if rule.get("x-public")
+    )
 
 
 def declared_in(module: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from toolgate.model import Entry, Tool
+from toolgate.schema import target
 
 Shape = Literal["openai", "anthropic", "gemini", "mcp"]
 GEMINI_KNOWS = frozenset(
@@ -78,7 +79,7 @@ def _for_gemini(schema: Any, root: dict[str, Any], depth: int = 0) -> dict[str, 
     if not isinstance(schema, dict):
         return {}
     if isinstance(schema.get("$ref"), str):
-        found = _at(root, schema["$ref"]) if depth < DEEPEST else {"type": "object"}
+        found = target(root, schema["$ref"]) if depth < DEEPEST else {"type": "object"}
         return _for_gemini({**found, **{key: value for key, value in schema.items() if key != "$ref"}}, root, depth + 1)
     schema = _choice(schema)
     plain: dict[str, Any] = {key: value for key, value in schema.items() if key in GEMINI_KNOWS}
@@ -118,13 +119,6 @@ def _choice(schema: dict[str, Any]) -> dict[str, Any]:
         if schema["type"] != "string":
             del schema["enum"]
     return schema
-
-
-def _at(root: Any, reference: str) -> dict[str, Any]:
-    found = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 _SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {

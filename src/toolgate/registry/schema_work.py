@@ -1,4 +1,4 @@
-"""How much work a JSON Schema makes of one value, so that none makes more than there is time for.
+"""The work that a JSON Schema makes of checking one value, bounded so that none takes more than there is time for.
 
 A validator tries every branch of `anyOf` and follows every `$ref`: thirty lines that refer to each other can keep it busy
 for years, in the thread that everybody shares. Whoever writes a tool's definition may be anybody. So the work is counted
@@ -6,128 +6,81 @@ when a schema is compiled: for a value of one level, of two, and so on. One that
 that gets too much with the depth of the value takes values only down to the depth it can bear.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from toolgate.errors import ToolgateError
+from toolgate.jsontext import is_deeper
 from toolgate.model import Validator
+from toolgate.schema import PARTS_OF_VALUE, SAME_VALUE, SchemaDocument, references, subschemas
 
-MOST = 20_000
-"""Subschemas that one value may be held against, a microsecond each at most."""
-EXPLAINED = 2_000
+MAX_SUBSCHEMAS = 20_000
+"""Subschemas that one value may be checked against, a microsecond each at most."""
+MAX_EXPLAINED = 2_000
 """Where there are more, it is only said that a value does not fit, not why: that takes a hundred times as long."""
-DEEP = 64
+MAX_LEVELS = 64
 """Levels beyond which a value is refused anyhow, or its own size is the greater trouble."""
-LEAST_LEVELS = 2
-
-IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-BELOW = (
-    "properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames",
-    "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "dependencies",
-)  # fmt: skip
-REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+MIN_LEVELS = 2
 
 
 class TooMuchWork(ToolgateError):
     """The schema takes too long to check: its parts refer to each other in too many ways."""
 
 
-class Work(NamedTuple):
-    """What a schema asks for."""
+class SchemaWork(NamedTuple):
+    """The work of a schema: how deep a value may be for it, and whether there is time to say what is wrong."""
 
     levels: int | None = None
-    """How deep a value may be; None: as deep as any."""
+    """Levels of a value; None: as many as any value has."""
     explains: bool = True
 
 
-def measure(schema: Any) -> Work:
-    """Count. A schema without references is no more work than it is long."""
+def measure(schema: Any) -> SchemaWork:
+    """Counts the work of a schema; raises TooMuchWork. One without references is no more work than it is long."""
     try:
-        count = _Count(schema)
-        whole = count.of(schema, DEEP)
+        count = _WorkCount(schema)
+        whole = count.of(schema, MAX_LEVELS)
     except RecursionError:  # it is nested deeper than any value will be
         raise TooMuchWork from None
-    if whole <= MOST:
-        return Work(explains=whole <= EXPLAINED)
-    levels = max((level for level in range(DEEP) if count.of(schema, level) <= MOST), default=0)
-    if levels < LEAST_LEVELS:
+    if whole <= MAX_SUBSCHEMAS:
+        return SchemaWork(explains=whole <= MAX_EXPLAINED)
+    levels = max((level for level in range(MAX_LEVELS) if count.of(schema, level) <= MAX_SUBSCHEMAS), default=0)
+    if levels < MIN_LEVELS:
         raise TooMuchWork
-    return Work(levels, explains=False)
+    return SchemaWork(levels, explains=False)
 
 
-class _Count:
-    """By part and level, the work; each is counted once."""
+class _WorkCount:
+    """The work by part and level; each is counted once. A reference that can be read in several ways counts with all of
+    them: the validator knows which one holds, and whoever wrote the schema chose it."""
 
     def __init__(self, schema: Any) -> None:
-        self._root = schema
+        self._document = SchemaDocument(schema)
         self._known: dict[tuple[int, int], int] = {}
-        self._anchors: dict[str, Any] = {}
-        _note_anchors(schema, self._anchors)
 
     def of(self, part: Any, levels: int) -> int:
-        """What a value of so many levels has to be held against, from this part on; no more than just too much."""
-        if not isinstance(part, Mapping):
+        """The subschemas that a value of so many levels is checked against, from this part on; at most just too many."""
+        if not isinstance(part, dict):
             return 1
         key = (id(part), levels)
         if key not in self._known:
-            self._known[key] = 1  # a part that is its own part in place: whoever compiles it says so
+            self._known[key] = MAX_SUBSCHEMAS + 1  # a part that is its own part in place has no end
             work = 1 + sum(self.of(inner, levels) for inner in self._in_place(part))
             if levels > 0:
-                work += sum(self.of(inner, levels - 1) for inner in _parts(part, BELOW))
-            self._known[key] = min(work, MOST + 1)
+                work += sum(self.of(inner, levels - 1) for inner in subschemas(part, PARTS_OF_VALUE))
+            self._known[key] = min(work, MAX_SUBSCHEMAS + 1)
         return self._known[key]
 
-    def _in_place(self, part: Mapping[str, Any]) -> Iterator[Any]:
-        yield from _parts(part, IN_PLACE)
-        for name in REFERENCES:
-            if isinstance(part.get(name), str):
-                yield self._found(part[name])
-
-    def _found(self, reference: str) -> Any:
-        if reference in self._anchors:
-            return self._anchors[reference]
-        base, _, pointer = reference.partition("#")
-        found: Any = self._anchors.get(base, self._root) if base else self._root
-        for step in pointer.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
-                found = found.get(step)
-            elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                return None  # it leads nowhere: whoever compiles it says so
-        return found
+    def _in_place(self, part: dict[str, Any]) -> Iterator[Any]:
+        yield from subschemas(part, SAME_VALUE)
+        for reference in references(part):
+            yield from self._document.refer(reference)
 
 
-def _parts(part: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Any]:
-    """The schemas under these names: one, several, or by name."""
-    for name in names:
-        held = part.get(name)
-        if isinstance(held, list):
-            yield from held
-        elif isinstance(held, Mapping):
-            if name in ("properties", "patternProperties", "dependentSchemas", "dependencies"):
-                yield from held.values()
-            else:
-                yield held
-
-
-def _note_anchors(part: Any, into: dict[str, Any]) -> None:
-    if isinstance(part, Mapping):
-        for name in ("$anchor", "$dynamicAnchor"):
-            if isinstance(part.get(name), str):
-                into[f"#{part[name]}"] = part
-        for name in ("$id", "id"):
-            if isinstance(part.get(name), str):
-                into[part[name].rstrip("#")] = part
-    for inner in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
-        _note_anchors(inner, into)
-
-
-class Bounded:
+class BoundedValidator:
     """A compiled schema that is asked no more than it can answer in time."""
 
-    def __init__(self, validator: Validator, work: Work) -> None:
+    def __init__(self, validator: Validator, work: SchemaWork) -> None:
         self._validator = validator
         self._work = work
 
@@ -136,21 +89,23 @@ class Bounded:
 
     def iter_errors(self, instance: Any, /) -> Iterator[Any]:
         if self._is_too_deep(instance):
-            yield Unfit(f"is nested more than {self._work.levels} levels deep, which is more than its schema can check")
+            yield SchemaFault(
+                f"is nested more than {self._work.levels} levels deep, which is more than its schema can check"
+            )
         elif self._work.explains:
             yield from self._validator.iter_errors(instance)
         elif not self._validator.is_valid(instance):
-            yield Unfit("does not fit its schema, which is too involved to say why")
+            yield SchemaFault("does not fit its schema, which is too involved to say why")
 
     def validate(self, instance: Any, /) -> None:
         for error in self.iter_errors(instance):
             raise error
 
     def _is_too_deep(self, instance: Any) -> bool:
-        return self._work.levels is not None and _is_deeper(instance, self._work.levels)
+        return self._work.levels is not None and is_deeper(instance, self._work.levels)
 
 
-class Unfit(ValueError):
+class SchemaFault(ValueError):
     """A fault in the shape of a validator's own."""
 
     instance_path: tuple[()] = ()
@@ -158,19 +113,12 @@ class Unfit(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.kind = _Kind("unfit", message)
+        self.kind = _SchemaFaultKind("unfit", message)
 
 
-class _Kind(NamedTuple):
+class _SchemaFaultKind(NamedTuple):
     name: str
     message: str
 
     def as_dict(self) -> dict[str, str]:
         return self._asdict()
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
-    if held is None:
-        return False
-    return levels == 0 or any(_is_deeper(part, levels - 1) for part in held)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from toolgate.model import Tool
+from toolgate.schema import target
 
 Language = Literal["typescript", "python"]
 DEEPEST = 8
@@ -54,17 +55,8 @@ class _Reader:
             reference = schema.get("$ref")
             if not isinstance(reference, str):
                 return schema
-            schema = {**_at(self._root, reference), **{key: part for key, part in schema.items() if key != "$ref"}}
+            schema = {**target(self._root, reference), **{key: part for key, part in schema.items() if key != "$ref"}}
         return {}
-
-
-def _at(root: Any, reference: str) -> dict[str, Any]:
-    if not reference.startswith("#"):
-        return {}
-    found = root
-    for part in reference[1:].split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _said(text: object) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.gates.screening.schemas import Document, Schemas, everything, takes_free_text
+from toolgate.gates.screening.schemas import ArgumentSchema, takes_free_text
 from toolgate.model import WORD, Tier
+from toolgate.schema import Schemas, located
 
 Kind = Literal["path", "maybe", "inside", "command", "variable", "neither"]
 """A path; perhaps one; a name in a folder that stands beside it; a command; a variable for one."""
@@ -82,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     schema: Mapping[str, Any]
     tier: Tier
-    document: Document
+    document: ArgumentSchema
     blocked: tuple[str, ...] = ()
     """Patterns of paths that this tool may not be given, besides those that no tool may."""
     queries: tuple[str, ...] = ()
@@ -150,12 +151,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan(schema: Mapping[str, Any], tier: Tier) -> Plan | None:
     """How to find the paths and commands among a tool's arguments; None if the schema has no room for any."""
-    document = Document(schema)
-    has_room = any(_names_some(document, part, tier) for part in everything(schema)) or document.is_open(schema)
+    document = ArgumentSchema(schema)
+    has_room = any(_names_some(document, part, tier) for _, part in located(schema)) or document.is_open(schema)
     return Plan(schema, tier, document) if has_room else None
 
 
-def _names_some(document: Document, schema: Mapping[str, Any], tier: Tier) -> bool:
+def _names_some(document: ArgumentSchema, schema: Mapping[str, Any], tier: Tier) -> bool:
     """Whether a part of a schema names a path or a command, outright or by a property's name."""
     if _said((schema,)) in ("path", "command"):
         return True
