@@ -13,11 +13,12 @@ get the mark. So a test function without the mark keeps every one of its cases i
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.needs import is_there, needed_by_jail
 from tests.requirements.catalog import requirements
@@ -55,6 +56,14 @@ def is_left_to_matrix(cases: list[dict[str, Any]], choices: Axes) -> list[bool]:
     for same, rank in zip(rest, ranks, strict=True):
         best[same] = min(rank, best.get(same, rank))
     return [rank != best[same] for same, rank in zip(rest, ranks, strict=True)]
+
+
+def others_in_matrix(values: Iterable[str], *quick: str, why: str) -> list[ParameterSet]:
+    """Values of a parameter that is no such choice: `make test` takes those that are named, the matrix the others."""
+    values = list(values)
+    assert set(quick) <= set(values)
+    put_off = pytest.mark.matrix(why)
+    return [pytest.param(value, marks=() if value in quick else put_off, id=value) for value in values]
 
 
 def _choices_among(cases: list[dict[str, Any]], choices: Axes) -> dict[str, Sequence[str]]:

@@ -208,6 +208,7 @@ def lose_connections(app: App) -> None:
             holder._con._transport.abort()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.parametrize("answered", ["before", "while it waits"])
 async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
     postgres_database: str, tmp_path: Path, answered: str
@@ -235,6 +236,7 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
         assert len(work.ran) == 1
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_a_share_that_was_given_back_unheard_is_not_given_back_twice(postgres_database: str, tmp_path: Path) -> None:
     work = Workshop()
     async with work.move_into(App.open(database_url=postgres_database, home=tmp_path)) as app:

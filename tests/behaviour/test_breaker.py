@@ -62,6 +62,7 @@ def code(outcome: Outcome) -> str:
     return outcome.error.code if outcome.error else "ok"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_failures_seen_by_several_apps_open_the_circuit_for_all(redis_url: str) -> None:
     shop = Shop()
     async with app_with(shop, redis_url, 300) as one, app_with(shop, redis_url, 300) as other:
@@ -76,6 +77,7 @@ async def test_failures_seen_by_several_apps_open_the_circuit_for_all(redis_url:
         assert await other.breakers.open_everywhere() == ["shop"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_success_in_between_begins_the_count_anew(redis_url: str) -> None:
     shop = Shop()
     async with app_with(shop, redis_url) as one, app_with(shop, redis_url) as other:
@@ -91,6 +93,7 @@ async def all_but_one(calls: list[asyncio.Task[Outcome]]) -> None:
     await until(lambda: sum(call.done() for call in calls) >= len(calls) - 1, "all but the trial are refused")
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_of_a_crowd_in_many_apps_one_call_tries(redis_url: str) -> None:
     shop = Shop()
     apps = [app_with(shop, redis_url, reset=300) for _ in range(5)]
@@ -134,6 +137,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_of_a_crowd_in_two_processes_one_call_tries(redis_url: str) -> None:
     shop = Shop()
     async with app_with(shop, redis_url, reset=300) as app:
@@ -147,6 +151,7 @@ async def test_of_a_crowd_in_two_processes_one_call_tries(redis_url: str) -> Non
     assert sum(text.count("called") for text in said) == 1
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_trial_that_died_is_over_when_its_time_is(redis_url: str) -> None:
     shop = Shop()
     async with app_with(shop, redis_url, reset=300) as app:
@@ -164,6 +169,7 @@ async def test_a_trial_that_died_is_over_when_its_time_is(redis_url: str) -> Non
         assert code(await app.invoke("buy")) == "ok"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_trial_that_is_cancelled_lets_the_next_call_try(redis_url: str) -> None:
     shop = Shop()
     async with app_with(shop, redis_url, reset=300) as app:
@@ -180,6 +186,7 @@ async def test_a_trial_that_is_cancelled_lets_the_next_call_try(redis_url: str) 
         assert code(await app.invoke("buy")) == "ok"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_bad_input_and_control_say_nothing_of_the_target(redis_url: str) -> None:
     @tool(tier="read_only", target="shop")
     async def picky(ctx: InvokeContext, how: str) -> str:
@@ -204,6 +211,7 @@ async def test_bad_input_and_control_say_nothing_of_the_target(redis_url: str) -
     ]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_without_redis_each_app_goes_by_what_it_sees(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop()
     async with app_with(shop, own_redis.url) as one, app_with(shop, own_redis.url) as other:
@@ -274,6 +282,7 @@ async def test_a_tenants_own_tool_can_not_shut_others_out(shared: dict[str, Any]
         assert await app.breakers.open_everywhere() == ["shop (of tenant globex)"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_healthy_call_asks_redis_once(redis_url: str) -> None:
     """The price of sharing: one question to Redis for each call, and none at its end."""
     shop = Shop()

@@ -29,6 +29,7 @@ async def numbers(store: Store) -> list[tuple[int, int]]:
     return await store.read(look())
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.parametrize("actual", [0, 60])
 async def test_a_settlement_waits_for_a_reservation_that_still_commits(postgres_database: str, actual: int) -> None:
     """The connection of `reserve` is lost while the server commits: the call is settled before the server is through."""
@@ -52,6 +53,7 @@ async def test_a_settlement_waits_for_a_reservation_that_still_commits(postgres_
     await store.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_money_is_reserved_in_a_budget_that_is_removed_meanwhile(postgres_database: str) -> None:
     """The account is gone when `reserve` comes to it, though it was there a statement before."""
     store = open_store(postgres_database, None)

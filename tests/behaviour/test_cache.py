@@ -174,6 +174,7 @@ async def test_failed_masked_and_cut_answers_are_not_kept(shared: dict[str, Any]
     assert ran == ["fails"] * 2 + ["masked"] * 2 + ["cut"] * 2 + ["fine"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_two_apps_share_what_is_in_redis_until_it_ends(redis_url: str) -> None:
     async with memory_app(redis_url=redis_url) as one, memory_app(redis_url=redis_url) as other:
         count = counting(60)
@@ -187,6 +188,7 @@ async def test_two_apps_share_what_is_in_redis_until_it_ends(redis_url: str) -> 
         assert [await outputs(app, ADA) for app in (other, one)] == [[2], [2]]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_nothing_of_the_arguments_can_be_read_from_the_names_in_redis(redis_url: str) -> None:
     async with memory_app(redis_url=redis_url) as app:
         app.register(counting(60))
@@ -195,6 +197,7 @@ async def test_nothing_of_the_arguments_can_be_read_from_the_names_in_redis(redi
             assert all(b"hush" not in name and b"ada" not in name for name in client.keys("*"))
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.parametrize("rubbish", [b"", b"{", b"\xff\xfe", b"[1"])
 async def test_rubbish_in_redis_is_a_miss(redis_url: str, rubbish: bytes) -> None:
     async with memory_app(redis_url=redis_url) as app:
@@ -209,6 +212,7 @@ async def test_rubbish_in_redis_is_a_miss(redis_url: str, rubbish: bytes) -> Non
             assert await outputs(app, ADA) == [3]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_without_redis_every_call_runs(own_redis: RedisServer) -> None:
     async with memory_app(redis_url=own_redis.url) as app:
         app.register(counting(60))

@@ -210,6 +210,7 @@ def test_a_record_cannot_command_the_terminal(terminal: Terminal) -> None:
     assert "\x07" not in done.out
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("AUD-1", "AUD-2", "DOOR-4", "REG-2")
 def test_the_same_commands_work_on_postgresql(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres_database: str

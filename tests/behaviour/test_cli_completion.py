@@ -102,6 +102,7 @@ def test_a_folder_without_data_is_left_without(terminal: Terminal, tmp_path_fact
     assert bash(terminal, "call", "calc") == [], "what is wrong is not said at Tab"
 
 
+@pytest.mark.matrix("starts a shell that starts the program")
 def test_bash_completes_a_call(terminal: Terminal) -> None:
     setup = terminal.folder / "rc"
     shown = subprocess.run(

@@ -317,6 +317,7 @@ def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.Mo
     assert said["silent"]["message"] == "silent: no answer within 0.2 s"
 
 
+@pytest.mark.matrix("starts interpreters without the extras")
 @pytest.mark.requirement("DOOR-4")
 @pytest.mark.parametrize(
     ("module", "name"), [("splintr", "tokenizer"), ("kingfisher_sdk", "secrets"), ("dateparser", "dates")]

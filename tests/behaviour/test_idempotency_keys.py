@@ -763,6 +763,7 @@ async def cut_off(database: str) -> None:
     await admin.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_what_can_not_be_written_is_written_when_it_can(postgres_database: str) -> None:
     store, other = open_store(postgres_database, None), open_store(postgres_database, None)
     await store.start()
@@ -786,6 +787,7 @@ async def test_what_can_not_be_written_is_written_when_it_can(postgres_database:
     await there.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_a_lost_connection_leaves_no_key_behind(postgres_database: str) -> None:
     store, other = open_store(postgres_database, None), open_store(postgres_database, None)
     await store.start()
@@ -809,6 +811,7 @@ async def test_a_lost_connection_leaves_no_key_behind(postgres_database: str) ->
     await there.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_a_claim_that_was_committed_unheard_is_withdrawn(postgres_database: str, leaves: bool) -> None:
     """The connection is lost while the server commits: nobody can see the row yet, and then it is there."""

@@ -260,6 +260,7 @@ def test_a_name_is_one_live_keys_and_says_which_to_revoke(terminal: Terminal) ->
     assert (expired.code, "already, which has expired." in expired.err) == (1, True)
 
 
+@pytest.mark.matrix("starts several processes")
 @pytest.mark.requirement("DOOR-3", "REG-2")
 async def test_of_two_processes_that_make_a_key_of_one_name_one_does(tmp_path: Path, database: str) -> None:
     words = (SCRIPT, "--home", str(tmp_path), "keys", "create", "ci", "--json")

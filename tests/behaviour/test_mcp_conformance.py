@@ -14,6 +14,7 @@ from tests.npm import packages
 pytestmark = pytest.mark.timeout(900)  # the first test on a machine installs the suite
 
 
+@pytest.mark.matrix("runs the suite of make conformance")
 @pytest.mark.requirement("MCP-4")
 @pytest.mark.parametrize("revision", ["2025-11-25", pytest.param("2026-07-28", marks=pytest.mark.slow)])
 def test_the_gateway_conforms(tmp_path: Path, revision: str) -> None:

@@ -421,6 +421,7 @@ async def test_a_server_that_does_not_answer_its_heartbeat_is_started_anew() -> 
         assert await call(servers, "one", "pid") != before
 
 
+@pytest.mark.matrix("waits for heartbeats")
 async def test_a_server_that_answers_its_heartbeat_is_left_in_peace() -> None:
     for _ in range(5):  # more than once only where the machine held a server up for as long as it may be silent
         async with engine(old=bad(heartbeat_seconds=0.5), new=modern(heartbeat_seconds=0.5)) as servers:

@@ -259,6 +259,7 @@ async def test_an_actor_adds_no_server_under_the_name_of_one_in_another_processs
         assert (await elsewhere.add_server("other", theirs, actor=builder)).name == "other"
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("MCP-2", "DOOR-6")
 async def test_on_postgresql_too_a_name_stays_the_operators_and_a_changed_server_waits(
     tmp_path: Path, postgres_database: str

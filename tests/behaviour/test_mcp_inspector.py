@@ -16,6 +16,7 @@ from tests.terminal import SCRIPT
 
 pytestmark = [
     pytest.mark.requirement("MCP-4", "DOOR-3"),
+    pytest.mark.matrix("runs a program of npm"),
     pytest.mark.timeout(900),  # the first test on a machine installs the inspector
 ]
 

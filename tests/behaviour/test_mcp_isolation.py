@@ -39,6 +39,7 @@ def asked() -> ServerSettings:
 # -- real servers
 
 
+@pytest.mark.matrix("runs servers of npm and PyPI")
 @pytest.mark.parametrize("jail", JAILS)
 async def test_servers_of_npm_and_pypi_work_in_every_jail(tmp_path: Path, jail: Jail) -> None:
     """The one in Node, the other in Python with a virtual environment of its own."""

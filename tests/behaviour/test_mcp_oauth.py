@@ -433,6 +433,7 @@ def test_names_that_look_alike_have_different_secrets(one: str, other: str) -> N
     assert secret_name(one, "CLIENT") != secret_name(other, "CLIENT")
 
 
+@pytest.mark.matrix("starts the program several times")
 @pytest.mark.requirement("DOOR-6")
 async def test_a_server_that_wants_a_login_is_added_before_it_if_that_was_said(tmp_path: Path) -> None:
     async def toolgate(*words: str) -> tuple[int, str]:

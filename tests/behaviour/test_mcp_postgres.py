@@ -188,6 +188,7 @@ def as_reader(url: str) -> str:
     return place._replace(netloc=f"reader@{place.hostname}:{place.port}").geturl()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_questions_are_answered_through_the_jail(tmp_path: Path, database: str) -> None:
     async with asking(tmp_path, database, PGOPTIONS=PGOPTIONS) as talk:
         assert '"a": 1' in await talk.call("query", sql="SELECT a, note FROM t")
@@ -197,6 +198,7 @@ async def test_questions_are_answered_through_the_jail(tmp_path: Path, database:
             assert answer.startswith("["), (sql, answer)
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_without_guards_the_server_has_a_hole(tmp_path: Path, database: str) -> None:
     """Or the next tests would prove nothing."""
     async with asking(tmp_path, database) as talk:
@@ -204,6 +206,7 @@ async def test_without_guards_the_server_has_a_hole(tmp_path: Path, database: st
     assert await tables(database) == ["odd", "t", "u"]
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.parametrize("sql", ["COMMIT; DROP TABLE t", "COMMIT; DELETE FROM t", "ROLLBACK; CREATE TABLE u (a int)"])
 async def test_the_session_holds_what_slips_through_the_words(tmp_path: Path, database: str, sql: str) -> None:
     async with asking(tmp_path, database, PGOPTIONS=PGOPTIONS) as talk:
@@ -211,6 +214,7 @@ async def test_the_session_holds_what_slips_through_the_words(tmp_path: Path, da
     assert await tables(database) == ["odd", "t"]
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_a_user_without_rights_holds_what_undoes_the_session(tmp_path: Path, database: str) -> None:
     """A session's read-only mode can be switched off from inside, as its owner here does; what a user may do can't."""
     undoing = "COMMIT; BEGIN READ WRITE; CREATE TABLE u (a int); COMMIT"
@@ -235,6 +239,7 @@ async def test_a_user_without_rights_holds_what_undoes_the_session(tmp_path: Pat
     assert await tables(database) == ["odd", "t", "u"]
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_the_jail_shows_no_other_port(tmp_path: Path, database: str) -> None:
     """The same server, allowed another port only: its own database is out of reach."""
     place = urlsplit(database)
@@ -258,6 +263,7 @@ TELLING = frozenset(_TELLING.split())
 SIZES = ("pg_get_", "pg_database_size", "pg_indexes_size", "pg_relation_size", "pg_table_size", "pg_total_relation_size")
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_every_function_that_acts_is_refused_however_it_is_called(database: str) -> None:
     """All that this PostgreSQL has, not those that somebody thought of."""
     connection: Any = await asyncpg.connect(database)
@@ -282,6 +288,7 @@ async def test_every_function_that_acts_is_refused_however_it_is_called(database
                 check_query(sql)
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_tables_of_the_system_may_be_read_but_for_the_private_ones(database: str) -> None:
     connection: Any = await asyncpg.connect(database)
     try:
@@ -317,6 +324,7 @@ def standing(postgres_server: Any) -> Iterator[str]:
     postgres_server.drop("standing_queries")
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=9))
 def test_what_passes_changes_nothing_even_with_every_right(standing: str, pieces: list[str]) -> None:
     """As a superuser, in an ordinary session. Both readers must see the same in whatever is let through."""

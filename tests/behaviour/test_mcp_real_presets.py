@@ -11,6 +11,7 @@ from tests.terminal import Terminal
 
 pytestmark = [
     pytest.mark.requirement("MCP-2", "MCP-5", "BUILTIN-2"),
+    pytest.mark.matrix("runs servers of npm and PyPI"),
     pytest.mark.timeout(600),  # packages are installed
 ]
 
@@ -44,6 +45,7 @@ def test_files_by_name(terminal: Terminal) -> None:
     assert [(one["name"], one["preset"]) for one in shown["servers"]] == [("files", "filesystem")]
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.needs("npm")
 def test_a_database_by_name(terminal: Terminal, postgres_database: str) -> None:
     """It is read; what would change it is refused, also in the ways round a read-only transaction."""

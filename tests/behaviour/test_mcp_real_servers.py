@@ -24,6 +24,7 @@ from toolgate.store import log
 
 pytestmark = [
     pytest.mark.requirement("MCP-1", "MCP-5", "BUILTIN-2"),
+    pytest.mark.matrix("runs servers of npm and PyPI"),
     pytest.mark.timeout(900),  # the first test on a machine installs the servers
 ]
 
@@ -228,6 +229,7 @@ async def test_a_repository_is_looked_at_and_committed_to(tmp_path: Path, room: 
         assert "outside the allowed repository" in await repository.failure("git_status", elsewhere)
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("MCP-2", "MCP-3")
 async def test_a_database_is_read(tmp_path: Path, postgres_database: str) -> None:
     connection = await asyncpg.connect(postgres_database)

@@ -118,6 +118,7 @@ async def test_money_spent_before_the_question_counts_after_it(tmp_path: Path, b
         assert outcome.error is not None and "the program has $0.05 left" in outcome.error.message, outcome
 
 
+@pytest.mark.matrix("runs programs in the sandbox again and again")
 @pytest.mark.requirement("TIER-8")
 @pytest.mark.parametrize(("language", "inside"), [("typescript", False), ("python", False), ("typescript", True)])
 async def test_a_custom_tool_waits_for_its_command_and_goes_on(tmp_path: Path, language: str, inside: bool) -> None:

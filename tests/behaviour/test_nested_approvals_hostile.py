@@ -289,6 +289,7 @@ def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.matrix("kills processes at each place")
 @pytest.mark.parametrize(
     ("where", "ends"),
     [

@@ -112,6 +112,7 @@ def test_check_refuses_what_can_not_exist_and_warns_of_arguments_that_no_tool_ta
     assert terminal("policy", "check", "own.rego", "--json").json["warnings"] == []
 
 
+@pytest.mark.matrix("a policy that is slow")
 def test_check_warns_of_a_policy_that_decides_slowly(terminal: Terminal, tmp_path: Path) -> None:
     rules = "".join(f'allow if {{ input.resource == "t{n}"; input.context.arguments.x <= {n} }}\n' for n in range(4_000))
     (tmp_path / "many.rego").write_text(POLICY.split("allow if", 1)[0] + rules)

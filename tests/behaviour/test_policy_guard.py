@@ -440,6 +440,7 @@ async def keys(redis: Redis) -> list[bytes]:
     return [key async for key in redis.client().scan_iter()]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_servers_decision_is_shared_with_other_processes(redis: Redis) -> None:
     (one, first), (two, second) = sharing(redis), sharing(redis)
     made = await one.decide(ANN, REQUEST, "memory_load")
@@ -450,6 +451,7 @@ async def test_a_servers_decision_is_shared_with_other_processes(redis: Redis) -
     assert 50 < await redis.client().ttl(key) <= 60
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_what_is_shared_is_not_taken_for_the_answer_to_another_question(redis: Redis) -> None:
     (one, _), (two, second) = sharing(redis), sharing(redis)
     await one.decide(ANN, REQUEST, "memory_load")
@@ -460,6 +462,7 @@ async def test_what_is_shared_is_not_taken_for_the_answer_to_another_question(re
     assert second.asked == 3
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.parametrize(
     "value",
     [
@@ -478,6 +481,7 @@ async def test_what_is_not_a_decision_is_not_read_as_one(redis: Redis, value: by
     assert second.asked == 1
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_failure_is_not_shared(redis: Redis) -> None:
     guard, engine = sharing(redis)
     engine.sure = False
@@ -485,6 +489,7 @@ async def test_a_failure_is_not_shared(redis: Redis) -> None:
     assert await keys(redis) == []
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_what_is_decided_in_this_process_is_not_sent_anywhere(redis: Redis) -> None:
     guard = Guard(EmbeddedRego.default(), monotonic=time.monotonic, shared=SharedDecisions(redis))
     guard.use(data())
@@ -492,6 +497,7 @@ async def test_what_is_decided_in_this_process_is_not_sent_anywhere(redis: Redis
     assert await keys(redis) == []
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_without_its_redis_a_process_asks_the_server_itself(own_redis: RedisProcess) -> None:
     redis = Redis(own_redis.url)
     guard, engine = sharing(redis)

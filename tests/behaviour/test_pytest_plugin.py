@@ -153,6 +153,7 @@ def test_the_page_about_it_runs_word_for_word(tmp_path: Path) -> None:
     assert f"{count} passed" in said, said
 
 
+@pytest.mark.matrix("starts pytest several times")
 def test_it_works_with_either_plugin_and_with_none_and_a_failure_says_why(tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
     said = run(tmp_path, "-o", "asyncio_mode=strict")

@@ -148,6 +148,7 @@ async def test_looking_says_what_would_happen_and_counts_nothing(shared: dict[st
         await redis.close()
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_call_that_redis_is_asked_about_twice_is_counted_once(redis_url: str) -> None:
     """When a connection is lost after Redis counted, the client asks again."""
     redis = Redis(redis_url)
@@ -279,6 +280,7 @@ end
 """
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_redis_whose_clock_was_set_back_asks_nobody_to_wait_longer_than_the_window(redis_url: str) -> None:
     async with memory_app(redis_url=redis_url, rate_limits=[{"by": [], "per_minute": 1}]) as app:
         app.register(look)
@@ -288,6 +290,7 @@ async def test_a_redis_whose_clock_was_set_back_asks_nobody_to_wait_longer_than_
         assert _wait(await app.invoke("look")) == 60
 
 
+@pytest.mark.matrix("needs Redis")
 @at_most(40)
 @given(rules=st.lists(RULES, min_size=1, max_size=3), steps=STEPS)
 def test_redis_answers_as_the_model_does(redis_url: str, rules: list[RateRule], steps: list[Step]) -> None:

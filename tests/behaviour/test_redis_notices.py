@@ -268,6 +268,7 @@ async def test_a_lost_connection_is_made_again_and_everybody_looks(
             assert heard == ["", f"a-{turn}"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_redis_that_was_down_is_listened_to_again(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     async with opened("memory://", own_redis.url) as one, opened("memory://", own_redis.url) as other:
         await settled(one, other)
@@ -286,6 +287,7 @@ async def test_a_redis_that_was_down_is_listened_to_again(own_redis: RedisServer
         assert heard == ["a-1"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_redis_that_is_down_at_the_start_is_waited_for(own_redis: RedisServer) -> None:
     own_redis.stop()
     async with opened("memory://", own_redis.url) as notices:
@@ -295,6 +297,7 @@ async def test_a_redis_that_is_down_at_the_start_is_waited_for(own_redis: RedisS
         await eventually(notices.changed)
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_redis_that_falls_silent_is_noticed(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,6 +325,7 @@ async def test_a_redis_that_falls_silent_is_noticed(
         await eventually(notices.changed)
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_what_others_say_on_the_channel_is_a_reason_to_look(redis_url: str) -> None:
     async with opened("memory://", redis_url) as notices:
         await settled(notices)
@@ -341,6 +345,7 @@ def test_a_url_that_is_none_is_said_without_its_password(url: str, says: str) ->
     assert "hush" not in str(raised.value)
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_what_is_said_of_a_lost_redis_has_no_password(own_redis: RedisServer) -> None:
     own_redis.stop()
     redis = Redis(own_redis.url.replace("//", "//user:hush@") + "?client_name=hush")

@@ -91,6 +91,7 @@ def code(outcome: Outcome) -> str:
     return outcome.error.code if outcome.error else "in"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_two_apps_share_the_places_of_a_tool(redis_url: str) -> None:
     gate = Gate()
     async with app_with(gate, redis_url) as one, app_with(gate, redis_url) as other:
@@ -104,6 +105,7 @@ async def test_two_apps_share_the_places_of_a_tool(redis_url: str) -> None:
         assert [code(await call) for call in held] == ["in", "in"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_whoever_has_the_outcome_finds_the_place_free_in_any_process(redis_url: str) -> None:
     @tool(tier="read_only", concurrency=1)
     async def single() -> str:
@@ -116,6 +118,7 @@ async def test_whoever_has_the_outcome_finds_the_place_free_in_any_process(redis
         assert [code(await app.invoke("single")) for app in (one, other) * 50] == ["in"] * 100
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_two_apps_share_the_places_of_a_tenant(redis_url: str) -> None:
     gate = Gate()
     async with app_with(gate, redis_url, 30, 1) as one, app_with(gate, redis_url, 30, 1) as other:
@@ -127,6 +130,7 @@ async def test_two_apps_share_the_places_of_a_tenant(redis_url: str) -> None:
         assert code(await held) == "in"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_never_more_than_the_limit_run_at_once(redis_url: str) -> None:
     most = running = 0
 
@@ -150,6 +154,7 @@ async def test_never_more_than_the_limit_run_at_once(redis_url: str) -> None:
     assert most == 3
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_call_that_takes_longer_than_the_lease_keeps_its_place(redis_url: str, leases: Leases) -> None:
     gate = Gate()
     async with app_with(gate, redis_url, lease=60) as app:
@@ -162,6 +167,7 @@ async def test_a_call_that_takes_longer_than_the_lease_keeps_its_place(redis_url
         assert [code(await call) for call in held] == ["in", "in"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_caller_that_goes_away_gives_its_place_back(redis_url: str) -> None:
     gate = Gate()
     async with app_with(gate, redis_url) as app:
@@ -174,6 +180,7 @@ async def test_a_caller_that_goes_away_gives_its_place_back(redis_url: str) -> N
         assert [code(await app.invoke("narrow")) for _ in range(2)] == ["in"] * 2
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.parametrize("steps", range(12))
 async def test_a_caller_that_goes_away_while_it_takes_a_place_leaves_none_taken(redis_url: str, steps: int) -> None:
     """Cancelled after a few turns of the loop: on its way to Redis, there, on its way back, or inside."""
@@ -193,6 +200,7 @@ async def test_a_caller_that_goes_away_while_it_takes_a_place_leaves_none_taken(
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_the_places_of_a_killed_process_come_free_when_its_lease_ends(redis_url: str, leases: Leases) -> None:
     script = (
         "import asyncio, sys\n"
@@ -236,6 +244,7 @@ async def test_the_places_of_a_killed_process_come_free_when_its_lease_ends(redi
         assert [code(await call) for call in (held, second)] == ["in", "in"]
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_without_redis_a_call_with_a_limit_is_refused_and_one_without_runs(own_redis: Redis) -> None:
     gate = Gate()
     gate.open.set()
@@ -252,6 +261,7 @@ async def test_without_redis_a_call_with_a_limit_is_refused_and_one_without_runs
         assert code(await app.invoke("narrow")) == "in"
 
 
+@pytest.mark.matrix("needs Redis")
 async def test_a_place_can_be_given_back_although_redis_is_gone(own_redis: Redis) -> None:
     gate = Gate()
     async with app_with(gate, own_redis.url) as app:

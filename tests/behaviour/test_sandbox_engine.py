@@ -346,6 +346,7 @@ code: |
 """
 
 
+@pytest.mark.matrix("waits for a time limit")
 @pytest.mark.requirement("SBX-2", "PIPE-7")
 async def test_a_callers_timeout_holds_while_a_tool_waits_for_a_place(tmp_path: Path) -> None:
     tools = tmp_path / "home" / "tools"

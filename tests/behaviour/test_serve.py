@@ -303,6 +303,7 @@ async def test_health_is_told_to_everybody_and_details_only_to_who_runs_it() -> 
         assert elsewhere.json == {"status": "ready"}
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("DOOR-4")
 async def test_what_calls_need_and_is_down_makes_it_unready(own_redis: Redis) -> None:
     async with memory_app(redis_url=own_redis.url) as app, serving(app) as site:
@@ -317,6 +318,7 @@ async def test_what_calls_need_and_is_down_makes_it_unready(own_redis: Redis) ->
         assert [part["name"] for part in answer.json["checks"] if part["status"] == "down"] == ["redis"]
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("DOOR-4")
 async def test_a_database_that_does_not_answer_makes_it_unready(tmp_path: Path, postgres_database: str) -> None:
     async with (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.matrix import others_in_matrix
 from tests.mcp_upstream import Upstream
 from tests.mcp_upstream import tool as offered
 from tests.terminal import Terminal
@@ -52,6 +53,8 @@ HANGS: dict[str, dict[str, Any]] = {
     "custom_longer": {},
     "mcp_one_hangs": {},
 }
+QUICK = ("async_tool", "sync_tool", "code_execute", "execute_command", "custom_python", "mcp_one_hangs")
+"""One of each runner."""
 FLOODS: dict[str, tuple[str, dict[str, Any]]] = {
     "code_execute": ("output", {"code": "import os\nwhile True: print('x' * 9_999)"}),
     "code_execute (monty)": ("output", {"code": "while True: print('x' * 9_999)"}),
@@ -121,7 +124,7 @@ async def shown(app: App, name: str) -> dict[str, Any]:
     return to_dict(found, enforced=False)
 
 
-@pytest.mark.parametrize("case", HANGS)
+@pytest.mark.parametrize("case", others_in_matrix(HANGS, *QUICK, why="each waits for its time limit"))
 async def test_a_time_limit_that_ran_out_is_the_same_error_for_every_runner(app: App, case: str) -> None:
     name = case.partition(" ")[0]
     limit = (await shown(app, name))["timeout"]
@@ -135,6 +138,7 @@ async def test_a_time_limit_that_ran_out_is_the_same_error_for_every_runner(app:
     assert outcome.metrics.duration_ms >= limit * 1000 * 0.9, "it was ended before the limit that is shown"
 
 
+@pytest.mark.matrix("runs into every limit of the sandbox")
 @pytest.mark.parametrize("case", FLOODS)
 async def test_other_limits_of_the_sandbox_are_one_error_too(app: App, case: str) -> None:
     limit, arguments = FLOODS[case]

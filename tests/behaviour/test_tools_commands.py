@@ -246,6 +246,7 @@ async def test_a_container_needs_an_engine(tmp_path: Path) -> None:
         assert "no-such-engine" in failed(outcome, "SANDBOX_UNAVAILABLE")
 
 
+@pytest.mark.matrix("starts a container")
 @pytest.mark.needs("docker")
 async def test_a_container_is_run(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real engine."""

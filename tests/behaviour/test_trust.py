@@ -469,6 +469,7 @@ def test_a_link_in_the_data_folder_is_not_written_through(
     assert f"to {theirs}" in terminal("trust").out
 
 
+@pytest.mark.matrix("kills processes")
 def test_what_a_process_that_was_killed_left_is_taken_over(terminal: Terminal) -> None:
     code = """
         import asyncio, os

@@ -92,6 +92,7 @@ async def opened(url: str) -> Store:
     return store
 
 
+@pytest.mark.matrix("kills processes at each place")
 @pytest.mark.parametrize("moment", ["removing", "changing", "restoring"])
 async def test_an_undo_that_is_killed_half_way_can_be_run_again(tmp_path: Path, url: str, moment: str) -> None:
     work, backups = tmp_path / "work", tmp_path / "backups"
@@ -122,6 +123,7 @@ async def test_an_undo_that_is_killed_half_way_can_be_run_again(tmp_path: Path, 
     assert tree(work) == before
 
 
+@pytest.mark.matrix("starts several processes")
 async def test_two_processes_do_not_undo_the_same_call_at_once(tmp_path: Path, url: str) -> None:
     work, backups = tmp_path / "work", tmp_path / "backups"
     store = await opened(url)

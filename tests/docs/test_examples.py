@@ -21,6 +21,7 @@ SAYS = {
 """What must be among the lines of an example, by its name."""
 
 
+@pytest.mark.matrix("runs the programs of every example")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: f"{script.parent.name}/{script.name}")
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     newcomer = {name: value for name, value in os.environ.items() if name != "TOOLGATE_TRUST"}

@@ -32,6 +32,7 @@ def server(postgres_server: Postgres) -> Iterator[Postgres]:
     postgres_server.run("SELECT pg_reload_conf()")
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 def test_role_and_database_are_made_and_used_as_the_page_says(
     server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

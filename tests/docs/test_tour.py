@@ -21,6 +21,7 @@ IN_ORDER = (
 )  # fmt: skip
 
 
+@pytest.mark.matrix("the whole tour, which make run shows too")
 @pytest.mark.requirement("DOOR-6")
 def test_the_tour_runs_through_where_nobody_looks_on(tmp_path: Path) -> None:
     # Settings of the person who starts it must not reach the tour: this database can't be opened.

@@ -47,6 +47,7 @@ def shell(tmp_path: Path) -> Shell:
 RESTORE = SCRIPTS["restore"].replace("2026-11-16-063000", "the-first")
 
 
+@pytest.mark.matrix("backs up while calls run")
 def test_what_was_backed_up_while_calls_ran_is_whole_when_it_is_restored(shell: Shell, tmp_path: Path) -> None:
     shell("toolgate call echo text=before; printf secret | toolgate secrets set KEY")
     running = "(for n in 1 2; do toolgate call echo text=$n; done) & "
@@ -94,6 +95,7 @@ def test_a_project_that_was_removed_can_begin_again(shell: Shell) -> None:
     assert "The audit log is whole" in shell("toolgate audit sign --anew; toolgate audit verify")
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 def test_postgresql_is_dumped_and_restored(shell: Shell, postgres_server: Postgres, postgres_database: str) -> None:
     shell("toolgate call echo text=before; mkdir ../backup", TOOLGATE_DATABASE_URL=postgres_database)
     programs = (str(postgres_programs()),)

@@ -113,6 +113,7 @@ async def test_also_calls_that_never_start_are_slowed(tmp_path: Path) -> None:
         assert ages.oldest <= allowed(stall, slowdown), said(ages.oldest, stall, slowdown)
 
 
+@pytest.mark.matrix("kills processes in a flood")
 @pytest.mark.parametrize("callers", [1, 64])
 async def test_kill_9_in_a_flood_loses_no_outcome_that_was_returned_50_ms_before(tmp_path: Path, callers: int) -> None:
     words = [sys.executable, "-m", "tests.hostile.flooder", str(tmp_path), str(callers)]

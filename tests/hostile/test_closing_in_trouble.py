@@ -86,6 +86,7 @@ async def test_those_who_wait_are_told_that_the_store_was_closed(tmp_path: Path)
     assert {type(each) for each in ended} == {StoreError}
 
 
+@pytest.mark.matrix("starts processes that end in trouble")
 async def test_what_is_handed_over_just_before_the_end_is_written(tmp_path: Path) -> None:
     for number in range(20):
         path = tmp_path / f"{number}.db"
@@ -105,6 +106,7 @@ async def test_what_is_handed_over_just_before_the_end_is_written(tmp_path: Path
             assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (taken,)
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.usefixtures("a_second_is_long")
 @pytest.mark.parametrize("known", [False, True], ids=["while it writes", "while it connects again"])
 async def test_a_server_that_does_not_answer_holds_nobody(postgres_database: str, known: bool) -> None:
@@ -128,6 +130,7 @@ async def test_a_server_that_does_not_answer_holds_nobody(postgres_database: str
     gc.collect()  # what was left open would be complained of
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.usefixtures("a_second_is_long")
 async def test_money_and_presence_do_not_wait_for_a_server_that_does_not_answer(postgres_database: str) -> None:
     async with wired(postgres_database) as (wire, url):

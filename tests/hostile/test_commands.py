@@ -187,6 +187,7 @@ async def test_an_evasion_has_no_effect(app: App, workplace: Workplace, command:
     assert outcome.metrics.attempts == 0
 
 
+@pytest.mark.matrix("the control: runs every evasion in a shell")
 def test_the_evasions_do_work_without_the_gate(tmp_path: Path) -> None:
     """The positive control: an attack that could not succeed anyway would prove nothing."""
     workplace = Workplace(tmp_path)

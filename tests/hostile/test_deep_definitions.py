@@ -55,6 +55,7 @@ def with_server(terminal: Terminal, levels: int) -> None:
     terminal.settings(f"servers: {{d: {{command: {command}, {how}}}}}")
 
 
+@pytest.mark.matrix("builds definitions that are very deep")
 @pytest.mark.parametrize("levels", [70, 400])
 def test_a_tool_that_is_too_deep_is_left_out_with_its_reason_and_all_else_goes_on(terminal: Terminal, levels: int) -> None:
     with_server(terminal, levels)

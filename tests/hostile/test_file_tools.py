@@ -239,6 +239,7 @@ def turning(world: World, name: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.matrix("races for a while")
 async def test_a_link_that_is_turned_meanwhile_leads_nobody_out(app: App, world: World) -> None:
     with turning(world, "turned"):
         for number in range(60):
@@ -251,6 +252,7 @@ async def test_a_link_that_is_turned_meanwhile_leads_nobody_out(app: App, world:
             world.unharmed()
 
 
+@pytest.mark.matrix("races for a while")
 async def test_a_file_appears_whole_or_not_at_all(app: App, world: World) -> None:
     """Whoever reads while it is written sees the one text or the other."""
     texts = {"a" * 100_000, "b" * 100_000}

@@ -140,6 +140,7 @@ async def kill_repeatedly(folder: Path, url: str | None, rounds: int) -> None:
         assert witness.effects() == Counter(asked.keys())
 
 
+@pytest.mark.matrix("kills processes at each place")
 async def test_kill_9_between_claim_and_outcome_never_leads_to_a_second_effect(tmp_path: Path, url: str | None) -> None:
     await kill_repeatedly(tmp_path, url, rounds=6)
 

@@ -245,6 +245,7 @@ async def test_trap_9_it_does_not_die_with_a_thread() -> None:
 FILLING = ["one file", "many files", "deleted files", "little files", "links", "folders", "by children"]
 
 
+@pytest.mark.matrix("fills a workspace in seven ways")
 @pytest.mark.parametrize("how", FILLING)
 def test_trap_10_a_workspace_is_not_filled(user: str, folder: Path, workspace: Path, how: str) -> None:
     result = run_one(user, folder, f"how = {how!r}" + """
@@ -462,6 +463,7 @@ async def test_what_has_ended_before_it_was_named_is_buried_too() -> None:
     await jail.close()
 
 
+@pytest.mark.matrix("waits for a program that will not end")
 @pytest.mark.parametrize("named", [False, True])
 @HELD
 async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
@@ -585,6 +587,7 @@ async def test_what_nobody_takes_does_not_block_for_ever() -> None:
     await jail.close()
 
 
+@pytest.mark.matrix("fills a workspace")
 def test_a_filled_folder_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
     made = tmp_path / "scratch"
     made.mkdir()

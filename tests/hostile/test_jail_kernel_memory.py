@@ -82,6 +82,7 @@ HOARDS = {
 WHERE = [*(("bubblewrap", what) for what in HOARDS), ("namespaces", "locks"), ("landlock", "locks")]
 
 
+@pytest.mark.matrix("fills the memory of the kernel")
 @pytest.mark.parametrize(("jail", "what"), WHERE)
 def test_what_the_kernel_holds_is_memory(user: str, folder: Path, jail: str, what: str) -> None:
     """Fifty processes, each with little of its own: neither a limit of theirs nor their sum shows it."""
@@ -125,6 +126,7 @@ time.sleep(60)
     check_stopped(run_one("bubblewrap", user, folder, code, {"memory": 256 * MB, "seconds": 40.0}))
 
 
+@pytest.mark.matrix("starts jails that are refused")
 def test_whom_nobody_can_look_into_is_not_run(user: str, folder: Path) -> None:
     """A program that its owner may not read can't be looked into by that owner; by root it can."""
     code = """

@@ -13,6 +13,7 @@ from toolgate import App, Outcome, tool
 from toolgate.store import log
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("AUD-3", "PIPE-6")
 async def test_calls_without_a_connection_are_refused_and_the_next_go_on(tmp_path: Path, postgres_database: str) -> None:
     effects: list[int] = []
@@ -71,6 +72,7 @@ class LosesTheReply:
         return lost()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.requirement("AUD-1", "AUD-2")
 async def test_a_commit_whose_reply_is_lost_is_not_written_twice(tmp_path: Path, postgres_database: str) -> None:
     async with App.open(home=tmp_path / "home", database_url=postgres_database) as app:

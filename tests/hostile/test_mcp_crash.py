@@ -71,6 +71,7 @@ async def test_one_that_exits_on_start_says_why(held: Any) -> None:
             await call(servers, "one", "echo")
 
 
+@pytest.mark.matrix("waits for a time limit")
 @BOTH
 async def test_one_that_hangs_in_the_handshake_is_given_up_in_time(held: Any) -> None:
     async with engine(one=bad("hangs", start_seconds=1, restarts=1_000, **held)) as servers:
@@ -107,6 +108,7 @@ async def test_a_program_that_can_not_be_run_is_named(tmp_path: Path) -> None:
             await call(servers, "one", "echo")
 
 
+@pytest.mark.matrix("waits for starts that fail")
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -122,6 +124,7 @@ async def test_a_start_that_fails_otherwise_says_why(how: str, words: str) -> No
             await call(servers, "one", "echo")
 
 
+@pytest.mark.matrix("waits for servers that misbehave")
 @pytest.mark.parametrize("how", ["banner", "sloppy", "deaf to discover", "dies on discover"])
 async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "deaf to discover":
@@ -134,6 +137,7 @@ async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPa
 # -- in a call
 
 
+@pytest.mark.matrix("starts a server anew several times")
 @BOTH
 @pytest.mark.usefixtures("time_to_end")
 async def test_one_that_dies_in_a_call(held: Any) -> None:
@@ -144,6 +148,7 @@ async def test_one_that_dies_in_a_call(held: Any) -> None:
         assert await call(servers, "one", "echo", say="again") == "again"
 
 
+@pytest.mark.matrix("starts a server anew several times")
 @BOTH
 async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
     async with engine(one=bad(**held)) as servers:
@@ -158,6 +163,7 @@ async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
         assert said == [str(n) for n in range(8)]
 
 
+@pytest.mark.matrix("waits until a stop is forced")
 async def test_one_that_closes_its_output_and_lives_on_is_ended() -> None:
     async with engine(one=bad()) as servers:
         pid = int(await call(servers, "one", "pid"))
@@ -210,6 +216,7 @@ async def test_one_that_stops_reading_holds_nobody_up() -> None:
 # -- what it says
 
 
+@pytest.mark.matrix("waits for servers that misbehave")
 @pytest.mark.parametrize(
     ("tool", "said"),
     [("garbage", "at last"), ("wrong_id", "yours"), ("text_id", "as text"), ("replay", "first")],
@@ -307,6 +314,7 @@ async def test_a_list_that_is_none_is_an_error_of_the_list() -> None:
         assert await call(servers, "one", "echo", say="well") == "well"
 
 
+@pytest.mark.matrix("waits for a slow caller")
 async def test_a_slow_caller_holds_up_neither_the_server_nor_others() -> None:
     class Slow(Noting):
         async def progress(self, *_: Any) -> None:
@@ -327,6 +335,7 @@ async def test_log_lines_and_words_on_progress_are_bounded() -> None:
         assert len(data) < 5_000
 
 
+@pytest.mark.matrix("waits for a flood to end")
 async def test_one_that_pesters_is_heard_only_so_much() -> None:
     async with engine(one=bad()) as servers:
         caller = Noting(None)
@@ -370,6 +379,7 @@ async def test_children_that_mean_to_outlive_it_do_not(held: Any) -> None:
         await until(lambda: not any(map(alive, mine)), "all of them are gone")
 
 
+@pytest.mark.matrix("waits until a stop is forced")
 @BOTH
 @pytest.mark.parametrize("how", ["well", "stubborn"])
 async def test_a_stop_ends_also_one_that_will_not(how: str, held: Any) -> None:
@@ -443,6 +453,7 @@ def test_a_program_whose_keeper_is_killed_ends_too() -> None:
 # -- all at once
 
 
+@pytest.mark.matrix("many random interleavings of real processes")
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> None:
     """Calls, lists, deaths, callers that go away, stops, restarts and changes, in any order."""
@@ -522,6 +533,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.matrix("starts and stops servers many times")
 @BOTH
 async def test_starting_and_stopping_leaves_nothing(held: Any) -> None:
     await repeat(25, **held)

@@ -90,6 +90,7 @@ async def test_what_is_no_message_is_answered_and_the_pipe_goes_on(tmp_path: Pat
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
+@pytest.mark.matrix("sends fifty megabytes")
 async def test_a_message_of_fifty_megabytes_is_refused_and_not_kept(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:
         await is_well(pipe)
@@ -135,6 +136,7 @@ async def test_unknown_methods_wrong_versions_and_odd_parameters_are_protocol_er
         assert await pipe.end() == 0
 
 
+@pytest.mark.matrix("the older revision of the protocol")
 async def test_the_older_era_is_as_strict(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:
         assert (await pipe.ask("tools/list"))["error"]["code"] == -32602  # before the handshake
@@ -243,6 +245,7 @@ async def test_headers_reveal_nothing_of_a_tool_that_is_hidden() -> None:
         assert hidden.body == unknown.body.replace(b"header", b"headed")
 
 
+@pytest.mark.matrix("a thousand requests")
 async def test_a_thousand_requests_at_once_of_two_tenants_get_each_its_own_answer() -> None:
     async with a_site() as (app, site, key):
         other = await key_for(app, BOB)

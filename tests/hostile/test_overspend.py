@@ -109,6 +109,7 @@ async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str |
         assert (status.spent, status.reserved) == (100 * PRICE, 0)
 
 
+@pytest.mark.matrix("kills processes and waits for their leases")
 async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_path: Path, url: str | None) -> None:
     chance = random.Random(20261115)
     async with opened(tmp_path, url) as app:
@@ -139,6 +140,7 @@ async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_
         assert (await the_budget(app)).left == 0
 
 
+@pytest.mark.matrix("stops processes and waits for their leases")
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing left", "enough left"])
 async def test_a_process_that_stood_still_before_its_call_began_spends_nothing_twice(
     tmp_path: Path, url: str | None, left: int

@@ -111,6 +111,7 @@ async def test_a_catalog_that_is_broken_denies_or_raises_but_never_allows() -> N
     assert guard.known(Actor(), "tool.request", "x") is None
 
 
+@pytest.mark.matrix("compiles policies in many threads")
 @pytest.mark.parametrize("make", [EmbeddedRego.default, lambda: EmbeddedRego(default_policy())], ids=["shipped", "own"])
 def test_a_policy_may_be_let_go_by_any_thread(make: Any) -> None:
     """The engine's objects may not: whoever collects a policy must not drop what other threads made for it."""

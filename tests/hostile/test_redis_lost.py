@@ -39,6 +39,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4")
 async def test_two_hundred_calls_from_two_processes_against_a_limit_of_a_hundred(redis_url: str) -> None:
     command = [sys.executable, "-c", CROWD, redis_url]
@@ -69,6 +70,7 @@ def code(outcome: Outcome) -> str:
     return outcome.error.code if outcome.error else "ok"
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4", "PIPE-11")
 async def test_a_redis_that_is_killed_and_comes_back(own_redis: RedisServer) -> None:
     async with app_with(own_redis.url) as app:
@@ -104,6 +106,7 @@ async def test_a_redis_that_is_killed_and_comes_back(own_redis: RedisServer) -> 
         assert code(await app.invoke("limited")) in ("ok", "RATE_LIMITED")
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4", "PIPE-11", "PIPE-10")
 async def test_connections_that_are_cut_cost_no_call_and_no_limit(redis_url: str) -> None:
     @tool(tier="read_only", rate_limit=RateLimit(per_hour=30), concurrency=5, target="shop", cache=0.001)
@@ -121,6 +124,7 @@ async def test_connections_that_are_cut_cost_no_call_and_no_limit(redis_url: str
         assert codes == ["ok"] * 30 + ["RATE_LIMITED"] * 10
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4", "PIPE-8", "PIPE-10")
 async def test_a_redis_that_does_not_answer_holds_calls_up_for_a_moment_only(own_redis: RedisServer) -> None:
     @tool(tier="read_only", target="shop", cache=60)
@@ -147,6 +151,7 @@ async def test_a_redis_that_does_not_answer_holds_calls_up_for_a_moment_only(own
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4", "PIPE-11", "PIPE-10")
 @pytest.mark.parametrize("what", ["rate", "places", "breaker"])
 async def test_rubbish_under_our_names_is_never_an_allowance(redis_url: str, what: str) -> None:
@@ -178,6 +183,7 @@ async def test_rubbish_under_our_names_is_never_an_allowance(redis_url: str, wha
     assert codes == (["CONNECTION_ERROR", "CIRCUIT_OPEN"] if what == "breaker" else ["CONNECTION_ERROR"] * 2)
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4")
 async def test_a_redis_whose_scripts_were_flushed_is_told_them_again(redis_url: str) -> None:
     async with app_with(redis_url) as app:
@@ -187,6 +193,7 @@ async def test_a_redis_whose_scripts_were_flushed_is_told_them_again(redis_url: 
                 client.script_flush()
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.requirement("COST-4")
 async def test_a_redis_that_refuses_us_is_no_allowance(own_redis: RedisServer) -> None:
     async with app_with(own_redis.url) as app:

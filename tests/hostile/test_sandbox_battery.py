@@ -230,6 +230,7 @@ class BareBox:
         self._folder.cleanup()
 
 
+@pytest.mark.matrix("runs the whole suite of the port without a jail")
 async def test_the_suite_of_the_port_finds_out_a_jail_that_holds_nothing() -> None:
     """For each feature that is the jail's to hold, something got through, and was seen."""
     checked = await check(Bare(), python=Path(sys.executable))

@@ -41,6 +41,7 @@ def test_of_secrets_set_by_several_processes_at_once_none_is_lost(tmp_path: Path
     assert file("EVE_24") == "value 24 of EVE"
 
 
+@pytest.mark.matrix("kills processes")
 def test_a_process_that_is_killed_while_it_sets_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "secrets.enc"
     chance = random.Random(20261115)

@@ -52,6 +52,7 @@ def test_the_rest_is_set_aside_and_named(jail: str, user: str) -> None:
     assert len(aside) > 95
 
 
+@pytest.mark.matrix("the story without layers")
 def test_where_changes_can_not_be_kept_apart_it_is_not_started() -> None:
     told_ = story.told("server", "landlock", "ordinary")
     assert told_.said["error"][0] == "SANDBOX_UNAVAILABLE", told_.said

@@ -37,6 +37,7 @@ def test_its_data_is_brought_in_and_nothing_else(jail: str, user: str) -> None:
     assert len(told_.said["aside"]) > 95
 
 
+@pytest.mark.matrix("the story without layers")
 @pytest.mark.parametrize("user", jailed.USERS)
 def test_where_there_is_no_layer_it_works_in_a_copy(user: str) -> None:
     told_ = told("landlock", user)
@@ -78,6 +79,7 @@ def test_data_is_changed_moved_and_deleted_and_secrets_stay_unseen(backend: str,
     assert told_.before.keys() - told_.after.keys() == {"b.csv", "folder/c.csv"}
 
 
+@pytest.mark.matrix("fills a workspace")
 def test_a_workspace_that_is_too_large_for_a_copy_is_refused() -> None:
     told_ = story.told("code", "landlock", "ordinary", texts={"large.csv": "x" * (1 << 20)}, sandbox={"disk_mb": 1})
     assert told_.said["error"][0] == "SANDBOX_UNAVAILABLE"

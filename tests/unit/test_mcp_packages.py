@@ -276,6 +276,7 @@ async def test_one_that_is_not_there_is_explained(registry: Registry, tmp_path: 
 # -- PyPI
 
 
+@pytest.mark.matrix("installs packages")
 async def test_a_pypi_package_has_an_environment_of_its_own(registry: Registry, tmp_path: Path) -> None:
     code = "import sys\ndef main(): print('started', *sys.argv[1:])\n"
     registry.wheel(
@@ -293,6 +294,7 @@ async def test_a_pypi_package_has_an_environment_of_its_own(registry: Registry, 
     assert command.argv[0] == str(folder / "venv" / "bin" / "python")
 
 
+@pytest.mark.matrix("installs packages")
 async def test_one_that_would_have_to_be_built_is_not(registry: Registry, tmp_path: Path) -> None:
     """Building runs what the package says."""
     proof = tmp_path / "proof"
@@ -303,6 +305,7 @@ async def test_one_that_would_have_to_be_built_is_not(registry: Registry, tmp_pa
     assert not proof.exists()
 
 
+@pytest.mark.matrix("installs packages")
 @pytest.mark.parametrize("built", [False, True])
 async def test_nor_is_one_that_names_another_by_its_address(registry: Registry, tmp_path: Path, built: bool) -> None:
     proof = tmp_path / "proof"
@@ -352,6 +355,7 @@ async def test_installations_that_wait_hold_up_neither_others_nor_the_threads_th
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.matrix("installs packages")
 @pytest.mark.needs("npm")
 async def test_installations_that_take_long_leave_the_threads_that_all_share_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

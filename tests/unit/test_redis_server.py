@@ -15,6 +15,7 @@ from tests.servers import Redis
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.matrix("needs Redis")
 def test_it_answers_on_loopback_only_and_keeps_nothing_on_disk(redis_server: Redis, redis_url: str) -> None:
     assert redis_url == f"redis://127.0.0.1:{redis_server.port}/0"
     assert redis_server.say("PING") == "+PONG"
@@ -25,12 +26,14 @@ def test_it_answers_on_loopback_only_and_keeps_nothing_on_disk(redis_server: Red
     assert answer.split(b"\r\n")[9] == b""
 
 
+@pytest.mark.matrix("needs Redis")
 @pytest.mark.parametrize("turn", [1, 2])
 def test_it_is_empty_for_every_test(redis_server: Redis, redis_url: str, turn: int) -> None:
     assert redis_server.say("DBSIZE") == ":0", f"left over at turn {turn} in {redis_url}"
     assert redis_server.say(f"SET turn {turn}") == "+OK"
 
 
+@pytest.mark.matrix("needs Redis")
 def test_it_can_be_stopped_and_started_again_at_the_same_place(own_redis: Redis) -> None:
     port = own_redis.port
     own_redis.stop()
@@ -40,6 +43,7 @@ def test_it_can_be_stopped_and_started_again_at_the_same_place(own_redis: Redis)
     assert (own_redis.port, own_redis.say("PING")) == (port, "+PONG")
 
 
+@pytest.mark.matrix("kills the owner of a server")
 def test_it_ends_with_a_killed_owner_and_leaves_nothing() -> None:
     program = "from tests.servers import redis\nwith redis() as s:\n print(s.port, s.home, flush=True)\n input()"
     with subprocess.Popen(

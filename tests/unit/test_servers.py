@@ -31,16 +31,19 @@ async def _value(url: str, sql: str) -> object:
         await connection.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_it_answers(postgres_url: str) -> None:
     assert await _value(postgres_url, "select 1") == 1
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_it_listens_on_loopback_only_and_writes_durably(postgres_url: str) -> None:
     assert urlsplit(postgres_url).hostname == "127.0.0.1"
     assert await _value(postgres_url, "show listen_addresses") == "127.0.0.1"
     assert await _value(postgres_url, "show fsync") == "on"
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_each_database_is_apart_from_the_others(
     postgres_database: str, second_database: str, postgres_server: Postgres
 ) -> None:
@@ -52,6 +55,7 @@ async def test_each_database_is_apart_from_the_others(
         postgres_server.drop("second")
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 @pytest.mark.parametrize("turn", [1, 2])
 async def test_a_database_is_new_for_every_test(postgres_database: str, postgres_url: str, turn: int) -> None:
     ours = "select count(*) from pg_database where datname like 'test\\_%'"
@@ -59,6 +63,7 @@ async def test_a_database_is_new_for_every_test(postgres_database: str, postgres
     assert await _value(postgres_database, "create table t (n int)") is None
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 async def test_a_database_is_dropped_though_a_connection_is_open(postgres_server: Postgres) -> None:
     postgres_server.create("busy")
     connection = await asyncpg.connect(postgres_server.url("busy"))
@@ -68,11 +73,13 @@ async def test_a_database_is_dropped_though_a_connection_is_open(postgres_server
     connection.terminate()
 
 
+@pytest.mark.matrix("needs PostgreSQL")
 def test_a_failed_statement_says_why(postgres_server: Postgres) -> None:
     with pytest.raises(RuntimeError, match="already exists"):
         postgres_server.create("postgres")
 
 
+@pytest.mark.matrix("kills the owner of a server")
 def test_it_ends_with_a_killed_owner_and_leaves_nothing() -> None:
     program = "from tests.servers import postgres\nwith postgres() as s:\n print(s.port, s.home, flush=True)\n input()"
     with subprocess.Popen(
