@@ -16,8 +16,8 @@ from tests.mcp_pipe import HELLO, Pipe, piped
 from tests.serving import ACCEPT, META, Site, serving
 from toolgate import Actor, App, tool
 from toolgate.mcp.server import endpoint
-from toolgate.mcp.server.approvals import read_answer
 from toolgate.mcp.server.results import ProtocolError, decode_cursor, encode_cursor
+from toolgate.mcp.server.tool_calls import read_answer
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4", "IO-2")

@@ -22,9 +22,9 @@ from toolgate.mcp import definitions as table
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.model import ConnectionStatus
 from toolgate.mcp.definitions import Comparison, ServerRow
-from toolgate.mcp.discover import ask
 from toolgate.mcp.entries import Upstream
 from toolgate.mcp.import_files import ImportedServer, read_servers
+from toolgate.mcp.reconcile import ask
 from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import (
     completed,

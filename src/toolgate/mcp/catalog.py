@@ -216,20 +216,20 @@ class McpTools:
         """Ask a server, if what would run there is what was accepted: the very program that was compared is asked, and one
         that was started since is compared first. `entry`: the tool that is called. What was accepted in its place since the
         call was let through, it was not let through for."""
-        try:
-            return await self._ask(server, method, params, caller, seconds, entry)
-        except Restarted:
-            return await self._ask(server, method, params, caller, seconds, entry)
+        is_retry = False
+        while True:
+            start = await self._checked_start(server, method, params, entry)
+            try:
+                return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
+            except Restarted:
+                if self._comparing.start_of(server) == start:  # else somebody has seen to it, or is about to
+                    self._comparing.doubt(server)
+                if is_retry:
+                    raise
+                is_retry = True
 
-    async def _ask(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        caller: Caller | None,
-        seconds: float | None,
-        entry: Entry | None,
-    ) -> Mapping[str, Any]:
+    async def _checked_start(self, server: str, method: str, params: Mapping[str, Any], entry: Entry | None) -> int:
+        """The start of the server that may be asked this. Raises if what is asked for was not accepted as it is there."""
         start = self._comparing.start_of(server)
         if start is None:
             start = await self._comparing.before_a_call(server)
@@ -240,12 +240,7 @@ class McpTools:
             raise not_found(name, "its server has another definition of it than was accepted, or none")
         if method in METHOD_CAPABILITIES and not self.items.may_ask(server, method, params):
             raise NotReached("INVALID_INPUT", f"There is no such thing at server {server}.", reason="nobody has accepted it")
-        try:
-            return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
-        except Restarted:
-            if self._comparing.start_of(server) == start:  # else somebody has seen to it, or is about to
-                self._comparing.doubt(server)
-            raise
+        return start
 
     def conceal(self, server: str, values: Iterable[str]) -> None:
         """Mask what a call is about to hand a server in secret, wherever the server says it."""

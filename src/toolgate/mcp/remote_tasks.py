@@ -18,6 +18,12 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 5.0
 CANCEL_SECONDS = 5.0
 MAX_TASK_ID_CHARS = 1_024
 
+NO_CALLER_TO_ASK = Failed(
+    "MCP_ERROR",
+    "The tool's server wants to ask the person who called something, and nobody can be asked through this door.",
+    suggestion="Call it from an MCP client that can be asked (elicitation).",
+)
+
 
 class ServerRequest(Protocol):
     """`Servers.request`."""
@@ -39,7 +45,9 @@ async def follow(ask: ServerRequest, server: str, task: Mapping[str, Any], calle
         while (ended := _ended(task)) is None:
             questions = task.get("inputRequests")
             if task.get("status") == "input_required" and isinstance(questions, Mapping) and questions:
-                answers = await _answers(questions, caller)
+                if caller is None:
+                    raise NO_CALLER_TO_ASK
+                answers = await ask_caller(caller, questions)
                 await ask(server, "tasks/update", {**named, "inputResponses": answers}, caller=caller)
             else:
                 await asyncio.sleep(_pause(task))
@@ -84,18 +92,15 @@ def _pause(task: Mapping[str, Any]) -> float:
     return min(max(seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
-async def _answers(questions: Mapping[str, Any], caller: Caller | None) -> dict[str, Any]:
-    """All questions are put at once: whoever is asked may answer them in any order."""
-    if caller is None:
-        raise Failed("MCP_ERROR", "The tool's server wants to know more, and nobody can be asked through this door.")
-    names = list(questions)
-    given = await asyncio.gather(*(_put(caller, questions[name]) for name in names))
-    return dict(zip(names, given, strict=True))
+async def ask_caller(caller: Caller, questions: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts all questions of a server to the caller at once, who may answer them in any order."""
+    given = await asyncio.gather(*(_ask_one(caller, asked) for asked in questions.values()))
+    return dict(zip(questions, given, strict=True))
 
 
-async def _put(caller: Caller, asked: Any) -> Mapping[str, Any]:
+async def _ask_one(caller: Caller, asked: Any) -> Mapping[str, Any]:
     if not isinstance(asked, Mapping) or not isinstance(asked.get("method"), str):
-        raise Failed("MCP_ERROR", "The tool's server asked for something that is no request.")
+        raise Failed("MCP_ERROR", "The tool's server sent an input request without a method.")
     params = asked.get("params")
     return await caller.ask(asked["method"], params if isinstance(params, Mapping) else {})
 

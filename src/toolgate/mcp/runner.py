@@ -5,17 +5,20 @@ links, several parts) as the list of parts that MCP has. `parts` makes that list
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
 from toolgate.mcp.client.errors import ConnectionLost, InputRequired
 from toolgate.mcp.client.model import Target
-from toolgate.mcp.remote_tasks import follow
+from toolgate.mcp.remote_tasks import NO_CALLER_TO_ASK, ask_caller, follow
 from toolgate.model import Caller, Entry
 from toolgate.pipeline.context import InvokeContext
+
+if TYPE_CHECKING:
+    from toolgate.mcp.catalog import McpTools
 
 MAX_INPUT_ROUNDS = 10
 """How often one call may come back with questions."""
@@ -24,38 +27,11 @@ MAX_TOOL_ERROR_CHARS = 4_000
 CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 TEXT_FIELDS = frozenset({"type", "text"})
 
-NO_CALLER_TO_ASK = Failed(
-    "MCP_ERROR",
-    "The tool's server wants to ask the person who called something, and nobody can be asked through this door.",
-    suggestion="Call it from an MCP client that can be asked (elicitation).",
-)
-
-
-class ServerRequests(Protocol):
-    """Asks servers for what was accepted of them: `registry.sources.mcp_taking.McpTools`, as far as calls need it."""
-
-    async def request(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        caller: Caller | None = None,
-        seconds: float | None = None,
-        entry: Entry | None = None,
-    ) -> Mapping[str, Any]:
-        """`seconds`: how long the answer is waited for. `entry`: what is called, which has to be accepted as it is there."""
-
-    def conceal(self, server: str, values: Iterable[str]) -> None:
-        """The server is about to be handed secrets; if it says one, that is masked. Those of its settings are anyway."""
-
-    async def close(self) -> list[str]: ...
-
 
 class McpRunner:
     """Runs tools of kind mcp."""
 
-    def __init__(self, servers: ServerRequests) -> None:
+    def __init__(self, servers: "McpTools") -> None:
         self._servers = servers
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
@@ -96,8 +72,7 @@ class McpRunner:
                     ctx.log(f"its server asks the caller: {', '.join(map(_method, more.requests.values()))}")
                     words = "The tool wants to know more before it goes on."
                     raise Pending(message=words, kind="input", id=ctx.id, details={"inputRequests": more.requests}) from None
-                answers = await asyncio.gather(*(_put(caller.ask, asked) for asked in more.requests.values()))
-                params |= _answers(dict(zip(more.requests, answers, strict=True)), more.state)
+                params |= _answers(await ask_caller(caller, more.requests), more.state)
         raise Failed("MCP_ERROR", f"The tool's server asked for more {MAX_INPUT_ROUNDS} times, and was not content.")
 
     async def close(self) -> list[str]:
@@ -140,13 +115,6 @@ def _params(target: Target, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _answers(responses: Mapping[str, Any], state: str | None) -> dict[str, Any]:
     return {"inputResponses": dict(responses), **({"requestState": state} if state is not None else {})}
-
-
-async def _put(ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]], asked: Any) -> Mapping[str, Any]:
-    if not isinstance(asked, Mapping) or not isinstance(asked.get("method"), str):
-        raise Failed("MCP_ERROR", "The tool's server asked for something that is no request.")
-    params = asked.get("params")
-    return await ask(asked["method"], params if isinstance(params, Mapping) else {})
 
 
 def result(answer: Mapping[str, Any]) -> Any:

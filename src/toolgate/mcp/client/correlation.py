@@ -228,23 +228,28 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
     async def _request(
         self, _: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """A server's request. It runs in the context of the call's own stream, where there is one."""
-        if method == "ping":
-            return {}
-        if method not in REQUEST_CAPABILITIES:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found")
-        call = self._whose(CURRENT_CALL.get())
-        if call is None or call.caller is None or REQUEST_CAPABILITIES[method] not in call.caller.capabilities:
-            return _refusal(method, "Nobody can be asked for this.")
-        if self._asked_now >= MAX_SERVER_REQUESTS:
+        """Answers a server's request. It runs in the context of the call's own stream, where there is one."""
+        if self._asked_now >= MAX_SERVER_REQUESTS and method in REQUEST_CAPABILITIES:
             return _refusal(method, TOO_MANY_REQUESTS)
         self._asked_now += 1
         try:
-            return dict(await call.ask(method, params or {}))
-        except CallError as error:
-            return _refusal(method, error.message)
+            return await answer_server(self._whose(CURRENT_CALL.get()), method, params or {})
         finally:
             self._asked_now -= 1
+
+
+async def answer_server(call: ActiveCall | None, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts a server's request to the caller of the call that it belongs to. Raises MCPError where nobody answers it."""
+    if method == "ping":
+        return {}
+    if method not in REQUEST_CAPABILITIES:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found")
+    if call is None or call.caller is None or REQUEST_CAPABILITIES[method] not in call.caller.capabilities:
+        return _refusal(method, "The caller can't be asked for this.")
+    try:
+        return dict(await call.ask(method, params))
+    except CallError as error:
+        return _refusal(method, error.message)
 
 
 class _Started:

@@ -46,7 +46,6 @@ MAX_RESUMES = 3
 RESUME_SECONDS = 1.0
 MAX_RESUME_SECONDS = 60.0
 MAX_ERROR_CHARS = 4_000
-METHOD_NOT_FOUND, REJECTED = -32601, -1
 
 
 class FastPathUnavailable(Exception):
@@ -275,29 +274,16 @@ class FastHttp:
 
     async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> None:
         """Deal with a request that came on a call's own stream, and tell the server the answer."""
+        from mcp.shared.exceptions import MCPError
+
+        from toolgate.mcp.client.correlation import answer_server
+
         try:
-            await self._tell({"id": id, **await self._put(method, params, call)})
+            await self._tell({"id": id, "result": await answer_server(call, method, params)})
+        except MCPError as error:
+            await self._tell({"id": id, "error": {"code": error.code, "message": error.message}})
         finally:
             self._asked_now -= 1
-
-    async def _put(self, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> Mapping[str, Any]:
-        """Put a request to whoever called, if it is one for them."""
-        from toolgate.mcp.client.correlation import REQUEST_CAPABILITIES
-
-        if method == "ping":
-            return {"result": {}}
-        caller = call.caller if call is not None else None
-        if (
-            call is None
-            or caller is None
-            or method not in REQUEST_CAPABILITIES
-            or REQUEST_CAPABILITIES[method] not in caller.capabilities
-        ):
-            return _no_answer(method, "Nobody can be asked for this.")
-        try:
-            return {"result": await call.ask(method, params)}
-        except CallError as error:
-            return _no_answer(method, error.message)
 
 
 class _StreamPosition:
@@ -327,10 +313,3 @@ def _refused(error: Mapping[str, Any]) -> ErrorResponse:
     return ErrorResponse(
         number, printable(message, MAX_ERROR_CHARS) if isinstance(message, str) else "(no words)", error.get("data")
     )
-
-
-def _no_answer(method: str, words: str) -> dict[str, Any]:
-    """A question that nobody answers is dismissed; other requests are refused."""
-    if method == "elicitation/create":
-        return {"result": {"action": "cancel"}}
-    return {"error": {"code": REJECTED if method == "sampling/createMessage" else METHOD_NOT_FOUND, "message": words}}

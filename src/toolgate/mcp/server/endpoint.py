@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from toolgate.app.app import App
-    from toolgate.mcp.server.gateway import Gateway
-    from toolgate.mcp.server.sessions import HandshakeSessions
+    from toolgate.mcp.server.gateway import Gateway, HandshakeSessions
 
 
 SESSIONLESS_VERSIONS = (b"2026-07-28",)
@@ -39,8 +38,7 @@ class McpEndpoint:
 
     async def __aenter__(self) -> Self:
         await sdk.loaded()  # here, so that no two threads load it at a time
-        from toolgate.mcp.server.gateway import Gateway
-        from toolgate.mcp.server.sessions import HandshakeSessions
+        from toolgate.mcp.server.gateway import Gateway, HandshakeSessions
 
         gateway = self._gateway = Gateway(self._app, credential_in_scope)
         self._manager = HandshakeSessions(

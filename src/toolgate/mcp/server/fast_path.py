@@ -15,9 +15,9 @@ import msgspec
 import orjson
 
 from toolgate.errors import Failed
-from toolgate.mcp.server.fast_retry import RetryStateSealer
 from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.list_page_cache import ListPageCache
+from toolgate.mcp.server.request_state import RetryStateSealer
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
 from toolgate.model import Actor, Entry
 from toolgate.version import VERSION

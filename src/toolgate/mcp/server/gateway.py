@@ -12,18 +12,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, is_modern
 from toolgate.mcp.server.change_notifications import ChangeNotifier
 from toolgate.mcp.server.identity import CURRENT_ACTOR, IdentifyCaller
 from toolgate.mcp.server.prompts_resources import PromptsAndResources
+from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
-from toolgate.mcp.server.signed_state import boundary
 from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
-from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
+from toolgate.mcp.server.tool_calls import ToolCalls
 from toolgate.mcp.server.upstreams import VisibleUpstreams
 from toolgate.version import VERSION
 
@@ -54,6 +57,22 @@ class SdkServer(Server[Any]):
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
 
+class HandshakeSessions(StreamableHTTPSessionManager):
+    """The SDK's, which counts only all sessions together."""
+
+    most_of_one: int
+
+    def of(self, credential: str) -> int:
+        """How many one has."""
+        return sum(owner["client_id"] == credential for owner in self._session_owners.values())
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """Here it is decided who comes in, one at a time: of requests that come all at once none has a session yet."""
+        if requestor is None or self.of(str(requestor["client_id"])) >= self.most_of_one:
+            return None
+        return super()._admit_session(requestor)
+
+
 class Gateway:
     """Toolgate's tools, and what the servers behind it have, for MCP clients."""
 
@@ -72,7 +91,7 @@ class Gateway:
     async def __aenter__(self) -> SdkServer:
         """The server, with all that it answers to."""
         server = self.server
-        server.middleware.append(await boundary(self._app, self._who))
+        server.middleware.append(await state_boundary(self._app, self._who))
         server.get_tool_input_schema = self.input_schema
         for method, params, answer in self._methods():
             server.add_request_handler(method, params, complete_handler(answer))

@@ -11,6 +11,7 @@ import mcp_types as types
 
 from toolgate.mcp.server.caller import Request, meta_of
 from toolgate.mcp.server.identity import Credential, IdentifyCaller
+from toolgate.mcp.server.request_state import InputRequiredResult
 from toolgate.mcp.server.results import (
     ARTIFACT_SCHEME,
     INVALID_PARAMS,
@@ -22,7 +23,7 @@ from toolgate.mcp.server.results import (
     refusal,
 )
 from toolgate.mcp.server.tasks import Task, Tasks
-from toolgate.mcp.server.tool_calls import InputRequiredResult, ToolCalls
+from toolgate.mcp.server.tool_calls import ToolCalls
 from toolgate.mcp.server.upstreams import SERVER_META, ItemListing, ListedItem, VisibleUpstreams
 from toolgate.model import Actor, Outcome
 from toolgate.store.artifacts import fetch

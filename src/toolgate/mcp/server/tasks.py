@@ -19,8 +19,8 @@ import mcp_types as types
 
 from toolgate.mcp.server.caller import TASKS_EXTENSION, ClientCaller, Request, has_tasks, is_modern
 from toolgate.mcp.server.identity import IdentifyCaller, actor_id
+from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObject, ProtocolError
-from toolgate.mcp.server.tool_calls import InputRequiredResult, RetryState
 
 TASK_AFTER_SECONDS = 1.0
 """How long a call may take before it becomes a task."""

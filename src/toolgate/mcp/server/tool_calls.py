@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
 from toolgate.errors import CallError
-from toolgate.mcp.server.approvals import APPROVAL_QUESTION, approval_form, read_answer, take
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
 from toolgate.mcp.server.identity import Credential
+from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
 from toolgate.model import Entry, Outcome
 
@@ -27,42 +26,20 @@ if TYPE_CHECKING:
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
 """Besides `results.APPROVAL`, what a client may say of its call in `_meta`."""
 APPROVAL_POLL_SECONDS = 1.0
+APPROVAL_QUESTION = "toolgate/approval"
+"""The name of our question among those that a client is given to answer."""
+APPROVAL_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approve": {"type": "boolean", "title": "Approve", "description": "Run this call, once.", "default": False},
+        "reason": {"type": "string", "title": "Reason", "description": "For the record.", "maxLength": 1000},
+    },
+    "required": ["approve"],
+}
 ANSWER_TIME_SHARE = 0.9
 """The part of a call's time in which its questions must be answered."""
 MAX_CALL_ROUNDS = 100
 """How often one call may want something before it goes on."""
-
-
-class InputRequiredResult(NamedTuple):
-    """What the client must find out before the call can go on, and what it must bring back."""
-
-    requests: dict[str, Any]
-    state: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"resultType": "input_required"}
-        if self.requests:
-            told["inputRequests"] = self.requests
-        return told if self.state is None else {**told, "requestState": self.state}
-
-
-class RetryState(NamedTuple):
-    """What a client brought back from the last time: the approval it was asked for, and what is the tool's own."""
-
-    approval: str | None = None
-    answers: Mapping[str, Any] | None = None
-    """Answers to the tool's questions that came before our own question."""
-    state: str | None = None
-    held: str | None = None
-    """The call that waits in this process for answers: its server wants them while it runs (the handshake era)."""
-
-    def to_text(self) -> str:
-        return orjson.dumps(self._asdict()).decode()
-
-    @classmethod
-    def of(cls, text: Any) -> "RetryState":
-        """Out of a state that the boundary has unsealed, so it is as we made it."""
-        return cls() if not isinstance(text, str) else cls(**orjson.loads(text))
 
 
 class CallWishes(NamedTuple):
@@ -216,7 +193,8 @@ class ToolCalls:
     async def _hear(self, who: Credential, id: str, response: Any) -> None:
         answer = read_answer(response)
         if answer is not None and who.may_approve:
-            await take(self._app, id, answer, who.actor)
+            with contextlib.suppress(ApprovalError):  # somebody else was quicker: their answer holds
+                await self._app.answer_approval(id, answer, actor=who.actor, through="mcp")
 
     def entry(self, tool: str, who: Credential) -> Entry | None:
         """The tool of a name, if the tenant has one."""
@@ -280,3 +258,26 @@ def _wanted(client: ClientCaller) -> InputRequiredResult:
     """What a tool wants to know, for the client to bring."""
     state = None if client.reminder is None else RetryState(state=client.reminder).to_text()
     return InputRequiredResult(dict(client.wanted), state)
+
+
+# -- approvals through the protocol
+
+
+def approval_form(request: ApprovalRequest) -> dict[str, Any]:
+    """The form that a person is shown."""
+    return {"mode": "form", "message": request.text(), "requestedSchema": APPROVAL_FORM}
+
+
+def read_answer(response: Any) -> Answer | None:
+    """What a client's answer to the form means; None if it is no answer."""
+    if not isinstance(response, Mapping):
+        return None
+    content = response.get("content")
+    filled = content if isinstance(content, Mapping) else {}
+    given = filled.get("reason")
+    reason = given if isinstance(given, str) else None
+    if response.get("action") == "decline":
+        return Answer("reject", reason)
+    if response.get("action") == "accept" and isinstance(filled.get("approve"), bool):
+        return Answer("approve" if filled["approve"] else "reject", reason)
+    return None

@@ -1,0 +1,99 @@
+"""The state that clients of protocol 2026-07-28 carry from one request to the next (`requestState`), sealed.
+
+A state is bound to the actor, the method, the tool and the arguments that it was given for. The key is in the store, so that
+any process can continue what another one began. The fast path has no SDK around it, but its client comes back by the SDK's
+path, so it seals with the same boundary.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import orjson
+
+from toolgate.mcp.server.identity import Credential, IdentifyCaller, actor_id
+from toolgate.mcp.server.results import JsonObject
+from toolgate.store.state_keys import key_for
+
+if TYPE_CHECKING:
+    from mcp.server.request_state import RequestStateBoundary
+    from mcp.server.session import ServerSession
+
+    from toolgate.app.app import App
+    from toolgate.mcp.server.caller import Request
+
+STATE_KEY_PURPOSE = "mcp.request_state"
+STATE_AUDIENCE = "toolgate"
+
+
+class InputRequiredResult(NamedTuple):
+    """What the client must find out before the call can go on, and what it must bring back."""
+
+    requests: dict[str, Any]
+    state: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"resultType": "input_required"}
+        if self.requests:
+            told["inputRequests"] = self.requests
+        return told if self.state is None else {**told, "requestState": self.state}
+
+
+class RetryState(NamedTuple):
+    """What a client brought back from the last time: the approval it was asked for, and what is the tool's own."""
+
+    approval: str | None = None
+    answers: Mapping[str, Any] | None = None
+    """Answers to the tool's questions that came before our own question."""
+    state: str | None = None
+    held: str | None = None
+    """The call that waits in this process for answers: its server wants them while it runs (the handshake era)."""
+
+    def to_text(self) -> str:
+        return orjson.dumps(self._asdict()).decode()
+
+    @classmethod
+    def of(cls, text: Any) -> "RetryState":
+        """Out of a state that the boundary has unsealed, so it is as we made it."""
+        return cls() if not isinstance(text, str) else cls(**orjson.loads(text))
+
+
+async def state_boundary(app: "App", who: IdentifyCaller) -> "RequestStateBoundary":
+    """Gives what seals and unseals states. The actor is bound here; the SDK binds the method, the tool and the arguments."""
+    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+    security = RequestStateSecurity(
+        keys=[await app.store.transact(key_for(STATE_KEY_PURPOSE))],
+        ttl=app.settings.approvals.expire_seconds,
+        bind_principal=lambda ctx: actor_id(who(ctx).actor),
+    )
+    return RequestStateBoundary(security, default_audience=STATE_AUDIENCE)
+
+
+class RetryStateSealer:
+    """Makes the fast path's answer to a tool that asks nothing and only wants to be called again with its state."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._boundary: RequestStateBoundary | None = None
+
+    async def __call__(
+        self, state: str | None, params: Mapping[str, Any], version: str, credential: Credential
+    ) -> JsonObject:
+        """The result of a tools/call with these parameters."""
+        from mcp.server.context import ServerRequestContext
+
+        if self._boundary is None:
+            self._boundary = await state_boundary(self._app, lambda request: cast(Credential, request.lifespan_context))
+        result = InputRequiredResult({}, None if state is None else RetryState(state=state).to_text()).to_dict()
+
+        async def answer(_: "Request") -> JsonObject:
+            return result
+
+        request = ServerRequestContext(
+            session=cast("ServerSession", None),  # the seal is about the method, its parameters and whose they are
+            lifespan_context=credential,
+            protocol_version=version,
+            method="tools/call",
+            params=params,
+        )
+        return cast(JsonObject, await self._boundary(request, answer))
