@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+from rich.cells import cell_len
 
+from tests.teletype import Teletype
 from tests.terminal import SCRIPT, SECONDS, Terminal
 
 
@@ -228,3 +231,78 @@ def test_the_same_commands_work_on_postgresql(
     assert checks["database"]["status"] == checks["audit log"]["status"] == "ok"
     assert "postgres" in checks["database"]["message"]
     assert not (terminal.home / "toolgate.db").exists()
+
+
+# -- what is kept besides the records
+
+
+def with_details(terminal: Terminal) -> str:
+    """A call of which everything is kept; gives its id."""
+    terminal.settings("audit: {details: {rules: [{tool: echo, keep: output}]}}")
+    call_id: str = terminal("call", "echo", "text=hello", "--json").json["id"]
+    return call_id
+
+
+@pytest.mark.requirement("AUD-6")
+def test_show_draws_the_stages_of_a_call_as_a_waterfall(terminal: Terminal) -> None:
+    lines = terminal("audit", "show", with_details(terminal)).lines
+    rows = lines[next(at for at, line in enumerate(lines) if line.startswith("stages ")) + 1 :]
+    assert [row[4:16].strip() for row in rows[:3]] == ["catalog", "policy", "input"]
+    assert all(row.startswith("  ✓ ") and "█" in row and row[4:].count("s") for row in rows[:8]), rows
+    assert rows[1].endswith("echo is enabled")
+    starts = [row.index("█") for row in rows[:8]]
+    assert starts == sorted(starts)
+    assert rows[8] == "output  16 bytes"
+    assert orjson.loads("".join(rows[9:])) == {"text": "hello"}
+
+
+@pytest.mark.requirement("AUD-6")
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_waterfall_fits_the_terminal(terminal: Terminal, columns: int) -> None:
+    shown = Teletype(terminal, "audit", "show", with_details(terminal), columns=columns, TERM="xterm")
+    assert shown.end() == 0, shown.shown
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.shown).splitlines()
+    rows = lines[next(at for at, line in enumerate(lines) if line.startswith("stages ")) + 1 :]
+    assert all(cell_len(row) <= columns for row in rows), rows
+    assert any("execute 1" in row for row in rows)
+    assert any("█" in row for row in rows) == (columns == 80)
+
+
+@pytest.mark.requirement("AUD-6")
+def test_show_gives_the_stages_to_programs(terminal: Terminal) -> None:
+    (details,) = terminal("audit", "show", with_details(terminal), "--json").json["details"]
+    assert (details["state"], details["output"], details["output_bytes"]) == ("kept", {"text": "hello"}, 16)
+    assert details["stages"][1] | {"start_ms": 0, "ms": 0} == {
+        "gate": "policy", "start_ms": 0, "ms": 0, "verdict": "pass", "reason": "echo is enabled",
+    }  # fmt: skip
+    assert terminal("audit", "show", "no-such-call").code == 1
+
+
+@pytest.mark.requirement("AUD-6")
+def test_show_says_of_a_call_of_which_nothing_was_kept_only_what_is_recorded(terminal: Terminal) -> None:
+    call_id = terminal("call", "echo", "text=hello", "--json").json["id"]
+    assert terminal("audit", "show", call_id, "--json").json["details"] == []
+    assert "stages" not in terminal("audit", "show", call_id).out
+
+
+@pytest.mark.requirement("AUD-6")
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (
+            "UPDATE call_details SET content = replace(content, 'hello', 'other')",
+            "their hash is not the one in the end record",
+        ),
+        ("UPDATE call_details SET content = 1000000000000", "their hash is not the one in the end record"),
+        ("DELETE FROM call_details", "retention has removed them"),
+        ("UPDATE call_details SET seq = 1", "somebody removed them"),
+    ],
+    ids=["changed", "replaced", "pruned", "moved"],
+)
+def test_show_tells_that_stages_are_gone_or_not_what_was_written(terminal: Terminal, sql: str, told: str) -> None:
+    call_id = with_details(terminal)
+    tamper(terminal, sql)
+    shown = terminal("audit", "show", call_id)
+    assert told in shown.out
+    assert "█" not in shown.out
+    assert terminal("audit", "verify").code == 0

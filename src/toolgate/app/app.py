@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from toolgate.app.governance import Governing
 from toolgate.errors import DefinitionError, Denied, Fault, NotOpen, SettingsError, StoreError
+from toolgate.gates.ledger.retention import CallDetails
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Entry, Outcome, Source, Tier, Tool, new_id
 from toolgate.pipeline.runner import Runner
 from toolgate.registry.catalog import PROBLEMS, Problem, origin
@@ -87,6 +88,7 @@ class App(Governing):
             self._policy_watch = asyncio.create_task(self._watch_policy())
             if self.heads is not None:
                 self.heads.start()
+            self.details.start()
         except BaseException:
             await self._close()
             raise
@@ -309,6 +311,15 @@ class App(Governing):
             return await self.heads.verify(self._head_file, heads)
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self.store, Verifier(noted))
+
+    async def call_details(self, call_id: str, *, tenant: str | None = None) -> tuple[CallDetails, ...]:
+        """Gives what is kept of a call besides its records: what each gate said, how long each took, and the output (setting
+        audit.details). Nothing if there is no such call, of that tenant if one is given, or nothing was to be kept."""
+        await self.store.flush()
+        rows = await self.store.read(log.of_call(call_id))
+        ends = [row for row in rows if row[2] == "end" and tenant in (None, row[4])]
+        found = [await self.details.of_record(row[0], row[7]) for row in ends]
+        return tuple(kept for kept in found if kept is not None)
 
     def sign_heads_with(self, keys: HeadKeys) -> None:
         """Has the heads of the audit log signed by keys that are kept elsewhere, in a KMS say. To be called before

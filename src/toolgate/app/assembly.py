@@ -81,6 +81,8 @@ class Wired:
         from toolgate.gates.inputs import Inputs
         from toolgate.gates.ledger.artifacts import Artifacts
         from toolgate.gates.ledger.audit import Ledger
+        from toolgate.gates.ledger.details import KeptStages
+        from toolgate.gates.ledger.retention import DetailArchive
         from toolgate.gates.outputs import Outputs
         from toolgate.gates.policy.guard import Guard
         from toolgate.gates.policy.observe import Observer
@@ -141,7 +143,11 @@ class Wired:
         )
         self._kinds: dict[str, Tier] = {"sandbox": "execute"}
         seconds = settings.max_execution_time
-        self._rules = Rules(settings.tier_overrides, seconds, plan, self._kinds, settings.sandbox.seconds)
+        self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
+        details = settings.audit.details
+        self.details = DetailArchive(self.store, days=details.days, total_bytes=details.total_bytes, clock=self._now)
+        marks = KeptStages(settings, self.redactor.mask).marks
+        self._rules = Rules(settings.tier_overrides, seconds, plan, self._kinds, settings.sandbox.seconds, marks)
         self.custom: CustomTools | None = None
         self.sessions = Sessions()
         for shared in settings.sessions.shared:
@@ -156,7 +162,6 @@ class Wired:
         )
         observed, seconds = settings.policy.observe, settings.policy.permission_seconds
         self.observer = Observer(observed, self.guard, self._monotonic, seconds, self.project.refusal) if observed else None
-        self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
             settings.enforcement.enforced_tools,
@@ -341,6 +346,7 @@ class Wired:
         async with contextlib.AsyncExitStack() as closing:
             closing.callback(self._leave_database)
             closing.push_async_callback(self.store.close)
+            closing.push_async_callback(self.details.close)
             if self.heads is not None:
                 closing.push_async_callback(self.heads.close)
             if self.redis is not None:

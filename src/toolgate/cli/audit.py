@@ -19,6 +19,8 @@ from toolgate.cli.context import AsJson, NotFound, Usage, opened, readable
 from toolgate.cli.output import Unwritable, emit, note, say, show, write
 from toolgate.cli.records import CSV_HEADER, STYLES, AuditRecord
 from toolgate.cli.times import shown
+from toolgate.cli.waterfall import show_details
+from toolgate.gates.ledger.retention import CallDetails
 from toolgate.store import log
 from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
@@ -95,19 +97,23 @@ async def show_call(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a tool that crashed, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show all records of one call."""
+    """Show all records of one call and, if they are kept (setting audit.details), its stages and its output."""
 
     records: list[AuditRecord] = []
+    details: dict[int, CallDetails] = {}
     if call_id.isascii() and call_id.isprintable():
         async with opened(ctx) as app:
             records = [AuditRecord.of(row) for row in await app.store.read(log.of_call(call_id))]
+            details = {kept.seq: kept for kept in await app.call_details(call_id)}
     if not records:
         raise NotFound(
             f"There is no call {call_id[:64]}, or more than one whose id begins so.",
             suggestion="`toolgate audit tail` shows the last ones.",
         )
     if as_json:
-        emit(b'{"call_id":"%s","records":[%s]}' % (records[0].call_id.encode(), b",".join(one.to_json() for one in records)))
+        kept = orjson.dumps([one.to_dict() for one in details.values()])
+        rows = b",".join(one.to_json() for one in records)
+        emit(b'{"call_id":"%s","records":[%s],"details":%s}' % (records[0].call_id.encode(), rows, kept))
         return 0
     for record in records:
         say(
@@ -117,6 +123,8 @@ async def show_call(
         )
         say((f"row {record.seq}, call {record.call_id}, tenant {record.tenant}, hash {record.hash}", "dim"))
         _show_body(record.content, verbose)
+        if record.seq in details:
+            show_details(details[record.seq])
     return 0
 
 

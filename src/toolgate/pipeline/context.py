@@ -76,7 +76,8 @@ class InvokeContext:
     __slots__ = (
         "_invoke", "_providers", "_scratch", "agreed_with", "arguments", "artifact", "asked", "at", "attempts", "cached",
         "call", "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
-        "from_purse", "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "node",
+        "from_purse", "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "marks",
+        "node",
         "outcome", "owes", "recorded", "redacted", "refused", "report", "reserved", "result", "resumed", "sealed", "start",
         "started_at", "step", "unpaid", "unsure", "went_away",
     )  # fmt: skip
@@ -148,6 +149,8 @@ class InvokeContext:
         """Whether it goes on, having been stopped before because of a call inside it."""
         self.agreed_with: str | None = None
         """The approval that it was agreed to with."""
+        self.marks: Any = None
+        """Which stage was passed when, a list of marks (`pipeline.stage_marks`), if the tool's stages are kept."""
         self._invoke = invoke
         self._providers = providers
         self._scratch: Scratch | None = None

@@ -13,6 +13,7 @@ from toolgate.errors import CallError, Failed, TimedOut, described
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Control
 from toolgate.pipeline.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
+from toolgate.pipeline.stage_marks import StageMarks
 
 Stage = Callable[[InvokeContext], Awaitable[None]] | None
 Next = Callable[[], Awaitable[Any]]
@@ -58,6 +59,8 @@ class Stages:
     def __init__(self) -> None:
         self.any = False
         """Whether there is any hook at all."""
+        self.marked = False
+        """Whether the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
         for stage in STAGES:
             setattr(self, stage, None)
 
@@ -136,7 +139,8 @@ def instance(hook: Any) -> Any:
 
 def compose(hooks: Iterable[Any], seconds: float) -> Stages:
     stages = Stages()
-    ordered = sorted(hooks, key=_priority, reverse=True)
+    given = list(hooks)
+    ordered = sorted((hook for hook in given if not isinstance(hook, StageMarks)), key=_priority, reverse=True)
     for stage in STAGES:
         taking_part = [_part(hook, stage, seconds) for hook in ordered if callable(getattr(hook, stage, None))]
         if not taking_part:
@@ -146,6 +150,9 @@ def compose(hooks: Iterable[Any], seconds: float) -> Stages:
             stages.around_execute = _around(taking_part)
         else:
             setattr(stages, stage, _sequence(stage, taking_part[::-1] if stage.startswith("did_") else taking_part))
+    for marks in given:
+        if isinstance(marks, StageMarks):
+            marks.put_into(stages, tuple(stage for stage in STAGES if stage not in LATE))
     return stages
 
 

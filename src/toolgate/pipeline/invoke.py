@@ -105,7 +105,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await self._missing(ctx, call)
             if entry.hooks:
                 on = self.hooks.stages(entry.hooks)
-                ctx.hooked = True
+                ctx.hooked = on.any
             try:
                 await self._run(ctx, call, entry, on)
             except Respond as answer:

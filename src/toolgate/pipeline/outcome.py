@@ -141,16 +141,17 @@ class Ending:
     def remarks(self, ctx: InvokeContext) -> dict[str, Any]:
         """What the end record holds besides how the call ended: lines that the tool logged, and what hooks did wrong."""
         found: dict[str, Any] = {}
-        if ctx.hook_errors:
+        scratch = ctx.scratch
+        if scratch.hook_errors:
             found["hook_errors"] = self.hook_errors(ctx)
-        if ctx.scratch.traceback is not None:
-            found["traceback"] = ctx.scratch.traceback
-        if ctx.logs:
+        if scratch.traceback is not None:
+            found["traceback"] = scratch.traceback
+        if scratch.logs:
             quotable = self._quotable(ctx)
             lines = ((line, without(quotable, line["message"])) for line in ctx.logs)
             found["logs"] = [{**line, "message": self._redactor.text(text, ctx.injected)} for line, text in lines]
-        if ctx.observed:
-            found["observed"] = [{**said, "reason": self._reason(said["reason"], ctx)} for said in ctx.observed]
+        if scratch.observed:
+            found["observed"] = [{**said, "reason": self._reason(said["reason"], ctx)} for said in scratch.observed]
         return found
 
     def _quotable(self, ctx: InvokeContext) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from toolgate.model import (
 )
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, instance
+from toolgate.pipeline.stage_marks import StageMarks
 from toolgate.registry.declare import declared, is_marked, where_of
 from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
 from toolgate.schema import REFERENCES, located
@@ -71,6 +72,8 @@ class Rules(msgspec.Struct, frozen=True):
     not here, the most."""
     sandbox_seconds: float = 30.0
     """Seconds in the sandbox for tools that name none."""
+    marks: Callable[..., StageMarks | None] = lambda _tool, _tier, **_what_it_passes: None
+    """What has the stages of a tool's calls kept; None: they are not."""
 
 
 def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
@@ -174,6 +177,7 @@ def compile_entry(
     capability_nano = 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
     asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
     takes_text = _takes_text(tool.input_schema)
+    marks = rules.marks(tool, tier, takes_text=takes_text, asks=asks is not None)
     waits = asks or capability_nano or fixed_nano or tool.cost.per_unit or tool.cache or tool.rate_limit or tool.concurrency
     return Entry(
         tool=tool,
@@ -206,7 +210,7 @@ def compile_entry(
         asks=asks,
         guards=rules.guards(tool.input_schema, tier),
         fingerprint=fingerprint(tool, tier),
-        hooks=made_hooks,
+        hooks=made_hooks if marks is None else (*made_hooks, marks),
     )
 
 

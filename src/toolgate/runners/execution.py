@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Mapping
 from copy import deepcopy
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
@@ -13,6 +14,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Control
 from toolgate.pipeline.hooks import Stages
 from toolgate.pipeline.runner import Runner
+from toolgate.pipeline.stage_marks import ATTEMPT_FAILED
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand
 
@@ -46,6 +48,8 @@ class Execution:
             except BaseException as raised:
                 error = understand(raised, getattr(entry.implementation, "instance", None))
                 _judge(ctx, error)
+                if on.marked:
+                    ctx.marks.append((ATTEMPT_FAILED, perf_counter(), error.code))
                 await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
                 continue
             if on.did_execute:

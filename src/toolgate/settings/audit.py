@@ -1,4 +1,4 @@
-"""Settings of the audit log: how its head is signed, and where signed heads go."""
+"""Settings of the audit log: how its head is signed, where signed heads go, and what is kept of calls besides records."""
 
 import os
 import re
@@ -7,13 +7,43 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from toolgate.model import Tier
 from toolgate.settings.section import Section, anchored_path
 
 HTTP = re.compile(r"(put\+)?https?://")
 
 
+class DetailRule(Section):
+    """What is kept of the calls that it matches, besides their records."""
+
+    tier: Tier | None = None
+    """Of the tools of this tier; None: of every tier."""
+    tool: str | None = None
+    """Of which tool; a `*` at the end stands for any ending. None: of every tool."""
+    keep: Literal["nothing", "stages", "output"] = "stages"
+    """stages: what each gate said, and how long each took. output: that, and the output as it was given out."""
+
+    def matches(self, tool: str, tier: str) -> bool:
+        named = self.tool is None or tool == self.tool or (self.tool.endswith("*") and tool.startswith(self.tool[:-1]))
+        return named and self.tier in (None, tier)
+
+
+class DetailSettings(Section):
+    """What is kept of calls besides their records, and for how long."""
+
+    rules: tuple[DetailRule, ...] = ()
+    """By tier and tool: `[{tool: get_token, keep: nothing}, {tool: github_*, keep: output}, {tier: write}]`. The first that
+    matches a call decides; of calls that none matches, nothing is kept."""
+    output_bytes: int = Field(default=16_384, ge=64, le=10_000_000)
+    """The most that is kept of one output; of a larger one its beginning."""
+    days: float = Field(default=30, gt=0, le=36_500)
+    """How long details are kept. The records themselves stay."""
+    total_bytes: int = Field(default=100_000_000, ge=1_000)
+    """The most that is kept of all calls together; beyond it the oldest go first."""
+
+
 class AuditSettings(Section):
-    """How the head of the audit log is signed, and where signed heads go."""
+    """How the head of the audit log is signed, where signed heads go, and what is kept of calls besides their records."""
 
     key: Literal["file", "keyring", "none"] = "file"
     """Where the signing key is kept: in `folder`, in the system's keyring, or nowhere: then heads are not signed."""
@@ -27,6 +57,8 @@ class AuditSettings(Section):
     """How often the head is signed while records are written. It is also signed when the App closes."""
     trusted_keys: tuple[str, ...] = ()
     """Public keys, in hex, of other machines that sign the heads of the same log: `toolgate audit key` shows them."""
+    details: DetailSettings = DetailSettings()
+    """What is kept of calls besides their records: stages, times, verdicts, outputs."""
 
     @classmethod
     def anchor_texts(cls, values: dict[str, Any], base: Path | None) -> None:

@@ -19,7 +19,8 @@ Row = tuple[int, str, str, str, str, str, bytes]
 
 
 class Record(Protocol):
-    """Something to be logged. `row` is called in the writer's thread, off the path of the call."""
+    """Something to be logged. `row` is called in the writer's thread, off the path of the call. If the record then has a
+    `detail` (bytes), that is kept beside its row until retention removes it."""
 
     def row(self) -> Row: ...
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import asyncpg
 
 from toolgate.errors import StoreError
-from toolgate.store import migrate
+from toolgate.store import call_details, migrate
+from toolgate.store.call_details import Detail
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Record, Transaction
 from toolgate.store.writer import CLOSE_SECONDS, Answers, Item, LogWriting, Waiting, row_of
@@ -136,17 +137,23 @@ class PostgresStore(LogWriting):
             )
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
         linked: list[LinkedRow] = []
+        details: list[Detail] = []
         async with self._log.transaction():
             await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
-            rows = [row_of(record) for record in await self._not_yet_written(batch)]
-            if not rows:
+            records = await self._not_yet_written(batch)
+            if not records:
                 return answers
             found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
             head = before = Head(*found) if found else START
-            for row in rows:
-                linked.append(link(head, row))
+            for record in records:
+                linked.append(link(head, row_of(record)))
                 head = Head(linked[-1][0], linked[-1][-1])
+                if (kept := getattr(record, "detail", None)) is not None:
+                    details.append((head.seq, linked[-1][1], kept))
             await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
+            if details:
+                rows = call_details.with_totals(details, await _drive(self._log, call_details.last_total()))
+                await self._log.copy_records_to_table("call_details", records=rows, columns=call_details.COLUMNS)
             known = {START.seq: START.hash, before.seq: before.hash, **await self._noted_before()}
             self._unsure = (head, batch)
         self._unsure = None

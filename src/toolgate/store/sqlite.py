@@ -6,7 +6,7 @@ Several processes may share a file: the write lock orders them, and each batch b
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,8 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from toolgate.errors import StoreError
-from toolgate.store import migrate
+from toolgate.store import call_details, migrate
+from toolgate.store.call_details import Detail
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import Rows, Transaction
 from toolgate.store.private import make_database_file
@@ -22,7 +23,6 @@ from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
 from toolgate.threads import to_thread
 
 T = TypeVar("T")
-COLUMNS = 9
 CHUNKS = (3_600, 450, 64, 8, 1)
 """Rows that one INSERT takes. Few and large ones, because sqlite3 gives up the interpreter's lock at each, and a thread
 that wants it back from a busy one waits 5 ms."""
@@ -114,6 +114,7 @@ class SqliteStore(LogWriting):
         assert connection is not None
         answers: Answers = []
         linked: list[LinkedRow] = []
+        details: list[Detail] = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -123,12 +124,17 @@ class SqliteStore(LogWriting):
                     if record is not None:
                         linked.append(link(head, row_of(record)))
                         head = Head(linked[-1][0], linked[-1][-1])
+                        if (kept := getattr(record, "detail", None)) is not None:
+                            details.append((head.seq, linked[-1][1], kept))
                     elif isinstance(item, Waiting) and item.transaction is not None:
                         answers.append(_alone(connection, item))
                         continue
                     if isinstance(item, Waiting):
                         answers.append((item.done, None, None))
-                _insert(connection, linked)
+                _insert(connection, "audit_log", linked)
+                if details:
+                    total = _drive(connection, call_details.last_total())
+                    _insert(connection, "call_details", call_details.with_totals(details, total))
                 connection.execute("COMMIT")
             except BaseException:
                 connection.rollback()
@@ -219,13 +225,13 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat(sep=" ") if isinstance(value, datetime) else value for name, value in parameters.items()}
 
 
-def _insert(connection: sqlite3.Connection, rows: list[LinkedRow]) -> None:
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     done = 0
     for chunk in CHUNKS:
         while len(rows) - done >= chunk:
-            values = ("(" + ",".join("?" * COLUMNS) + "),") * chunk
+            values = ("(" + ",".join("?" * len(rows[done])) + "),") * chunk
             flat = [value for row in rows[done : done + chunk] for value in row]
-            connection.execute(f"INSERT INTO audit_log VALUES {values[:-1]}", flat)
+            connection.execute(f"INSERT INTO {table} VALUES {values[:-1]}", flat)
             done += chunk
 
 

@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.gates.ledger.details import detail
 from toolgate.model import NANO, Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.store.database import Row, Store
@@ -70,12 +71,16 @@ class End(msgspec.Struct, gc=False):
     outcome: Outcome
     decision: tuple[str, ...]
     start: Start | None = None
+    marks: list[Any] | None = None
+    """Which stages it passed when, if that is kept."""
     entry: Entry | None = None
     canonical: bytes = b""
     recorded: bytes = b""
     reason: str | None = None
     remarks: dict[str, Any] | None = None
     """More that it holds: what the tool logged, what hooks did wrong."""
+    detail: bytes | None = None
+    """What is kept beside the row, outside the chain: the stages and the output, once `row` was called."""
 
     def row(self) -> Row:
         call, outcome, start = self.call, self.outcome, self.start
@@ -92,12 +97,8 @@ class End(msgspec.Struct, gc=False):
             "decision": self.reason or "; ".join(self.decision),
         }
         _came_from(call, body)
-        if start is None:  # it never started, so this record says all there is to say
-            body["arguments"] = orjson.Fragment(self.recorded) if self.recorded else NOTHING
-            if self.decision:
-                body["let_through"] = True  # by the policy; what stopped it came later
-            if self.entry is not None:
-                body |= {"version": self.entry.tool.version, "tier": self.entry.tier}
+        if start is None:
+            body |= self._not_started()
         if outcome.error is not None:
             body |= _told(outcome.error)
         if outcome.pending is not None:
@@ -110,8 +111,20 @@ class End(msgspec.Struct, gc=False):
             body["artifact"] = outcome.artifact.id
         if self.remarks:
             body |= self.remarks
+        if self.marks is not None:
+            self.detail = detail(self.marks, outcome, self.decision, self.reason)
+            body["details_sha256"] = sha256(self.detail).hexdigest()
         at = self.at // 1000 + int(metrics.duration_ms * 1000)
         return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, _json(body)
+
+    def _not_started(self) -> dict[str, Any]:
+        """What the start record would hold, of a call that has none."""
+        found: dict[str, Any] = {"arguments": orjson.Fragment(self.recorded) if self.recorded else NOTHING}
+        if self.decision:
+            found["let_through"] = True  # by the policy; what stopped it came later
+        if self.entry is not None:
+            found |= {"version": self.entry.tool.version, "tier": self.entry.tier}
+        return found
 
     def hash(self) -> str | None:
         return sha256(self.canonical).hexdigest() if self.canonical else _hash_of(self.call.arguments)
@@ -207,14 +220,16 @@ class Ledger:
         or OUTCOME_UNKNOWN if a record that must be there could not be written."""
         start: Start | None = ctx.start
         if start is not None and ctx.error is None and remarks is None and not ctx.hooked:
-            record = End(ctx.at, ctx.call, outcome, ctx.decision, start)
-            if (
-                start.entry.tier == "read_only" and outcome.metrics.duration_ms <= LONG_MS
-            ):  # it has just looked, at its start
-                return self._append(ctx, outcome, record)
+            record = End(ctx.at, ctx.call, outcome, ctx.decision, start, ctx.marks)
+            if start.entry.tier == "read_only" and outcome.metrics.duration_ms <= LONG_MS:
+                try:
+                    self._store.append(record)  # it has just looked, at its start, whether the writer is late
+                except StoreError as error:
+                    return _given(_unrecorded(outcome, error, ran=ctx.ran))
+                return None
         else:
             record = End(
-                ctx.at, ctx.call, outcome, ctx.decision, start, ctx.entry, ctx.canonical, ctx.recorded,
+                ctx.at, ctx.call, outcome, ctx.decision, start, ctx.marks, ctx.entry, ctx.canonical, ctx.recorded,
                 ctx.error.reason if ctx.error is not None else None, remarks,
             )  # fmt: skip
         hidden = ctx.error is not None and ctx.error.code == "TOOL_NOT_FOUND"  # whatever there is behind the name: alike

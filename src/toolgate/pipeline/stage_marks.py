@@ -1,0 +1,155 @@
+"""Marks of the stages that a call passes, for tools whose stages are kept with the record (setting `audit.details`).
+
+Marks stand in the same places as users' hooks, so a tool whose stages are not kept pays nothing: its line has no marks to
+look for. They are no hooks: `ctx.hooked` does not know of them, and a hook can neither see nor move them. What the marks
+mean is worked out by the ledger, in the writer's thread.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from toolgate.pipeline.context import InvokeContext
+
+GATES = {
+    "will_authorize": "policy",
+    "will_parse_input": "input",
+    "will_check_consent": "consent",
+    "will_acquire_quota": "quota",
+    "will_acquire_semaphore": "place",
+    "will_redact_input": "redaction",
+    "will_read_cache": "cache",
+    "will_inject_secrets": "start record",
+    "around_execute": "around hooks",
+    "will_execute": "execute",
+    "will_validate_output": "output",
+    "will_redact_output": "masking",
+}
+"""The stage at which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call."""
+HOOKS_DONE = "hooks"
+"""Users' hooks of the stage that was marked last have run."""
+HOOKS_STOPPED = "stopped"
+"""One of them ended the call, or answered it."""
+ATTEMPT_FAILED = "failed"
+"""The attempt that began last failed."""
+ENDED = "ended"
+"""The call is over, and was settled: started_at, whether it was answered from what is known, the output (or its beginning)
+as JSON, and the bytes of all of it. The last mark."""
+NOT_JSON = b'"[left out: not JSON]"'
+
+Composed = Callable[[InvokeContext], Awaitable[None]]
+
+
+class StageMarks:
+    """Has the stages of a tool's calls kept and, with `output_bytes`, that much of what they give out. A gate that has
+    nothing to do for the tool (`without`) has no mark of its own: each costs the caller a tenth of a microsecond."""
+
+    def __init__(self, output_bytes: int, mask: Callable[..., Any], without: frozenset[str] = frozenset()) -> None:
+        self.output_bytes = output_bytes
+        self._mask = mask
+        self._without = without
+
+    def put_into(self, stages: Any, names: tuple[str, ...]) -> None:
+        """Put a mark before the hooks of each stage up to the end of the call."""
+        passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        passed.set_result(None)  # awaiting it costs half of what a coroutine does
+        for name in names:
+            hooks = getattr(stages, name)
+            if name == "around_execute" and hooks is not None:
+                stages.around_execute = _around(hooks)
+            elif name != "around_execute" and (hooks is not None or (name in GATES and name not in self._without)):
+                setattr(stages, name, _marked(name, hooks) if hooks is not None else _mark(name, passed))
+        stages.will_create_invoke_context = _begin(stages.will_create_invoke_context, passed)
+        if stages.around_execute is not None:
+            stages.did_execute = _back_to_around(stages.did_execute)
+        stages.will_audit = self._end(stages.will_audit, passed)
+        stages.marked = True
+
+    def _end(self, hooks: Composed | None, passed: Awaitable[None]) -> Composed:
+        def keep(ctx: InvokeContext) -> Awaitable[None]:
+            error = ctx.error
+            if error is not None and error.code == "TOOL_NOT_FOUND":
+                ctx.marks = None  # what is hidden leaves as little behind as what is missing
+                return passed
+            output, size = None, 0
+            if error is None and self.output_bytes:
+                output = self._output(ctx)
+                size = len(output)
+                if size > self.output_bytes:
+                    output = output[: self.output_bytes]
+            ctx.marks.append((ENDED, ctx.finished_at, ctx.started_at, ctx.cached, output, size))
+            return passed
+
+        if hooks is None:
+            return keep
+
+        async def run(ctx: InvokeContext) -> None:
+            await hooks(ctx)
+            await keep(ctx)
+
+        return run
+
+    def _output(self, ctx: InvokeContext) -> bytes:
+        """The output as it is given out. It is written now, for whoever gets it may change it; a hook may have put a secret
+        back into it after it was masked."""
+        output = ctx.result
+        if ctx.injected:
+            entry = ctx.entry
+            output = self._mask(output, entry.public_output if entry is not None else frozenset(), ctx.injected)
+        try:
+            return orjson.dumps(output)
+        except (TypeError, RecursionError):
+            return NOT_JSON
+
+
+def _begin(hooks: Composed | None, passed: Awaitable[None]) -> Composed:
+    def begin(ctx: InvokeContext) -> Awaitable[None]:
+        ctx.marks = []
+        return passed if hooks is None else hooks(ctx)
+
+    return begin
+
+
+def _mark(stage: str, passed: Awaitable[None]) -> Composed:
+    now = perf_counter  # a name of its own is found quicker than one of the module
+
+    def mark(ctx: InvokeContext) -> Awaitable[None]:
+        ctx.marks.append((stage, now()))
+        return passed
+
+    return mark
+
+
+def _marked(stage: str, hooks: Composed) -> Composed:
+    async def run(ctx: InvokeContext) -> None:
+        ctx.marks.append((stage, perf_counter()))
+        try:
+            await hooks(ctx)
+        except BaseException:
+            ctx.marks.append((HOOKS_STOPPED, perf_counter(), stage))
+            raise
+        ctx.marks.append((HOOKS_DONE, perf_counter()))
+
+    return run
+
+
+def _around(hooks: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def run(ctx: InvokeContext, inner: Any) -> Awaitable[Any]:
+        ctx.marks.append(("around_execute", perf_counter()))
+        return hooks(ctx, inner)
+
+    return run
+
+
+def _back_to_around(did_execute: Composed | None) -> Composed:
+    """After an attempt, the time is that of the hooks around it again."""
+
+    async def run(ctx: InvokeContext) -> None:
+        if did_execute is not None:
+            await did_execute(ctx)
+        ctx.marks.append(("around_execute", perf_counter()))
+
+    return run

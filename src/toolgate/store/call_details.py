@@ -1,0 +1,61 @@
+"""What is kept of calls beside their records: call_details. Written with the end record, removed by retention, oldest first.
+
+Each row holds the running total of bytes, so that what has to go is known from the first and the last row. Because nothing
+is removed but from the oldest on, a row that is missing while an older one is there was removed by somebody else.
+"""
+
+from collections.abc import Sequence
+
+from toolgate.store.database import Transaction
+
+Detail = tuple[int, int, bytes]
+"""The number of the end record, when it ended in microseconds since 1970, and what is kept of it."""
+COLUMNS = ("seq", "at", "total", "content")
+MAX_ROWS = 200
+"""Rows that one transaction removes: records wait for it."""
+
+
+def last_total() -> Transaction[int]:
+    """The running total so far."""
+    rows = yield "SELECT total FROM call_details ORDER BY seq DESC LIMIT 1", {}
+    return int(rows[0][0]) if rows else 0
+
+
+def with_totals(details: Sequence[Detail], total: int) -> list[tuple[int, int, int, bytes]]:
+    """The rows to be inserted, in the order of COLUMNS."""
+    rows = []
+    for seq, at, content in details:
+        total += len(content)
+        rows.append((seq, at, total, content))
+    return rows
+
+
+def fetch(seq: int) -> Transaction[tuple[bytes | None, bool]]:
+    """What is kept of the call whose end record has this number; if nothing is, whether older details still are, so that it
+    was not retention that removed it."""
+    rows = yield "SELECT content FROM call_details WHERE seq = :seq", {"seq": seq}
+    if rows:
+        found = rows[0][0]  # SQLite gives whatever somebody has put there, of any type
+        return found if isinstance(found, bytes) else str(found).encode("utf-8", "backslashreplace"), False
+    older = yield "SELECT 1 FROM call_details WHERE seq < :seq LIMIT 1", {"seq": seq}
+    return None, bool(older)
+
+
+def expired(before: int, most_bytes: int) -> Transaction[list[int]]:
+    """The numbers of some that ended before an instant, or are beyond so many bytes: the oldest."""
+    total = yield from last_total()
+    rows = yield "SELECT seq, at, total FROM call_details ORDER BY seq LIMIT :most", {"most": MAX_ROWS}
+    found = []
+    for seq, at, upto in rows:
+        if at >= before and upto > total - most_bytes:
+            break
+        found.append(int(seq))
+    return found
+
+
+def prune(before: int, most_bytes: int) -> Transaction[int]:
+    """Remove them; gives how many."""
+    found = yield from expired(before, most_bytes)
+    if found:
+        yield "DELETE FROM call_details WHERE seq <= :bound", {"bound": found[-1]}
+    return len(found)
