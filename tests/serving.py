@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from toolgate import App
 from toolgate.model import LOCAL, Actor
-from toolgate.serve.asgi import HttpApp
+from toolgate.serve.app import HttpApp
 from toolgate.serve.keys import Keys
 from toolgate.serve.run import serve
 
@@ -40,16 +40,16 @@ class Answer:
 class Site:
     """A server under test."""
 
-    def __init__(self, port: int, front: HttpApp | None = None) -> None:
+    def __init__(self, port: int, http: HttpApp | None = None) -> None:
         self.port = port
         self.host = f"127.0.0.1:{port}"
-        self._front = front
+        self._http = http
         self.key: str | None = None
 
     @property
-    def front(self) -> HttpApp:
-        assert self._front is not None
-        return self._front
+    def http(self) -> HttpApp:
+        assert self._http is not None
+        return self._http
 
     async def with_key(self, app: App, actor: Actor = LOCAL, **terms: Any) -> Self:
         """From now on requests have a key of this actor's."""
@@ -131,9 +131,9 @@ async def serving(app: App) -> AsyncIterator[Site]:
     """The server of an open App."""
     up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
 
-    async def ready(url: str, front: HttpApp) -> None:
-        await front.loaded()
-        up.set_result(Site(int(url.rpartition(":")[2]), front))
+    async def ready(url: str, http: HttpApp) -> None:
+        await asyncio.shield(http.mcp.endpoint)
+        up.set_result(Site(int(url.rpartition(":")[2]), http))
 
     app.settings = app.settings.with_overrides({"serve": {"port": 0}})
     task = asyncio.ensure_future(serve(app, ready))

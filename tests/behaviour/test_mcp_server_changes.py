@@ -131,7 +131,7 @@ async def test_what_another_process_changed_is_told_too(tmp_path: Path) -> None:
 
 async def test_clients_that_left_leave_nothing_behind() -> None:
     async with memory_app() as app, serving(app) as site:
-        endpoint = await asyncio.shield(site.front._endpoint)
+        endpoint = await asyncio.shield(site.http.mcp.endpoint)
         assert endpoint._gateway is not None
         watchers = endpoint._gateway._changes._watchers
         for era in ("legacy", "2026-07-28"):

@@ -274,7 +274,7 @@ async def test_only_a_proxy_that_is_named_says_where_a_request_came_from() -> No
         async with memory_app(serve={"proxies": proxies}) as app, serving(app) as site:
             # at once: each wrong key makes the next wait longer
             await asyncio.gather(*(site.mcp("tools/list", key="tg_x", headers=spoofed) for _ in range(31)))
-            counts = site.front.door.attempts.by_address
+            counts = site.http.authenticator.attempts.by_address
             assert {address: counts.delay(address) > 0 for address in ("127.0.0.1", "192.0.2.7")} == {
                 address: address == counted for address in ("127.0.0.1", "192.0.2.7")
             }

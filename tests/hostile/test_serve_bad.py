@@ -103,7 +103,7 @@ async def test_headers_that_come_too_slowly_are_not_waited_for(monkeypatch: pyte
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.asgi.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.serve.mcp.BODY_SECONDS", 0.2)
     async with a_site() as site:
         for begun in (b'{"jsonrpc"', b""):
             answer = await site.raw(head(site, length=1_000) + begun)
@@ -202,7 +202,7 @@ async def test_one_tenants_session_is_not_anothers() -> None:
     }  # fmt: skip
     listing = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).encode()
     async with a_site() as site:
-        other = (await site.front.keys.create("other", Actor("other")))[1]
+        other = (await site.http.keys.create("other", Actor("other")))[1]
         begun = await _first(site, json.dumps(begin).encode())
         session = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "Accept": ACCEPT, "MCP-Protocol-Version": "2025-11-25"}
         assert (await site("POST", "/mcp", session, listing)).status == 200
@@ -253,14 +253,14 @@ async def test_sessions_that_one_key_begins_all_at_once_are_no_more_than_it_may_
         answers = await asyncio.gather(*(site("POST", "/mcp", {"Accept": ACCEPT}, hello) for _ in range(20)))
         statuses = Counter(answer.status for answer in answers)
         assert statuses[200] == 3 and statuses[429] + statuses[503] == 17
-        other = (await site.front.keys.create("other", Actor("acme", "analyst", "other")))[1]
+        other = (await site.http.keys.create("other", Actor("acme", "analyst", "other")))[1]
         assert (await site("POST", "/mcp", {"Accept": ACCEPT}, hello, key=other)).status == 200
 
 
 async def test_one_actor_can_t_take_all_places_of_those_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_notifications, "MAX_ACTOR_LISTENERS", 3)
     async with a_site() as site:
-        other = (await site.front.keys.create("other", Actor("acme", "analyst", "other")))[1]
+        other = (await site.http.keys.create("other", Actor("acme", "analyst", "other")))[1]
         held = [await _listen(site, site.key) for _ in range(3)]
         assert [told for told, _ in held] == ["notifications/subscriptions/acknowledged"] * 3
         refused, writer = await _listen(site, site.key)

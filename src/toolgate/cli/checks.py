@@ -17,7 +17,7 @@ from typing import Any
 
 from toolgate import __version__
 from toolgate.app.app import App
-from toolgate.cli.check import Check
+from toolgate.app.checks.check import Check
 from toolgate.cli.context import GlobalOptions, diverted, problems_logged
 from toolgate.cli.governance import governance
 from toolgate.cli.sandboxes import sandboxes

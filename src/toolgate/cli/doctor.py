@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import typer
 
-from toolgate.cli.check import Check
+from toolgate.app.checks.check import Check
 from toolgate.cli.checks import probe
 from toolgate.cli.context import AsJson, GlobalOptions, global_options
 from toolgate.cli.output import emit, folded, plural, say

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Literal
 
 from toolgate.app.app import App
-from toolgate.cli.check import Check
+from toolgate.app.checks.check import Check
 from toolgate.cli.context import naming
 from toolgate.cli.output import plural
 from toolgate.coordination.redis import BusError

@@ -1,17 +1,22 @@
 """`toolgate serve`: Toolgate over HTTP."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolgate.cli.context import AsJson, opened
 from toolgate.cli.output import emit, note
-from toolgate.serve.asgi import MCP, HttpApp
-from toolgate.serve.run import run
-from toolgate.serve.run import serve as serve_app
+from toolgate.extras import require
+
+if TYPE_CHECKING:
+    from toolgate.serve.app import HttpApp
 
 LOOPBACK = ("http://127.", "http://[::1]")
+EXPOSED = (
+    "Warning: reachable from other machines without encryption. Put a TLS proxy in front of it and add its hostname to "
+    "mcp.hosts."
+)
 
 
 def serve(
@@ -24,26 +29,24 @@ def serve(
 ) -> int:
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
-    async def ready(url: str, front: HttpApp) -> None:
+    require("serve")
+    from toolgate.serve import run  # with Starlette and uvicorn, which no other command needs
+
+    async def ready(url: str, http: "HttpApp") -> None:
         if as_json:
-            emit({"url": url, "mcp": f"{url}{MCP}", "pid": os.getpid()})
+            emit({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()})
         else:
-            note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}{MCP}). Ctrl-C ends it.")
+            note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")
         if not url.startswith(LOOPBACK):
-            note(
-                (
-                    "Others reach it, and nothing is encrypted: put a proxy with TLS before it, its name into mcp.hosts.",
-                    "yellow",
-                )
-            )
-        if not await front.keys.any():
-            note(("There is no key yet, so nobody can call: `toolgate keys create NAME` makes one.", "yellow"))
+            note((EXPOSED, "yellow"))
+        if not await http.keys.any():
+            note(("There is no API key yet, so every call is refused. Create one: toolgate keys create NAME", "yellow"))
 
     async def main() -> int:
         async with opened(ctx, serving=True) as app:
             given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
             app.settings = app.settings.with_overrides({"serve": given})
-            await serve_app(app, ready)
+            await run.serve(app, ready)
         return 0
 
-    return run(main())
+    return run.run_loop(main())

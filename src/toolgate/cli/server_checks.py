@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from toolgate.app.app import App
+from toolgate.app.checks.check import Check
 from toolgate.app.servers import ServerStatus
-from toolgate.cli.check import Check
 from toolgate.cli.output import plural
 from toolgate.errors import ToolgateError, described
 

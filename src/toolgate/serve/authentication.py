@@ -6,20 +6,27 @@ header that was forwarded makes nobody local; on the contrary, it says that the 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from toolgate.mcp.server.identity import Credential
 from toolgate.serve.attempts import KeyAttempts
 from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
 from toolgate.serve.keys import Keys, parse
-from toolgate.serve.problems import Header, HttpProblem, Scope
+from toolgate.serve.problems import HttpProblem
 from toolgate.settings import Settings
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """What a proxy adds: whoever sent the request is elsewhere."""
-MOST_KNOWN = 1_000
+SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length"})
+"""Headers of which there may be one: who reads the first and who reads the last would not agree."""
+MAX_REMEMBERED = 1_000
+"""Hosts, and origins, that were good before and are not parsed again."""
 
 Headers = Mapping[bytes, bytes]
 
@@ -74,7 +81,7 @@ class Authenticator:
         sent = headers.get(b"authorization", b"")
         return self._keys.known(sent[7:]) if sent[:7] == b"Bearer " else None
 
-    async def check(self, scope: Scope, headers: Headers) -> Credential:
+    async def check(self, scope: "Scope", headers: Headers) -> Credential:
         """Who it is; raises an HttpProblem for a stranger."""
         sent = headers.get(b"authorization")
         if sent is None:
@@ -90,7 +97,7 @@ class Authenticator:
             raise _stranger("The key is not valid: it is wrong, expired or revoked.", "invalid_token")
         return credential
 
-    async def _look_up(self, scope: Scope, key: bytes) -> Credential | None:
+    async def _look_up(self, scope: "Scope", key: bytes) -> Credential | None:
         """Who holds a key; where many were wrong, it takes a while before that is even looked at."""
         digest, parts = sha256(key).digest(), parse(key)
         id, address = "" if parts is None else parts[0], self._proxies.client(_peer(scope), scope["headers"])
@@ -113,7 +120,16 @@ class Authenticator:
         return self._keys.known(key) is not None or await self._keys.check(key) is not None
 
 
-def is_local(scope: Scope, headers: Headers) -> bool:
+def check_single(pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises an HttpProblem for a header that may stand once, and stands there more than once."""
+    seen: set[bytes] = set()
+    for name, _ in pairs:
+        if name in SINGLE and name in seen:
+            raise HttpProblem(400, f"There is more than one {name.decode()} header.")
+        seen.add(name)
+
+
+def is_local(scope: "Scope", headers: Headers) -> bool:
     """Whether a request was made on this machine, by the address of its connection; not if a proxy passed it on."""
     client = scope.get("client")
     if not client or not FORWARDED.isdisjoint(headers):
@@ -128,17 +144,17 @@ def is_local(scope: Scope, headers: Headers) -> bool:
     return (mapped or address).is_loopback
 
 
-def _peer(scope: Scope) -> str:
+def _peer(scope: "Scope") -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def _keep(known: set[bytes], value: bytes) -> None:
-    if len(known) < MOST_KNOWN:
+    if len(known) < MAX_REMEMBERED:
         known.add(value)
 
 
 def _stranger(message: str, error: str | None = None) -> HttpProblem:
-    words = b'Bearer realm="toolgate"' + (b"" if error is None else f', error="{error}"'.encode())
-    challenge: Header = (b"www-authenticate", words)
-    return HttpProblem(401, message, suggestion="`toolgate keys create NAME` makes a key.", headers=[challenge])
+    challenge = 'Bearer realm="toolgate"' + ("" if error is None else f', error="{error}"')
+    advice = "`toolgate keys create NAME` makes a key."
+    return HttpProblem(401, message, suggestion=advice, headers={"www-authenticate": challenge})

@@ -1,108 +1,48 @@
-"""Whether calls could be served now, found out by asking what they need: the store, what decides, Redis, MCP servers.
+"""/healthz and /readyz: is the process alive, and can it serve calls?"""
 
-Each is asked for real, with little time, and what they said is good for a second, so that being asked often costs nothing.
-An MCP server that is down makes its own tools fail and no others: that is degraded, not unready.
-"""
+from typing import TYPE_CHECKING, Any
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-import msgspec
+from toolgate.serve.authentication import check_single
+from toolgate.serve.problems import HttpProblem
 
-from toolgate.app.app import App
-from toolgate.errors import described
-from toolgate.gates.policy.question import Question
+if TYPE_CHECKING:
+    from toolgate.serve.app import HttpApp
 
-SECONDS = 2.0
-"""What each may take to answer."""
-GOOD_FOR = 1.0
-NO_SUCH_TOOL = "no tool has this name"
-DOWN = frozenset({"waiting", "resting"})
-"""States of an MCP server that should be up and is not."""
-
-Status = Literal["ok", "degraded", "down"]
+STATUS = {"ok": "ok", "warning": "degraded", "fault": "down"}
+"""The word of /readyz for a check's status."""
 
 
-class Part(msgspec.Struct, frozen=True):
-    """How one thing that calls need is."""
-
-    name: str
-    status: Status
-    message: str
+async def healthz(_: Request) -> Response:
+    return JSONResponse({"status": "alive"})
 
 
-class Report(msgspec.Struct, frozen=True):
-    """How all of it is."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def ready(self) -> bool:
-        return all(part.status != "down" for part in self.parts)
-
-    @property
-    def status(self) -> str:
-        if not self.ready:
-            return "not ready"
-        return "degraded" if any(part.status == "degraded" for part in self.parts) else "ready"
-
-
-class Health:
-    """The probes, and what they last found."""
-
-    def __init__(self, app: App, *also: Callable[[], Part]) -> None:
-        """With what else is to be told of, and is known without asking."""
-        self._app = app
-        self._also = also
-        self._last: Report | None = None
-        self._until = 0.0
-        self._one_look = asyncio.Lock()
-
-    async def look(self) -> Report:
-        """How everything is, as of the last second."""
-        async with self._one_look:
-            if self._last is None or time.monotonic() >= self._until:
-                self._last = await self._probe()
-                self._until = time.monotonic() + GOOD_FOR
-            return self._last
-
-    async def _probe(self) -> Report:
-        app = self._app
-        asked = [_asked("store", app.store.ping), _asked("policy", self._policy)]
-        if app.redis is not None:
-            asked.append(_asked("redis", app.redis.ping))
-        return Report((*await asyncio.gather(*asked), *(told() for told in self._also), *self._servers()))
-
-    async def _policy(self) -> None:
-        """Whatever decides must answer; what it says of a tool that can't exist does not matter here."""
-        engine, question = self._app.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
-        if engine.remote is True:
-            verdict = await engine.ask(question)
-        else:
-            verdict = engine.decide(question, self._app.policy_data, self._app.guard.epoch)
-        if not verdict.sure:
-            raise RuntimeError(verdict.decision.reason)
-
-    def _servers(self) -> list[Part]:
-        """How MCP servers stand: their connections are supervised and asked regularly, so that is known already. One that
-        nobody has needed yet is well."""
-        return [
-            Part(f"server {one.name}", "degraded", one.failure or one.state)
-            if one.state in DOWN
-            else Part(f"server {one.name}", "ok", one.state)
-            for one in self._app.servers_engine.standings()
-        ]
+async def readyz(request: Request) -> Response:
+    """Only who runs the installation is told more than whether it is ready: what is wrong may name what others do."""
+    http: HttpApp = request.app.state.http
+    checks = await http.readiness.checks()
+    found = {check.status for check in checks}
+    status = "ready" if "fault" not in found else "not ready"
+    told: dict[str, Any] = {"status": status}
+    if await _may_see_checks(http, request):
+        told = {
+            "status": "degraded" if status == "ready" and "warning" in found else status,
+            "checks": [{"name": one.name, "status": STATUS[one.status], "message": one.message} for one in checks],
+        }
+    return JSONResponse(told, 200 if status == "ready" else 503)
 
 
-async def _asked(name: str, question: Callable[[], Awaitable[None]]) -> Part:
-    begun = time.perf_counter()
+async def _may_see_checks(http: "HttpApp", request: Request) -> bool:
+    headers = dict(request.scope["headers"])
     try:
-        async with asyncio.timeout(SECONDS):
-            await question()
-    except TimeoutError:
-        return Part(name, "down", f"no answer within {SECONDS:g} s")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        return Part(name, "down", described(error))
-    return Part(name, "ok", f"answered in {(time.perf_counter() - begun) * 1000:.1f} ms")
+        check_single(request.scope["headers"])
+        http.authenticator.check_place(headers)
+        return (await http.authenticator.check(request.scope, headers)).has("metrics")
+    except HttpProblem:
+        return False
+
+
+routes = [Route("/healthz", healthz), Route("/readyz", readyz)]

@@ -1,21 +1,15 @@
 """What is answered over HTTP where something is wrong: problem documents (RFC 9457) with a code, and what to do about it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from toolgate.errors import ToolgateError
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-Header = tuple[bytes, bytes]
-
-JSON = b"application/json"
-PROBLEM = b"application/problem+json"
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 CODES: Mapping[int, str] = {
     400: "INVALID_REQUEST",
@@ -43,31 +37,25 @@ class NotServing(ToolgateError):
 
 
 class HttpProblem(ToolgateError):
-    """A request that is not served."""
+    """A request that is refused."""
 
-    def __init__(self, status: int, message: str, *, suggestion: str | None = None, headers: Iterable[Header] = ()) -> None:
+    def __init__(
+        self, status: int, message: str, *, suggestion: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message, suggestion=suggestion)
         self.status = status
-        self.headers = tuple(headers)
+        self.headers = headers
 
-    def body(self) -> bytes:
-        told = {
+    def response(self) -> "Response":
+        """The problem document."""
+        from starlette.responses import Response  # the CLI imports this module for its errors, without the extra
+
+        document = {
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "code": CODES[self.status],
             "detail": self.message,
         }
         if self.suggestion is not None:
-            told["suggestion"] = self.suggestion
-        return orjson.dumps(told)
-
-
-async def answer(send: Send, body: bytes, status: int = 200, media: bytes = JSON, headers: Iterable[Header] = ()) -> None:
-    """Send a whole answer."""
-    listed = [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": listed})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def refuse(send: Send, problem: HttpProblem) -> None:
-    await answer(send, problem.body(), problem.status, PROBLEM, problem.headers)
+            document["suggestion"] = self.suggestion
+        return Response(orjson.dumps(document), self.status, self.headers, "application/problem+json")

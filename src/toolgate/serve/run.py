@@ -10,15 +10,14 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import uvicorn
 
 from toolgate.app.app import App
-from toolgate.extras import require
-from toolgate.serve.asgi import HttpApp
+from toolgate.serve.app import HttpApp
 from toolgate.serve.problems import NotServing
-
-if TYPE_CHECKING:
-    from uvicorn import Server
+from toolgate.serve.protocol import BoundedProtocol
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 75
@@ -57,42 +56,37 @@ def url_of(listening: socket.socket) -> str:
 
 async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]]) -> None:
     """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
-    require("serve")
-    import uvicorn
-
-    from toolgate.serve.protocol import BoundedProtocol
-
     listening = bind(app)
     url = url_of(listening)
-    async with HttpApp(app) as front:
+    async with HttpApp(app) as http:
         config = uvicorn.Config(
-            front, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+            http, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
             server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, interface="asgi3",
             timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
         )  # fmt: skip
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
         server = uvicorn.Server(config)
-        with _signals(partial(_signalled, server, front)):
+        with _signals(partial(_signalled, server, http)):
             serving = asyncio.create_task(server._serve([listening]))  # without its own way with signals
             while not server.started and not serving.done():
                 await asyncio.sleep(0.005)
             try:
                 if not serving.done():
-                    await ready(url, front)
+                    await ready(url, http)
                 await asyncio.shield(serving)
             finally:
-                _stop(server, front)
+                _stop(server, http)
                 await serving
 
 
-def _signalled(server: "Server", front: HttpApp) -> None:
+def _signalled(server: uvicorn.Server, http: HttpApp) -> None:
     server.force_exit = server.should_exit  # the second time
-    _stop(server, front)
+    _stop(server, http)
 
 
-def _stop(server: "Server", front: HttpApp) -> None:
+def _stop(server: uvicorn.Server, http: HttpApp) -> None:
     server.should_exit = True
-    front.stop()
+    http.mcp.end_streams()
 
 
 @contextmanager
@@ -110,7 +104,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
                 loop.remove_signal_handler(one)
 
 
-def run(main: Coroutine[Any, Any, int]) -> int:
+def run_loop(main: Coroutine[Any, Any, int]) -> int:
     """Run on the quicker event loop where there is one."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:

@@ -1,0 +1,60 @@
+"""Readiness: can calls be served now? The store, the policy engine and Redis are asked, MCP servers are known already.
+
+Each is asked for real, with little time, and the answer holds for a second, so that being asked often costs nothing. An MCP
+server that is down makes its own tools fail and no others: that is a warning, and the rest is ready.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from toolgate.app.app import App
+from toolgate.app.checks.check import Check, answers
+from toolgate.app.checks.policy import ask_policy
+
+PROBE_SECONDS = 2.0
+"""The time that each has to answer."""
+VALID_SECONDS = 1.0
+DOWN_STATES = frozenset({"waiting", "resting"})
+"""States of an MCP server that should be up and is not."""
+
+
+class Readiness:
+    """The checks that calls need, as of the last second."""
+
+    def __init__(self, app: App, *known: Callable[[], Check]) -> None:
+        """With checks of what is known without asking."""
+        self._app = app
+        self._known = known
+        self._last: list[Check] = []
+        self._until = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def checks(self) -> list[Check]:
+        async with self._one_at_a_time:
+            if time.monotonic() >= self._until:
+                self._last = await self._probe()
+                self._until = time.monotonic() + VALID_SECONDS
+            return self._last
+
+    async def _probe(self) -> list[Check]:
+        app = self._app
+        asked = [answers("store", app.store.ping, PROBE_SECONDS), answers("policy", self._policy, PROBE_SECONDS)]
+        if app.redis is not None:
+            asked.append(answers("redis", app.redis.ping, PROBE_SECONDS))
+        return [*await asyncio.gather(*asked), *(known() for known in self._known), *self._servers()]
+
+    async def _policy(self) -> None:
+        """The engine must answer; what it says of a tool that can't exist does not matter here."""
+        verdict = await ask_policy(self._app)
+        if not verdict.sure:
+            raise RuntimeError(verdict.decision.reason)
+
+    def _servers(self) -> list[Check]:
+        """Connections to MCP servers are supervised, so their state is known. One that nobody has needed yet is well."""
+        return [
+            Check(f"server {one.name}", "warning", one.failure or one.state)
+            if one.state in DOWN_STATES
+            else Check(f"server {one.name}", "ok", one.state)
+            for one in self._app.servers_engine.standings()
+        ]

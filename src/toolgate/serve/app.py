@@ -1,0 +1,108 @@
+"""The HTTP server as an ASGI app: the routes of `ROUTES` on Starlette, and /mcp in front of them.
+
+/mcp is the hot path: its path is compared with one string, and a bare ASGI function serves it (`serve.mcp`). Everything else
+is a route. A resource has a module of its own with its `routes`, whose handlers find what they need in
+`request.app.state.http`, and raise an `HttpProblem` for a request that they refuse.
+"""
+
+import logging
+from typing import Any, Self
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from toolgate.app.app import App
+from toolgate.app.checks.readiness import Readiness
+from toolgate.serve import health, metrics
+from toolgate.serve.authentication import Authenticator
+from toolgate.serve.keys import Keys
+from toolgate.serve.mcp import PATH as MCP_PATH
+from toolgate.serve.mcp import ClientGone, McpRoute
+from toolgate.serve.problems import HttpProblem
+
+ROUTES = [*health.routes, *metrics.routes]
+
+logger = logging.getLogger("toolgate")
+
+
+class HttpApp:
+    """The ASGI app of an open App: `async with HttpApp(app) as http`."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.keys = Keys(app)
+        self.authenticator = Authenticator(app.settings, self.keys)
+        self.mcp = McpRoute(app, self.authenticator)
+        self.readiness = Readiness(app, self.mcp.check)
+        self._collector = metrics.ServerCollector(app)
+        self._site = _site(self)
+
+    async def __aenter__(self) -> Self:
+        await self.mcp.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.mcp.__aexit__()
+        self._collector.close()
+        await self.keys.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served, not {scope['type']}")
+        answer = _Answer(send)
+        try:
+            await (self.mcp if scope["path"] == MCP_PATH else self._site)(scope, receive, answer)
+        except HttpProblem as problem:
+            await problem.response()(scope, receive, answer)
+        except ClientGone:
+            pass
+        except Exception:
+            logger.exception("a request failed")
+            if answer.started:
+                raise
+            await UNEXPECTED.response()(scope, receive, answer)
+
+
+class _Answer:
+    """A `send` that knows whether an answer has begun."""
+
+    __slots__ = ("_send", "started")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    def __call__(self, message: Message) -> Any:
+        self.started = True
+        return self._send(message)
+
+
+# -- routes
+
+
+UNEXPECTED = HttpProblem(500, "The server failed to handle the request. Its log has the cause.")
+
+
+def _site(http: HttpApp) -> Starlette:
+    site = Starlette(routes=ROUTES, exception_handlers={HttpProblem: _refuse, HTTPException: _refuse, Exception: _fail})
+    site.router.redirect_slashes = False  # an address is one address, as for /mcp
+    site.state.http = http
+    return site
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    """A problem document, for our own problems and for those that Starlette's routing raises."""
+    if isinstance(error, HttpProblem):
+        return error.response()
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+        return HttpProblem(405, f"Only {allowed} can be used here.", headers={"allow": allowed}).response()
+    return HttpProblem(error.status_code, "There is nothing at this address.").response()
+
+
+async def _fail(_: Request, __: Exception) -> Response:
+    return UNEXPECTED.response()

@@ -1,0 +1,205 @@
+"""/mcp: the hot path of the HTTP server, a bare ASGI function.
+
+A request is checked in this order: where it was sent to and by which page, who sent it, how large it is. Then a plain one is
+answered by `FastPath`, every other by the SDK behind `McpEndpoint`. The SDK takes the better part of a second to import, so
+it is loaded while the server already answers.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from toolgate.app.app import App
+from toolgate.app.checks.check import Check
+from toolgate.errors import StoreError, described
+from toolgate.jsontext import holds_too_much
+from toolgate.mcp.client import sdk
+from toolgate.mcp.server.envelope import find_envelope_fault
+from toolgate.mcp.server.fast_path import FastPath
+from toolgate.mcp.server.identity import CREDENTIAL_KEY
+from toolgate.serve.authentication import Authenticator, Headers, check_single
+from toolgate.serve.cors import preflight, readable_by
+from toolgate.serve.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from toolgate.mcp.server.endpoint import McpEndpoint
+
+PATH = "/mcp"
+METHODS = ("POST", "GET", "DELETE")
+BODY_SECONDS = 30.0
+"""The time in which a request must have arrived."""
+CLOSE = {"connection": "close"}
+WATCH_SECONDS = 1.0
+"""The time between two looks at the keys of streams."""
+
+logger = logging.getLogger("toolgate")
+
+
+class ClientGone(Exception):
+    """The client left before it had sent its request."""
+
+
+class McpRoute:
+    """The ASGI app of /mcp: `async with McpRoute(app, authenticator) as route`."""
+
+    def __init__(self, app: App, authenticator: Authenticator) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._max_bytes = app.settings.serve.body_bytes
+        self.fast_path = FastPath(app)
+        self.endpoint: asyncio.Future[McpEndpoint] = asyncio.get_running_loop().create_future()
+        """Done once the SDK is loaded; requests that need it wait for it."""
+        self._stopped = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._streams: dict[asyncio.Task[Any], Headers] = {}
+        """Requests that last until somebody ends them, and what they came with."""
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._own_endpoint()), asyncio.create_task(self._watch_streams())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end_streams()
+        self._stopped.set()
+        owner, watching = self._tasks
+        watching.cancel()
+        await owner
+
+    def end_streams(self) -> None:
+        """End what would last: clients that wait for news. Calls that are running are left to end."""
+        for stream in self._streams:
+            stream.cancel()
+
+    async def _watch_streams(self) -> None:
+        """End streams whose key was revoked, or has expired."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            for stream, headers in list(self._streams.items()):
+                with suppress(StoreError):  # then nobody knows: the next look tells
+                    if not await self._authenticator.is_still_good(headers):
+                        stream.cancel()
+
+    async def _own_endpoint(self) -> None:
+        """The SDK's sessions must be opened and closed by one and the same task."""
+        try:
+            await sdk.loaded()
+            from toolgate.mcp.server.endpoint import McpEndpoint
+
+            async with McpEndpoint(self._app) as endpoint:
+                self.endpoint.set_result(endpoint)
+                self.fast_path.ready = True
+                await self._stopped.wait()
+        except Exception as error:
+            if not self.endpoint.done():
+                self.endpoint.set_exception(error)
+                self.endpoint.exception()  # whoever asks is told; if nobody does, that is no fault of theirs
+            logger.exception("the MCP endpoint failed")
+
+    def check(self) -> Check:
+        """Is it served? While the SDK is being loaded requests only wait a little longer."""
+        if self.endpoint.done() and (error := self.endpoint.exception()) is not None:
+            return Check("mcp", "fault", described(error))
+        return Check("mcp", "ok", "served" if self.endpoint.done() else "being loaded")
+
+    # -- requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pairs, method = scope["headers"], scope["method"]
+        headers: Headers = dict(pairs)
+        plain = len(headers) == len(pairs)
+        if not plain:
+            check_single(pairs)
+        self._authenticator.check_place(headers)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            if method == "OPTIONS":
+                await preflight(origin, headers, METHODS)(scope, receive, send)
+                return
+            send = readable_by(origin, send)
+        if method not in METHODS:
+            allowed = ", ".join(METHODS)
+            raise HttpProblem(405, f"Only {allowed} can be used here.", headers={"allow": allowed})
+        credential = self._authenticator.known(headers) or await self._authenticator.check(scope, headers)
+        scope[CREDENTIAL_KEY] = credential
+        if method != "POST":
+            await self._serve_by_sdk(scope, headers, receive, send, lasts=method == "GET")
+            return
+        if not _is_json(headers.get(b"content-type", b"")):
+            raise HttpProblem(415, "The body must be JSON: send `Content-Type: application/json`.")
+        body = await self._read_body(headers, receive)
+        if plain and not holds_too_much(body) and await self.fast_path.serve(scope, headers, body, credential, send):
+            return
+        if (fault := find_envelope_fault(body)) is not None:
+            await Response(fault.body(), 400, media_type="application/json")(scope, receive, send)
+            return
+        lasts = headers.get(b"mcp-method") == b"subscriptions/listen"
+        await self._serve_by_sdk(scope, headers, _received(body, receive), send, lasts=lasts)
+
+    async def _serve_by_sdk(self, scope: Scope, headers: Headers, receive: Receive, send: Send, *, lasts: bool) -> None:
+        endpoint = await asyncio.shield(self.endpoint)
+        if not lasts:
+            await endpoint(scope, receive, send)
+            return
+        stream = asyncio.current_task()
+        assert stream is not None
+        self._streams[stream] = headers
+        try:
+            await endpoint(scope, receive, send)
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):  # of a response that had not begun, or had ended
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            del self._streams[stream]
+
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        """The whole body, unless it is too large or too slow."""
+        length = headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or int(length[:20]) > self._max_bytes):
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._read_parts(receive)
+        except TimeoutError:
+            raise HttpProblem(408, f"The request did not arrive within {BODY_SECONDS:g} s.", headers=CLOSE) from None
+
+    async def _read_parts(self, receive: Receive) -> bytes:
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            if size > self._max_bytes:
+                raise self._too_large()
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self) -> HttpProblem:
+        advice = "The setting serve.body_bytes says how large a request may be."
+        return HttpProblem(413, f"The request is larger than {self._max_bytes:,} bytes.", suggestion=advice, headers=CLOSE)
+
+
+def _received(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives a body that was read already, and after that what else there is."""
+    given = False
+
+    async def receive_again() -> Any:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
+def _is_json(content_type: bytes) -> bool:
+    return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
