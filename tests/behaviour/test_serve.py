@@ -419,7 +419,7 @@ def test_it_is_ready_soon_with_a_fresh_database_and_ends_in_order(terminal: Term
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0
-    assert "no key yet" in err
+    assert "no API key yet" in err
     assert "Traceback" not in err
     assert took < 60, "two seconds on a machine of its own; here others are at work too"
 
