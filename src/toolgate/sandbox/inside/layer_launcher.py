@@ -18,7 +18,7 @@ which has the kernel forget those names; the host may hand it changes of the pro
 """
 
 # Paths are strings here: pathlib costs more to import than all the rest.
-# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH116, PTH123, PTH211
+# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH116, PTH211
 
 import _socket
 import ctypes
@@ -26,61 +26,33 @@ import marshal
 import os
 import sys
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_REC, MS_PRIVATE, MS_SHARED = 2, 4, 0x20, 0x4000, 0x40000, 0x100000
-ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x00100000
-AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE, MOVE_EMPTY_PATH = -100, 0x1000, 0x8000, 4
-OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR = 428, 429, 437, 442
-NO_SYMLINKS = 0x04
+TYPE_CHECKING = False
+sys.path.append(__file__.rpartition("/")[0])
+if TYPE_CHECKING:
+    from toolgate.sandbox.inside import kernel_calls as kernel
+else:
+    import kernel_calls as kernel
+sys.path.pop()
+MS_REMOUNT, MS_SHARED = 0x20, 0x100000
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 ENOSPC = 28
 ROWS_BYTES = 64 * 1024 * 1024
-OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
-FAILED = 125
 REFRESHED = b"+"
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def checked(result: int, what: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return result
-
-
-def mount(kind: "str | None", target: str, flags: int, options: "str | None" = None) -> None:
-    words = [None if text is None else os.fsencode(text) for text in (kind, target, kind, options)]
-    result = libc.mount(words[0] or b"none", words[1], words[2], ctypes.c_ulong(flags), words[3])
-    checked(result, f"mount {kind or 'again'} on {target}")
 
 
 def own_namespace(user: "list[int] | None") -> None:
     """A mount namespace; for an ordinary user in a user namespace, in which he stays who he is."""
-    checked(libc.unshare(ctypes.c_int(CLONE_NEWNS | (CLONE_NEWUSER if user else 0))), "unshare")
+    kernel.unshare(kernel.CLONE_NEWNS | (kernel.CLONE_NEWUSER if user else 0))
     if user:
-        uid, gid = (f"{number} {number} 1" for number in user)
-        for name, text in (("setgroups", "deny"), ("uid_map", uid), ("gid_map", gid)):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
-    mount(None, "/", MS_REC | MS_PRIVATE)
+        kernel.map_user(user)
+    kernel.mount(None, "/", kernel.MS_REC | kernel.MS_PRIVATE)
 
 
 def lower(folder: str, target: str, space: "int | None") -> None:
     """The folder alone, without what is mounted below it: read-only, and its owner shown as another where that is said."""
-    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC
-    tree = checked(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(folder), ctypes.c_uint(flags)), f"copy {folder}")
-    attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY | (0 if space is None else 0x00100000), 0, 0, space or 0)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    checked(
-        libc.syscall(MOUNT_SETATTR, ctypes.c_int(tree), b"", ctypes.c_uint(AT_EMPTY_PATH), ctypes.byref(attributes), size),
-        f"limit {folder}",
-    )
-    checked(
-        libc.syscall(MOVE_MOUNT, ctypes.c_int(tree), b"", AT_FDCWD, os.fsencode(target), ctypes.c_uint(MOVE_EMPTY_PATH)),
-        f"attach {folder}",
-    )
-    os.close(tree)
+    tree = kernel.open_tree(folder)
+    kernel.set_attributes(tree, kernel.ATTR_RDONLY, space=space)
+    kernel.attach(tree, target)
 
 
 def layered(place: str, folder: str, space: "int | None", owner: "list[int]") -> int:
@@ -93,7 +65,7 @@ def layered(place: str, folder: str, space: "int | None", owner: "list[int]") ->
     os.chown(f"{place}/upper", *owner)
     # User attributes in place of trusted ones: an ordinary user has no others, and with them nothing is ever redirected.
     layers = f"lowerdir={place}/lower,upperdir={place}/upper,workdir={place}/work,userxattr"
-    mount("overlay", f"{place}/merged", MS_NOSUID | MS_NODEV, layers)
+    kernel.mount("overlay", f"{place}/merged", kernel.MS_NOSUID | kernel.MS_NODEV, layers)
     return os.open(f"{place}/upper", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -105,8 +77,8 @@ class Projected:
         self.roots = [folder for folder, _ in plan["folders"]]
         early, self.late = handed_rows(plan["pieces"])
         os.mkdir(place, 0o755)
-        mount("tmpfs", place, MS_NOSUID | MS_NODEV, "mode=0755,size=16m,nr_inodes=100000")
-        mount(None, place, MS_SHARED)
+        kernel.mount("tmpfs", place, kernel.MS_NOSUID | kernel.MS_NODEV, "mode=0755,size=16m,nr_inodes=100000")
+        kernel.mount(None, place, MS_SHARED)
         for number in range(len(self.roots)):
             self.folder(f"{place}/{number}")
         self.change(early)
@@ -150,12 +122,12 @@ class Projected:
             self.bind(f"{self.roots[number]}/{path}", place, kind == "whole", known, self.spaces[number])
 
     def bind(self, source: str, place: str, whole: bool, known: "tuple[int, int]", space: "int | None") -> None:
-        opened = without_links(source)
+        opened = kernel.open_without_links(kernel.AT_FDCWD, source)
         try:
             status = os.fstat(opened)
             if (status.st_dev, status.st_ino) != known:
                 return
-            depth = AT_RECURSIVE if whole and space is None else 0
+            depth = kernel.AT_RECURSIVE if whole and space is None else 0
             try:
                 tree = limited(opened, depth, space)
             except OSError:
@@ -168,9 +140,7 @@ class Projected:
             os.mkdir(place, 0o755)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-        flags = ctypes.c_uint(MOVE_EMPTY_PATH)
-        checked(libc.syscall(MOVE_MOUNT, ctypes.c_int(tree), b"", AT_FDCWD, os.fsencode(place), flags), f"attach {source}")
-        os.close(tree)
+        kernel.attach(tree, place)
 
 
 def handed_rows(file: int) -> list:  # type: ignore[type-arg]
@@ -180,22 +150,11 @@ def handed_rows(file: int) -> list:  # type: ignore[type-arg]
     return rows
 
 
-def without_links(path: str) -> int:
-    """A descriptor of a path, no part of which may be a link."""
-    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, 0, NO_SYMLINKS)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    return checked(libc.syscall(OPENAT2, AT_FDCWD, os.fsencode(path), ctypes.byref(how), size), f"open {path}")
-
-
 def limited(opened: int, depth: int, space: "int | None") -> int:
     """A mount of a file or folder that is attached nowhere yet: to be read only."""
-    flags = ctypes.c_uint(OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | depth)
-    tree = checked(libc.syscall(OPEN_TREE, ctypes.c_int(opened), b"", flags), "copy a mount")
-    wanted = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | (0 if space is None else ATTR_IDMAP)
-    attributes = (ctypes.c_uint64 * 4)(wanted, 0, 0, space or 0)
-    size, flags = ctypes.c_size_t(ctypes.sizeof(attributes)), ctypes.c_uint(AT_EMPTY_PATH | depth)
+    tree = kernel.open_tree(opened, depth)
     try:
-        checked(libc.syscall(MOUNT_SETATTR, ctypes.c_int(tree), b"", flags, ctypes.byref(attributes), size), "limit a mount")
+        kernel.set_attributes(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, depth, space)
     except OSError:
         os.close(tree)
         raise
@@ -203,22 +162,11 @@ def limited(opened: int, depth: int, space: "int | None") -> int:
 
 
 def take_away(place: str) -> None:
-    libc.umount2(os.fsencode(place), ctypes.c_int(MNT_DETACH | UMOUNT_NOFOLLOW))
+    kernel.libc.umount2(os.fsencode(place), ctypes.c_int(MNT_DETACH | UMOUNT_NOFOLLOW))
     if os.path.isdir(place) and not os.path.islink(place):  # noqa: PTH112, PTH114
         os.rmdir(place)
     else:
         os.unlink(place)
-
-
-def spaces(plan: dict, folders: "list[list]") -> "list[int | None]":  # type: ignore[type-arg]
-    """User namespaces that say whom the owners of the folders are shown as."""
-    if not any(maps for _, maps in folders):
-        return [None] * len(folders)
-    with open(plan["starter"], "rb") as file:
-        starter = {"__name__": "starter"}
-        exec(compile(file.read(), plan["starter"], "exec"), starter)
-    kernel = starter["Kernel"]()  # type: ignore[operator]
-    return [starter["user_namespace"](kernel, *maps) if maps else None for _, maps in folders]  # type: ignore[operator]
 
 
 def stay(through: int, overlays: "list[str]", projected: "Projected | None") -> None:
@@ -234,7 +182,7 @@ def stay(through: int, overlays: "list[str]", projected: "Projected | None") -> 
         if not asked:
             return
         for overlay in overlays:
-            mount(None, overlay, MS_REMOUNT | MS_NOSUID | MS_NODEV)
+            kernel.mount(None, overlay, MS_REMOUNT | kernel.MS_NOSUID | kernel.MS_NODEV)
         for _, _, numbers in handed:
             rows = handed_rows(int.from_bytes(numbers[:4], sys.byteorder))
             if projected:
@@ -244,11 +192,14 @@ def stay(through: int, overlays: "list[str]", projected: "Projected | None") -> 
 
 def main(plan: dict, argv: "list[str]") -> None:  # type: ignore[type-arg]
     """Does not return."""
-    found = spaces(plan, plan["folders"])
-    others = spaces(plan, plan["projected"]["folders"]) if plan["projected"] else []
+    # User namespaces that say whom the owners of the folders are shown as.
+    found, others = (
+        [kernel.user_namespace(*maps) if maps else None for _, maps in folders]
+        for folders in (plan["folders"], plan["projected"]["folders"] if plan["projected"] else [])
+    )
     own_namespace(plan["user"])
     stage, through = plan["stage"], plan["through"]
-    mount("tmpfs", stage, MS_NOSUID | MS_NODEV, plan["options"])
+    kernel.mount("tmpfs", stage, kernel.MS_NOSUID | kernel.MS_NODEV, plan["options"])
     uppers, overlays = [], []
     for number, ((folder, _), space) in enumerate(zip(plan["folders"], found)):  # noqa: B905 - strict came with Python 3.10
         uppers.append(layered(f"{stage}/{number}", folder, space, plan["owner"]))
@@ -275,5 +226,4 @@ if __name__ == "__main__":
     try:
         main(marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:])
     except BaseException as error:  # noqa: BLE001 - nothing may run without its layer
-        os.write(2, f"toolgate-starter: {error}\n".encode())
-        os._exit(FAILED)
+        kernel.fail(error)

@@ -13,7 +13,8 @@ It runs on any Python from 3.9 on, alone (-I -S), and counts its imports: each c
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` itself costs two milliseconds
+import _signal as signal  # type: ignore[import-not-found]  # the public one brings enum along: 5 ms of every start
+import ctypes
 import marshal
 import os
 import resource
@@ -26,24 +27,16 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-FAILED = 125
-PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
-PR_CAPBSET_DROP = 24
-PR_SET_NO_NEW_PRIVS = 38
+sys.path.append(__file__.rpartition("/")[0])
+if TYPE_CHECKING:
+    from toolgate.sandbox.inside import kernel_calls as kernel
+else:
+    import kernel_calls as kernel
+sys.path.pop()
+
 PR_SET_THP_DISABLE = 41
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-LAST_CAPABILITY = 63
-CAPABILITY_VERSION = 0x20080522
-CLONE_NEWUSER = 0x10000000
-AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
-OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
-MOUNT_ATTR_IDMAP = 0x00100000
-EPERM, EBUSY, EINVAL, ENOSYS = 1, 16, 22, 38
-OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-CAPSET = {"x86_64": 126, "aarch64": 91}
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 SET_MODE_FILTER, NEW_LISTENER = 1, 8
 OWN_PID, ASK, ALLOW = 0x7FFFFFFE, 0x7FC00000, 0x7FFF0000
@@ -60,38 +53,6 @@ class StartFailed(Exception):
     """A step could not be done."""
 
 
-class Kernel:
-    """System calls that Python has no words for."""
-
-    def __init__(self) -> None:
-        import ctypes
-
-        self.ctypes = ctypes
-        self.libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(self, number: int, *arguments: Any) -> int:
-        """One system call; its result."""
-        wide = [self.ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
-        result: int = self.libc.syscall(self.ctypes.c_long(number), *wide)
-        if result < 0:
-            error = self.ctypes.get_errno()
-            raise OSError(error, f"system call {number}: {os.strerror(error)}")
-        return result
-
-    def prctl(self, option: int, *arguments: Any) -> None:
-        """One prctl."""
-        rest = [self.ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
-        rest += [self.ctypes.c_ulong(0)] * (4 - len(rest))
-        if self.libc.prctl(self.ctypes.c_int(option), *rest) < 0:
-            error = self.ctypes.get_errno()
-            raise OSError(error, f"prctl {option}: {os.strerror(error)}")
-
-    def buffer(self, data: bytes) -> tuple[Any, Any]:
-        """Bytes as the kernel wants them: an address."""
-        kept = self.ctypes.create_string_buffer(data, len(data))
-        return kept, self.ctypes.c_void_p(self.ctypes.addressof(kept))
-
-
 def main() -> tuple[CodeType | None, dict[str, Any]]:
     """Read the order, obey it."""
     if sys.argv[1] == "--remap":
@@ -99,11 +60,10 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
     lifeline = int(sys.argv[1])
     order = read_order(lifeline)
     worker = load(order) if order["same"] else None
-    kernel = Kernel()
     calm_signals(order["same"])
     os.umask(order["umask"])
-    prepare_world(kernel, order, lifeline)
-    give_up_rights(kernel, order)
+    prepare_world(order, lifeline)
+    give_up_rights(order)
     for folder in order["folders"]:
         os.makedirs(folder, 0o700, exist_ok=True)
     os.chdir(order["cwd"])
@@ -112,18 +72,18 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
         limit(getattr(resource, name), soft, hard)
     program = os.fsencode(order["argv"][0])
     if order["landlock"]:
-        restrict_files(kernel, order["landlock"])
+        restrict_files(order["landlock"])
     if is_cut(lifeline):
         raise StartFailed("the host is gone")
     os.close(lifeline)
     if order["filter"]:
-        restrict_calls(kernel, patched(order["filter"], OWN_PID, os.getpid()), program, order)
+        restrict_calls(patched(order["filter"], OWN_PID, os.getpid()), program, order)
     if worker is None:
         os.execve(program, order["argv"], order["environment"])
     return worker, order
 
 
-def prepare_world(kernel: Kernel, order: dict[str, Any], lifeline: int) -> None:
+def prepare_world(order: dict[str, Any], lifeline: int) -> None:
     """What takes the rights that are about to be given up."""
     listen, gate = order["listen"], order.get("gate")
     close_descriptors({lifeline, *([listen["through"]] if listen else ()), *([gate] if gate is not None else ())})
@@ -132,7 +92,7 @@ def prepare_world(kernel: Kernel, order: dict[str, Any], lifeline: int) -> None:
     if listen:
         hand_out(listen)
     if order["remap"]:
-        remap(kernel, order["remap"])
+        remap(order["remap"])
     if order["cpu"] is not None:
         ours = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {order["cpu"]} if order["cpu"] in ours else {min(ours)})
@@ -184,11 +144,11 @@ def load(order: dict[str, Any]) -> CodeType:
 
 def calm_signals(python: bool) -> None:
     """As a new program finds them; or as Python, for which a closed pipe and a file too big are exceptions, sets them."""
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in range(1, 65):
-        if number not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33):
-            excepted = python and number in (_signal.SIGPIPE, _signal.SIGXFSZ)
-            _signal.signal(number, _signal.SIG_IGN if excepted else _signal.SIG_DFL)
+        if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+            excepted = python and number in (signal.SIGPIPE, signal.SIGXFSZ)
+            signal.signal(number, signal.SIG_IGN if excepted else signal.SIG_DFL)
 
 
 def close_descriptors(kept: set[int]) -> None:
@@ -221,98 +181,49 @@ def hand_out(wanted: dict[str, Any]) -> None:
         made.close()
 
 
-def remap(kernel: Kernel, orders: dict[str, Any]) -> None:
+def remap(orders: dict[str, Any]) -> None:
     """Lay folders once more over themselves so that, seen from here, their owner is whom we become; on disk nothing changes.
 
     Their parts that are mounted apart, being fixed or hidden, are taken off before and laid on again."""
-    spaces = [user_namespace(kernel, users, groups) for users, groups in orders["maps"]]
+    spaces = [kernel.user_namespace(users, groups) for users, groups in orders["maps"]]
     places = orders["places"]
     trees = [
-        mapped_tree(kernel, path, spaces[which]) if which >= 0 else open_tree(kernel, path, AT_RECURSIVE)
+        mapped_tree(path, spaces[which]) if which >= 0 else kernel.open_tree(path, kernel.AT_RECURSIVE)
         for path, which in places
     ]
     for tree, (path, _) in zip(trees, places):  # noqa: B905 - strict came with Python 3.10
-        (kept, empty), (held, name) = kernel.buffer(b"\0"), kernel.buffer(os.fsencode(path) + b"\0")
-        kernel.call(MOVE_MOUNT, tree, empty, AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH)
-        os.close(tree)
-        del kept, held
+        kernel.attach(tree, path)
     for space in spaces:
         os.close(space)
 
 
-def open_tree(kernel: Kernel, path: str, depth: int = 0) -> int:
-    """A mount of that place which is nowhere yet; with AT_RECURSIVE, and of what is mounted in it."""
-    kept, name = kernel.buffer(os.fsencode(path) + b"\0")
-    tree = kernel.call(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | depth)
-    del kept
-    return tree
-
-
-def mapped_tree(kernel: Kernel, path: str, space: int) -> int:
-    """The same, with other owners."""
-    tree = open_tree(kernel, path)
-    attributes = b"".join(part.to_bytes(8, "little") for part in (MOUNT_ATTR_IDMAP, 0, 0, space))
-    (kept, empty), (held, address) = kernel.buffer(b"\0"), kernel.buffer(attributes)
-    kernel.call(MOUNT_SETATTR, tree, empty, AT_EMPTY_PATH, address, len(attributes))
-    del kept, held
+def mapped_tree(path: str, space: int) -> int:
+    """A mount of that place which is nowhere yet, with other owners."""
+    tree = kernel.open_tree(path)
+    kernel.set_attributes(tree, 0, space=space)
     return tree
 
 
 def try_remap(path: str) -> None:
     """For the host, which asks before it relies on it."""
-    kernel = Kernel()
-    mapped_tree(kernel, path, user_namespace(kernel, "0 1900000000 1\n", "0 1900000000 1\n"))
+    mapped_tree(path, kernel.user_namespace("0 1900000000 1\n", "0 1900000000 1\n"))
     os._exit(0)
 
 
-def user_namespace(kernel: Kernel, users: str, groups: str) -> int:
-    """A user namespace that says who is whom; nobody lives in it. Its descriptor."""
-    ready, told = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(ready[1])
-            kernel.libc.unshare(kernel.ctypes.c_int(CLONE_NEWUSER))
-            os.write(told[1], b"1")
-            os.read(ready[0], 1)
-        finally:
-            os._exit(0)
-    try:
-        os.read(told[0], 1)
-        for name, text in (("uid_map", users), ("gid_map", groups)):
-            descriptor = os.open(f"/proc/{child}/{name}", os.O_WRONLY)
-            os.write(descriptor, text.encode())
-            os.close(descriptor)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        for descriptor in (*ready, *told):
-            os.close(descriptor)
-        os.waitpid(child, 0)
-
-
-def give_up_rights(kernel: Kernel, order: dict[str, Any]) -> None:
+def give_up_rights(order: dict[str, Any]) -> None:
     """Become nobody, without a capability left and with no way to get one."""
     if order["uid"] is not None:
-        for number in range(LAST_CAPABILITY + 1):
-            try:
-                kernel.prctl(PR_CAPBSET_DROP, number)
-            except OSError as error:
-                if error.errno != EINVAL:
-                    raise
-                break
+        kernel.drop_bounding_set()
         os.setgroups([])
         os.setresgid(order["gid"], order["gid"], order["gid"])
         os.setresuid(order["uid"], order["uid"], order["uid"])
     kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
-    (kept, head), (held, none) = kernel.buffer(header), kernel.buffer(bytes(24))
-    kernel.call(CAPSET[os.uname().machine], head, none)
-    del kept, held
-    kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
+    kernel.set_capabilities()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     # The host reads how much it uses; changing one's user takes that away, and the wish to end with one's parent too.
-    kernel.prctl(PR_SET_DUMPABLE, 1)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     if order.get("ends_with_parent"):
-        kernel.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def limit(what: int, soft: int, hard: int) -> None:
@@ -323,27 +234,22 @@ def limit(what: int, soft: int, hard: int) -> None:
     resource.setrlimit(what, (soft, hard))
 
 
-def restrict_files(kernel: Kernel, wanted: dict[str, Any]) -> None:
+def restrict_files(wanted: dict[str, Any]) -> None:
     """Landlock: the files of the order and no others, no network, no one else's processes."""
-    version = kernel.call(LANDLOCK_CREATE, None, 0, 1)
+    version = kernel.syscall("Landlock", kernel.LANDLOCK_CREATE, None, 0, 1)
     if version < 3:
         raise StartFailed(f"the kernel's Landlock is too old (version {version}, 3 is needed)")
     handled = FIRST_VERSION | REFER | TRUNCATE | (IOCTL_DEV if version >= 5 else 0)
-    sizes = handled.to_bytes(8, "little")
-    if version >= 4:
-        sizes += (0 if wanted.get("network") else NET).to_bytes(8, "little")
-    if version >= 6:
-        sizes += SCOPES.to_bytes(8, "little")
-    kept, attributes = kernel.buffer(sizes)
-    rules = kernel.call(LANDLOCK_CREATE, attributes, len(sizes), 0)
+    size = 8 if version < 4 else 16 if version < 6 else 24  # older versions know less, and refuse what they don't know
+    attributes = kernel.words(handled, 0 if wanted.get("network") else NET, SCOPES)[:size]
+    rules = kernel.syscall("Landlock", kernel.LANDLOCK_CREATE, attributes, len(attributes), 0)
     for rule in wanted["rules"]:
-        add_rule(kernel, rules, rule, handled)
-    kernel.call(LANDLOCK_RESTRICT, rules, 0)
+        add_rule(rules, rule, handled)
+    kernel.syscall("Landlock", kernel.LANDLOCK_RESTRICT, rules, 0)
     os.close(rules)
-    del kept
 
 
-def add_rule(kernel: Kernel, rules: int, rule: dict[str, Any], handled: int) -> None:
+def add_rule(rules: int, rule: dict[str, Any], handled: int) -> None:
     """One file or folder, and what may be done to it."""
     try:
         place = os.open(rule["path"], os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if rule.get("known") else 0))
@@ -362,20 +268,17 @@ def add_rule(kernel: Kernel, rules: int, rule: dict[str, Any], handled: int) -> 
         rights |= handled & ~EXECUTE & ~devices
     if not os.path.isdir(rule["path"]):
         rights &= OF_A_FILE
-    kept, attributes = kernel.buffer((rights & handled).to_bytes(8, "little") + place.to_bytes(4, "little"))
-    kernel.call(LANDLOCK_ADD, rules, 1, attributes, 0)
+    attributes = kernel.words(rights & handled) + place.to_bytes(4, "little")
+    kernel.syscall("Landlock", kernel.LANDLOCK_ADD, rules, 1, attributes, 0)
     os.close(place)
-    del kept
 
 
-def restrict_calls(kernel: Kernel, code: bytes, program: bytes, order: dict[str, Any]) -> None:
+def restrict_calls(code: bytes, program: bytes, order: dict[str, Any]) -> None:
     """The filter of system calls: from here on it holds, for good. One that asks who may execute ends in the program."""
     without = patched(code, ASK, ALLOW)
     if without != code:
-        hand_over_once(kernel, code, program, order)
-    kept, filters = prepared(kernel, without)
-    kernel.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filters)
-    del kept
+        hand_over_once(code, program, order)
+    kernel.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, prepared(without))
 
 
 def patched(code: bytes, old: int, new: int) -> bytes:
@@ -385,14 +288,13 @@ def patched(code: bytes, old: int, new: int) -> bytes:
     return b"".join(step[:4] + after if step[4:] == before else step for step in steps)
 
 
-def prepared(kernel: Kernel, code: bytes) -> tuple[Any, Any]:
-    """A filter as the kernel wants it: its length and its address, at an address."""
-    kept, address = kernel.buffer(code)
-    held, filters = kernel.buffer((len(code) // 8).to_bytes(8, "little") + address.value.to_bytes(8, "little"))
-    return (kept, held), filters
+def prepared(code: bytes) -> bytes:
+    """A filter as the kernel wants it: its length and its address. It stays in memory as long as `code` does."""
+    address = ctypes.cast(ctypes.c_char_p(code), ctypes.c_void_p).value or 0
+    return kernel.words(len(code) // 8, address)
 
 
-def hand_over_once(kernel: Kernel, code: bytes, program: bytes, order: dict[str, Any]) -> None:
+def hand_over_once(code: bytes, program: bytes, order: dict[str, Any]) -> None:
     """Execute the program and no other ever after: a thread of ours, begun before the filter and so not under it, is asked
     and allows it. With that both the thread and the descriptor that asks are gone, so nobody can allow it a second time.
 
@@ -406,28 +308,26 @@ def hand_over_once(kernel: Kernel, code: bytes, program: bytes, order: dict[str,
 
     def allow() -> None:
         with known:
-            listener = kernel.ctypes.c_int(heard[0])
-        kept, notice = kernel.buffer(bytes(NOTICE_BYTES))
-        kernel.libc.ioctl(listener, kernel.ctypes.c_ulong(NOTICE_RECEIVE), notice)
-        held, answer = kernel.buffer(kept.raw[:8] + bytes(12) + CONTINUE.to_bytes(4, "little"))
-        kernel.libc.ioctl(listener, kernel.ctypes.c_ulong(NOTICE_SEND), answer)
-        del held
+            listener = ctypes.c_int(heard[0])
+        notice = ctypes.create_string_buffer(NOTICE_BYTES)
+        kernel.libc.ioctl(listener, ctypes.c_ulong(NOTICE_RECEIVE), notice)
+        answer = notice.raw[:8] + bytes(12) + CONTINUE.to_bytes(4, "little")
+        kernel.libc.ioctl(listener, ctypes.c_ulong(NOTICE_SEND), answer)
 
-    texts = kernel.ctypes.c_char_p
+    texts = ctypes.c_char_p
     words = [os.fsencode(word) for word in order["argv"]] + [None]
     settings = [os.fsencode(f"{name}={value}") for name, value in order["environment"].items()] + [None]
-    _kept, filters = prepared(kernel, code)
     _thread.start_new_thread(allow, ())
     try:
-        heard.append(kernel.call(SECCOMP[os.uname().machine], SET_MODE_FILTER, NEW_LISTENER, filters))
+        heard.append(kernel.syscall("seccomp", SECCOMP[os.uname().machine], SET_MODE_FILTER, NEW_LISTENER, prepared(code)))
     except OSError as error:
-        if error.errno not in (EPERM, EBUSY, EINVAL, ENOSYS):
+        if error.errno not in (kernel.EPERM, kernel.EBUSY, kernel.EINVAL, kernel.ENOSYS):
             raise
         return
     known.release()
     # Unlike os.execve, it lets the thread go on.
     kernel.libc.execve(program, (texts * len(words))(*words), (texts * len(settings))(*settings))
-    raise OSError(kernel.ctypes.get_errno(), f"{order['argv'][0]} can't be executed")
+    raise OSError(ctypes.get_errno(), f"{order['argv'][0]} can't be executed")
 
 
 def begin() -> tuple[CodeType | None, dict[str, Any]]:
@@ -435,9 +335,7 @@ def begin() -> tuple[CodeType | None, dict[str, Any]]:
     try:
         return main()
     except BaseException as error:  # noqa: BLE001
-        words = f"toolgate-starter: {type(error).__name__}: {error}\n"
-        os.write(2, words.encode(errors="replace"))
-        os._exit(FAILED)
+        kernel.fail(error)
 
 
 if __name__ == "__main__":
