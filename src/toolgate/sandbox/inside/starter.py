@@ -53,13 +53,13 @@ class StartFailed(Exception):
     """A step could not be done."""
 
 
-def main() -> tuple[CodeType | None, dict[str, Any]]:
+def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
     """Read the order, obey it."""
     if sys.argv[1] == "--remap":
         try_remap(sys.argv[2])
     lifeline = int(sys.argv[1])
     order = read_order(lifeline)
-    worker = load(order) if order["same"] else None
+    worker = load(order) if order["same"] else []
     calm_signals(order["same"])
     os.umask(order["umask"])
     prepare_world(order, lifeline)
@@ -78,7 +78,7 @@ def main() -> tuple[CodeType | None, dict[str, Any]]:
     os.close(lifeline)
     if order["filter"]:
         restrict_calls(patched(order["filter"], OWN_PID, os.getpid()), program, order)
-    if worker is None:
+    if not worker:
         os.execve(program, order["argv"], order["environment"])
     return worker, order
 
@@ -131,15 +131,26 @@ def is_cut(lifeline: int) -> bool:
     return bool(watch.poll(0))
 
 
-def load(order: dict[str, Any]) -> CodeType:
-    """The worker, ready to run: its file need not be readable afterwards."""
+def load(order: dict[str, Any]) -> list[tuple[str, CodeType]]:
+    """The program after the modules that it consists of, ready to run: their files need not be read afterwards."""
     if order["worker"] is not None and order["magic"] == MAGIC_NUMBER:
-        compiled: CodeType = marshal.loads(order["worker"])
+        compiled: list[tuple[str, CodeType]] = marshal.loads(order["worker"])
         return compiled
     path = order["argv"][1]
     with open(path, "rb") as file:
-        code: CodeType = compile(file.read(), path, "exec")
-    return code
+        return [("__main__", compile(file.read(), path, "exec"))]
+
+
+def run(worker: list[tuple[str, CodeType]], order: dict[str, Any]) -> None:
+    """Become the program, in this interpreter."""
+    sys.argv = order["argv"][1:]
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    *parts, (_, program) = worker
+    for name, code in parts:
+        module = sys.modules[name] = type(sys)(name)
+        exec(code, vars(module))
+    exec(program, {"__name__": "__main__", "__file__": sys.argv[0], "__builtins__": __builtins__})
 
 
 def calm_signals(python: bool) -> None:
@@ -330,17 +341,9 @@ def hand_over_once(code: bytes, program: bytes, order: dict[str, Any]) -> None:
     raise OSError(ctypes.get_errno(), f"{order['argv'][0]} can't be executed")
 
 
-def begin() -> tuple[CodeType | None, dict[str, Any]]:
-    """Obey; whatever goes wrong ends here."""
-    try:
-        return main()
-    except BaseException as error:  # noqa: BLE001
-        kernel.fail(error)
-
-
 if __name__ == "__main__":
-    _worker, _order = begin()
-    sys.argv = _order["argv"][1:]
-    os.environ.clear()
-    os.environ.update(_order["environment"])
-    exec(_worker or "", {"__name__": "__main__", "__file__": sys.argv[0], "__builtins__": __builtins__})
+    try:
+        _worker, _order = main()
+    except BaseException as error:  # noqa: BLE001 - whatever goes wrong, nothing is run
+        kernel.fail(error)
+    run(_worker, _order)

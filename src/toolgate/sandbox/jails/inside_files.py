@@ -6,6 +6,9 @@ from pathlib import Path
 
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
 STARTER = INSIDE / "starter.py"
+WORKER = INSIDE / "python_worker.py"
+WORKER_PARTS = ("worker_values", "worker_channel", "worker_tools")
+"""The modules of the Python worker, each after those that it imports."""
 
 
 @cache

@@ -5,9 +5,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from toolgate.sandbox.jails.inside_files import WORKER
 from toolgate.sandbox.port import ResourceLimits, Spec, Unavailable
-
-WORKER = Path(__file__).resolve().parent.parent / "inside" / "python_worker.py"
 
 
 def find_python(configured: Path | None = None) -> Path:
