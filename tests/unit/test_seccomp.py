@@ -271,19 +271,19 @@ def test_deno_is_the_last_program_that_is_executed(profile: Profile, said: str, 
 ASKED_ALREADY = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
+import kernel_calls as kernel
 import starter
-kernel = starter.Kernel()
-kernel.prctl(starter.PR_SET_NO_NEW_PRIVS, 1)
+kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 allow = bytes((6, 0, 0, 0)) + starter.ALLOW.to_bytes(4, "little")
-kept, filters = starter.prepared(kernel, allow)
+filters = starter.prepared(allow)
 told, go = os.pipe(), os.pipe()
 child = os.fork()
 if not child:
     call = starter.SECCOMP[os.uname().machine]
-    os.write(told[1], bytes([kernel.call(call, starter.SET_MODE_FILTER, starter.NEW_LISTENER, filters)]))
+    os.write(told[1], bytes([kernel.syscall("seccomp", call, starter.SET_MODE_FILTER, starter.NEW_LISTENER, filters)]))
     os.read(go[0], 1)
     os.execv(sys.argv[2], sys.argv[2:])
-listener = kernel.call(438, os.pidfd_open(child), os.read(told[0], 1)[0], 0)
+listener = kernel.syscall("pidfd_getfd", 438, os.pidfd_open(child), os.read(told[0], 1)[0], 0)
 os.write(go[1], b"1")
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
