@@ -27,6 +27,12 @@ test: engines ## Set up and run the tests, each promise on one backend; TESTS= n
 test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
 	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
 
+.PHONY: coverage
+coverage: engines ## Run the tests of make test and measure their branch coverage, with a floor for each package
+	rm -rf build/coverage
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(PYTEST) -m "not matrix and not slow" $(TESTS)
+	$(BIN)/python -m tests.branch_coverage
+
 .PHONY: again
 again: $(READY) ## Run the few that failed in make test or test-matrix once more, one at a time
 	@$(BIN)/python -m tests.unsteady

@@ -41,6 +41,10 @@ os.environ["TOOLGATE_TRUST"] = os.pathsep.join((f"{tempfile.gettempdir()}/*", st
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="toolgate-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
+# A tracer in every process that a test starts would take longer than what it starts.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.pop("COVERAGE_PROCESS_START", None)
+
 # It hides what is printed too late or never.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
