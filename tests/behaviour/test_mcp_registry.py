@@ -19,7 +19,7 @@ from toolgate.mcp.entries import Upstream as Server
 from toolgate.mcp.entries import entry_of, found_in, name_here
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import upstream_of
-from toolgate.model import NAME, Actor, Entry, Outcome
+from toolgate.model import TOOL_NAME, Actor, Entry, Outcome
 from toolgate.registry.compile import Rules
 from toolgate.settings import ServerSettings
 from toolgate.store import log
@@ -81,7 +81,7 @@ def test_what_a_tool_is_called(settings: dict[str, Any], name: str) -> None:
 def test_any_name_becomes_one_that_callers_can_use_and_no_two_become_the_same(names: list[str], prefix: str | None) -> None:
     upstream = server(prefix=prefix)
     here = [name_here(upstream, ("tools/call", name)) for name in names]
-    assert all(NAME.match(name) for name in here)
+    assert all(TOOL_NAME.match(name) for name in here)
     assert len(set(here)) == len(here)
     assert here == [name_here(upstream, ("tools/call", name)) for name in names]
 

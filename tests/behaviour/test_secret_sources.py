@@ -26,7 +26,7 @@ from toolgate.gates.secrets.names import NAME, SPACES, Owner, folded, key_of, ke
 from toolgate.gates.secrets.sources import listed
 from toolgate.gates.secrets.system import Keyring
 from toolgate.model import MASK, Entry
-from toolgate.model import _clean as clean
+from toolgate.model.call import _clean as clean
 from toolgate.registry.compile import entry_of
 from toolgate.settings import SecretUse
 from toolgate.store.log import latest

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import DefinitionError, Tool, tool
-from toolgate.model import NAME, SOURCES, TIERS, Entry, Source, Tier
+from toolgate.model import SOURCES, TIERS, TOOL_NAME, Entry, Source, Tier
 from toolgate.registry.compile import Rules, compile_entry, effective_tier, entry_of, prefixed
 from toolgate.testing import memory_app
 
@@ -37,7 +37,7 @@ async def test_a_name_that_is_not_exactly_the_tools_name_is_no_tool(name: str) -
 def test_a_name_is_a_letter_then_letters_digits_underscores_and_hyphens_64_at_most(name: str) -> None:
     rest = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
     good = 1 <= len(name) <= 64 and set(name) <= rest and name[0].isalpha()
-    assert bool(NAME.match(name)) == good
+    assert bool(TOOL_NAME.match(name)) == good
 
 
 @pytest.mark.requirement("TOOL-4")
@@ -97,10 +97,10 @@ PARTS = st.text(max_size=80) | st.from_regex(r"[a-z_]{1,70}", fullmatch=True)
 @given(server=PARTS, name=PARTS)
 def test_the_name_of_a_tool_of_an_mcp_server_is_always_a_name_and_always_the_same(server: str, name: str) -> None:
     made = prefixed(server, name)
-    assert NAME.match(made)
+    assert TOOL_NAME.match(made)
     assert made == prefixed(server, name)
     plain = f"mcp_{server}_{name}"
-    assert made == plain if server and name and NAME.match(plain) else made != plain
+    assert made == plain if server and name and TOOL_NAME.match(plain) else made != plain
 
 
 @pytest.mark.requirement("TOOL-4")

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate import Tool
-from toolgate.model import NAME
+from toolgate.model import TOOL_NAME
 from toolgate.registry.typed import typed
 
 pytestmark = [pytest.mark.requirement("AGENT-4"), pytest.mark.requirement("TOOL-6")]
@@ -154,11 +154,11 @@ NASTY = st.one_of(
     ).map("".join),
 )  # fmt: skip
 TOOL_NAMES = st.one_of(
-    st.from_regex(NAME, fullmatch=True).map(lambda name: name.strip()),
+    st.from_regex(TOOL_NAME, fullmatch=True).map(lambda name: name.strip()),
     st.sampled_from(
         ["class", "call", "parallel", "new", "None", "constructor", "get", "import", "a-b", "self", "Tools", "await"]
     ),
-).filter(lambda name: NAME.match(name) is not None)
+).filter(lambda name: TOOL_NAME.match(name) is not None)
 FIELDS = st.one_of(
     NASTY, st.sampled_from(["a", "self", "more", "class", "__x", "new", "constructor", "__proto__", "a b", "1"])
 )

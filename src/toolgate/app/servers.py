@@ -36,7 +36,7 @@ from toolgate.mcp.server_settings import (
     upstream_of,
     validated,
 )
-from toolgate.model import LOCAL, NAME, Actor
+from toolgate.model import LOCAL, TOOL_NAME, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.settings import ServerSettings
 
@@ -272,7 +272,7 @@ class Connecting(Wired):
         """Settings that may be added under a name: as they were given, made whole, and what has the name now."""
         await self._may_connect(name, actor)
         require("mcp")
-        if not NAME.match(name):
+        if not TOOL_NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
         await self._check_not_in_settings(name, actor, "Change it there.")
         if not replace and name in self.mcp_tools.upstreams:

@@ -21,7 +21,7 @@ from toolgate.mcp.client.model import Target
 from toolgate.mcp.definitions import FoundDefinition
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES, METHOD_TAG, METHOD_TOOLS, definition_of
 from toolgate.mcp.structured_output import StructuredOutputValidator
-from toolgate.model import NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
+from toolgate.model import TOOL_NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import MAX_NAME, Rules, compile_entry, definition, prefixed
 from toolgate.settings import ServerSettings, ServerToolSettings
@@ -245,11 +245,11 @@ def name_here(upstream: Upstream, key: DefinitionKey) -> str:
     if settings.prefix is None:
         return prefixed(upstream.name, name)
     full = settings.prefix + name
-    if NAME.match(full):
+    if TOOL_NAME.match(full):
         return full
     mark = sha256(f"{len(upstream.name)} {upstream.name}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
-    start = plain if NAME.match(plain[:1]) else f"mcp_{plain}"
+    start = plain if TOOL_NAME.match(plain[:1]) else f"mcp_{plain}"
     return f"{start[: MAX_NAME - 9]}_{mark}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from toolgate.errors import SettingsError
-from toolgate.model import NAME
+from toolgate.model import TOOL_NAME
 from toolgate.registry.catalog import Problem
 from toolgate.settings import ServerSettings
 
@@ -55,7 +55,7 @@ def read_servers(document: Any) -> tuple[list[ImportedServer], list[Problem]]:
     for given_name, given in group.items():
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(given_name)).strip("-_")[:64]
         try:
-            if not NAME.match(name):
+            if not TOOL_NAME.match(name):
                 raise SettingsError("its name has no letters")
             if name in taken:
                 raise SettingsError(f"another server of this file is called {name} here")

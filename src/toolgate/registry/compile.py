@@ -19,9 +19,9 @@ from pydantic_core import ErrorDetails
 from toolgate.errors import DefinitionError, Fault, unknown
 from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
 from toolgate.model import (
-    NAME,
     PROPOSES,
     TIERS,
+    TOOL_NAME,
     CacheRule,
     Entry,
     Implementation,
@@ -287,7 +287,7 @@ def _not_json(tool: Tool) -> str:
 def prefixed(server: str, tool: str) -> str:
     """`mcp_{server}_{tool}`; where that is too long, cut and closed with a piece of its hash, always the same."""
     full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
-    if len(full) <= MAX_NAME and full == f"mcp_{server}_{tool}" and NAME.match(full):
+    if len(full) <= MAX_NAME and full == f"mcp_{server}_{tool}" and TOOL_NAME.match(full):
         return full
     mark = sha256(f"{len(server)} {server}{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{full[: MAX_NAME - 9]}_{mark}"

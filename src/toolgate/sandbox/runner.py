@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
-from toolgate.model import Entry, Program
+from toolgate.model import Entry, ToolProgram
 from toolgate.pipeline.context import InvokeContext
 from toolgate.sandbox.engine import CodeResult, Language, Sandbox, as_error, limit_error
 from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
@@ -102,7 +102,7 @@ def _result(ctx: InvokeContext, ran: CodeResult) -> Any:
 class Bridge:
     """What one run of a tool's code may ask for."""
 
-    def __init__(self, ctx: InvokeContext, program: Program, may_run: MayRun, *, trusted: bool) -> None:
+    def __init__(self, ctx: InvokeContext, program: ToolProgram, may_run: MayRun, *, trusted: bool) -> None:
         self._ctx = ctx
         self._asked = 0
         self._room = asyncio.Semaphore(AT_ONCE)

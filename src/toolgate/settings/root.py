@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from toolgate.model import NAME, Tier
+from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
@@ -94,7 +94,7 @@ class Settings(Section):
     @classmethod
     def _named_servers(cls, servers: dict[str, ServerSettings]) -> dict[str, ServerSettings]:
         for name in servers:
-            if not NAME.match(name):
+            if not TOOL_NAME.match(name):
                 raise ValueError(f"{name[:80]!r} can't be a server's name: a letter, then up to 63 letters, digits, _ and -")
         return servers
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from toolgate.model import NAME
+from toolgate.model import TOOL_NAME
 from toolgate.settings.section import Section
 
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -29,7 +29,7 @@ class SecretUse(Section):
     def _one_origin(self) -> "SecretUse":
         if self.server is not None and self.source is not None:
             raise ValueError("it has server and source: a tool comes from one of them")
-        if self.server is None and not NAME.match(self.tool):
+        if self.server is None and not TOOL_NAME.match(self.tool):
             raise ValueError(f"{self.tool!r} is not the name of a tool; each is named by itself, not by a pattern")
         if "*" in (self.tool, self.server):
             raise ValueError("each tool and server is named by itself; only tenant can be '*'")

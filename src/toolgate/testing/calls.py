@@ -6,7 +6,7 @@ from typing import Any, overload
 import msgspec
 
 from toolgate.errors import shortened
-from toolgate.model import SHOWN, Actor, Outcome
+from toolgate.model import MAX_REPR_CHARS, Actor, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook
 from toolgate.registry.declare import declared
@@ -24,7 +24,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     """The id of the call from inside which it was made."""
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={shortened(repr(value), SHOWN)}" for name, value in self.arguments.items())
+        given = ", ".join(f"{name}={shortened(repr(value), MAX_REPR_CHARS)}" for name, value in self.arguments.items())
         return f"{self.tool}({given}) -> {self.outcome!r}"
 
 

@@ -9,7 +9,7 @@ from toolgate.cli.context import Usage
 from toolgate.mcp.client.executables import INTERPRETERS, PACKAGE_RUNNERS, find_program, script_in
 from toolgate.mcp.client.mounts import is_shared
 from toolgate.mcp.import_files import packaged, with_secret_references, without_secrets
-from toolgate.model import NAME
+from toolgate.model import TOOL_NAME
 
 STARTERS = frozenset((*PACKAGE_RUNNERS, *INTERPRETERS, "docker"))
 """First words of commands: somebody who gives such a name to a server has mostly left the name out."""
@@ -29,7 +29,7 @@ def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, st
 def check_words(name: str, command: Sequence[str], *, is_named: bool) -> None:
     """Refuses words that are mistyped in a way that would otherwise be blamed on the server. `is_named`: an option says what
     it is, and the command holds only arguments."""
-    if not NAME.match(name):
+    if not TOOL_NAME.match(name):
         if "://" in name:
             raise Usage(
                 "The name of a server comes first, not its address.", suggestion="toolgate servers add NAME --url URL"

@@ -12,7 +12,7 @@ from toolgate.cli.context import NotFound, Usage, entry_named, opened
 from toolgate.cli.output import Unwritable, emit, note, plural, say
 from toolgate.cli.tools.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
-from toolgate.model import LOCAL, NAME, Runtime
+from toolgate.model import LOCAL, TOOL_NAME, Runtime
 from toolgate.sandbox.custom.check import compiled
 from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file, read_tool_file
 from toolgate.sandbox.custom.source import CustomFolder
@@ -45,7 +45,7 @@ async def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json:
 
 async def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) -> int:
     """`tools new`."""
-    if not NAME.match(name):
+    if not TOOL_NAME.match(name):
         raise Usage(
             f"{name!r:.80} is no name of a tool.",
             suggestion="A name is a letter, then letters, digits, _ and -, at most 64 characters in all.",

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import ToolgateError
-from toolgate.model import EXACT, MOST_DOLLARS, NANO, PROPOSES, Actor, Tier
+from toolgate.model import EXACT, MAX_DOLLARS, NANO, PROPOSES, Actor, Tier
 
 Verdict = Literal["approve", "reject", "edit"]
 GrantScope = Literal["session", "user", "persona", "tenant"]
@@ -57,8 +57,8 @@ class GrantTerms(msgspec.Struct, frozen=True):
         if self.cap_usd is not None:
             if not isinstance(self.cap_usd, Decimal) or not self.cap_usd.is_finite() or self.cap_usd < 0:
                 raise ApprovalError(f"A grant's sum must be a Decimal of 0 or more dollars, not {self.cap_usd!r:.40}.")
-            if self.cap_usd > MOST_DOLLARS:
-                raise ApprovalError(f"A grant's sum is too large: at most ${MOST_DOLLARS:,}.")
+            if self.cap_usd > MAX_DOLLARS:
+                raise ApprovalError(f"A grant's sum is too large: at most ${MAX_DOLLARS:,}.")
             if 0 < self.cap_usd < SMALLEST_CAP:
                 raise ApprovalError("A grant's sum is too small: at least a nano-dollar, $0.000000001.")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from toolgate.model import EXACT, MOST_DOLLARS, NANO, Entry, UnitCost, nano
+from toolgate.model import EXACT, MAX_DOLLARS, NANO, Entry, UnitCost, nano
 from toolgate.pipeline.usage import Estimate, UsageReport
 
-MOST = int(MOST_DOLLARS) * NANO
+MOST = int(MAX_DOLLARS) * NANO
 """Nano-dollars that one call can cost, a billion dollars: the sum of a few still fits into 64 bits."""
 CHARACTERS_A_TOKEN = 4
 FLOAT_DIGITS = 12

@@ -15,7 +15,7 @@ TOOL_FIELDS = {
 """What the file's fields are called in a `Tool`."""
 PROGRAM_FIELDS = {"code": "code", "runtime": "runtime", "examples": "examples"}
 PERMISSIONS = {"allowlist": "allowlist", "autoAccept": "auto_accept", "riskLevel": "risk_level"}
-"""The same in its `Program`."""
+"""The same in its `ToolProgram`."""
 FIELDS = (*TOOL_FIELDS, *PROGRAM_FIELDS, "permissions")
 MEANT = {"input_schema": "schema", "inputSchema": "schema", "parameters": "schema", "args": "arguments"}
 """What others call our fields."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import DefinitionError, Fault, ToolgateError
-from toolgate.model import Capability, Entry, Program, Risk, Tier, Tool
+from toolgate.model import Capability, Entry, Risk, Tier, Tool, ToolProgram
 from toolgate.registry.catalog import Problem
 from toolgate.registry.compile import Rules, compile_entry, definition
 from toolgate.sandbox.custom.fields import FieldFault, Steps, found_at, tool_fields, wrong_in_file
@@ -62,7 +62,7 @@ class ToolFile(NamedTuple):
 
     file: Path
     entry: Entry
-    program: Program
+    program: ToolProgram
     code: CodeLocation
     digest: str
     """Of the file's content."""
@@ -110,7 +110,7 @@ def digest_of(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def _governed(tool: Tool) -> tuple[Tool, Program]:
+def _governed(tool: Tool) -> tuple[Tool, ToolProgram]:
     """The tool with what its permissions mean: the tier of its risk, and whether it asks each time."""
     program = tool.program
     if program is None:
@@ -122,7 +122,7 @@ def _governed(tool: Tool) -> tuple[Tool, Program]:
 # -- the code
 
 
-def _code_place(file: Path, document: YamlDocument, content: bytes, program: Program) -> CodeLocation:
+def _code_place(file: Path, document: YamlDocument, content: bytes, program: ToolProgram) -> CodeLocation:
     begins = document.blocks.get(("code",))
     if begins is None:
         return CodeLocation(file, document.position(("code",)) or Position(1, 1), None)
@@ -133,7 +133,7 @@ def _code_place(file: Path, document: YamlDocument, content: bytes, program: Pro
     return CodeLocation(file, Position(begins, 1), 0)
 
 
-def _check_code(program: Program, code: CodeLocation) -> None:
+def _check_code(program: ToolProgram, code: CodeLocation) -> None:
     """Refuse code that can't be a tool, as far as that can be told without running it."""
     if program.runtime == "python":
         try:

@@ -1,0 +1,56 @@
+"""The words of Toolgate: what a tool, a call, an actor and an outcome are. No I/O; only `errors` is below.
+
+Two kinds of values. What a person writes (a `Tool` and its parts) is a pydantic model, because its faults must be
+named with their path. What travels with every call (`Call`, `Actor`, `Outcome`, `Metrics`) is a frozen msgspec struct,
+because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisions/0002-hot-values.md).
+"""
+
+from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, new_id
+from toolgate.model.definition import (
+    EXACT,
+    MAX_DOLLARS,
+    NANO,
+    PROPOSES,
+    SOURCES,
+    TIERS,
+    TOOL_NAME,
+    WORD,
+    Auth,
+    CacheRule,
+    Capability,
+    Category,
+    Cost,
+    Example,
+    RateLimit,
+    Retry,
+    Risk,
+    Runtime,
+    Source,
+    Tier,
+    Tool,
+    ToolProgram,
+    UnitCost,
+    must_ask,
+    nano,
+)  # fmt: skip
+from toolgate.model.entry import Entry, Implementation, Mode, Validator
+from toolgate.model.outcome import (
+    MAX_REPR_CHARS,
+    Artifact,
+    Crash,
+    CrashedOutcome,
+    ErrorInfo,
+    Invoke,
+    Metrics,
+    Outcome,
+    PendingInfo,
+)  # fmt: skip
+from toolgate.screening.mask import MASK
+
+__all__ = [
+    "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",
+    "TOOL_NAME", "WORD", "Actor", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability", "Category", "Cost",
+    "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorInfo", "Example", "Implementation", "Invoke", "Metrics",
+    "Mode", "Outcome", "PendingInfo", "RateLimit", "Retry", "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool",
+    "ToolProgram", "UnitCost", "Validator", "must_ask", "nano", "new_id",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""What a call is: who makes it, through which door, and what it asks for."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+from uuid_utils import uuid7
+
+
+class Actor(msgspec.Struct, frozen=True, gc=False):
+    """Who calls: a user of a tenant, in the role of a persona."""
+
+    tenant: str = "default"
+    persona: str | None = None
+    user: str = "local"
+    scopes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field, value in (("tenant", self.tenant), ("user", self.user), ("persona", self.persona)):
+            if value is None and field == "persona":
+                continue
+            if not isinstance(value, str) or not value or len(value) > 256 or not _clean(value):
+                raise ValueError(f"Actor.{field} must be 1 to 256 printable characters, not {value!r:.80}")
+
+
+def _clean(text: str) -> bool:
+    return text.isprintable() and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def new_id() -> str:
+    """An id for a call: unique, and later ones sort after earlier ones."""
+    return str(uuid7())
+
+
+LOCAL = Actor()
+"""The actor of a call that names none: the person at this machine."""
+
+
+class SpendingLimit(msgspec.Struct):
+    """Money that the calls of one program share, in nano-dollars, whatever budgets say."""
+
+    left: int
+
+
+class Caller(Protocol):
+    """What the door that a call came through can do for it while it runs. Only doors that keep in touch with whoever called
+    have one (MCP); the methods never raise, except that `ask` raises a CallError where there is no answer."""
+
+    capabilities: Mapping[str, Any]
+    """What the client says it can be asked for: elicitation, sampling, roots, as MCP spells them."""
+    input_responses: Mapping[str, Any] | None
+    """Answers to what the tool asked when it was called before with the same arguments (protocol 2026-07-28)."""
+    request_state: str | None
+    """And what the tool wanted to be reminded of."""
+    log_level: str | None
+    """The least severe messages that the client wants to see; None: none at all."""
+    can_come_again: bool
+    """Whether the client, told what a tool needs to know, calls again with the answers; otherwise it has to be asked."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the call has got."""
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Pass on a message of the tool's."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put a request of the tool's to the client (elicitation/create, sampling/createMessage, roots/list)."""
+
+    def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
+        """What the tool wants to know, and to have back when it is called again with the answers."""
+
+    def goes_on(self) -> None:
+        """The tool takes long: whoever called need not wait for it."""
+
+
+LOCAL_DOORS = frozenset({"python", "cli"})
+"""The doors that only whoever runs Toolgate's own process comes through. Over any other, known or not, a call comes from
+somebody whose tenant and user are names in a credential: what belongs to the person at this machine is not theirs."""
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One request to run one tool."""
+
+    id: str
+    tool: str
+    arguments: Any
+    actor: Actor = LOCAL
+    session: str | None = None
+    idempotency_key: str | None = None
+    approval: str | None = None
+    timeout: float | None = None
+    parent: str | None = None
+    """The call from inside which this one is made."""
+    depth: int = 0
+    door: str = "python"
+    allow: tuple[str, ...] | None = None
+    """Commands that the definition of the tool which makes this call lets it run, in place of those of the settings. Said by
+    no door."""
+    covered: bool = False
+    """Whether a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
+    from_code: bool = False
+    """Whether code in the sandbox made this call."""
+    spending_limit: SpendingLimit | None = None
+    """What is left to the program that makes this call, and to all that it calls in turn."""
+    whole: bool = False
+    """Whether the output goes to a program: then it is not cut to what a model can read."""
+    caller: Caller | None = None
+    """How to reach whoever called while the call runs, where that can be done."""
+    place: Any = None
+    """Where it stands among the calls inside its outer call (`call_tree.CallNode`). Said by no door."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """A gate's answer, never without its reason."""
+
+    allow: bool
+    reason: str
+    sure: bool = True
+    """False for a denial because nobody could be asked: what should have decided is out of reach or broken."""

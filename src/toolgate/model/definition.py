@@ -1,0 +1,239 @@
+"""What a tool is: the definition that a person writes, with its parts. Its faults are named with their path, so it is a
+pydantic model."""
+
+import re
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from toolgate.errors import CODES
+
+Tier = Literal["read_only", "write", "execute", "external_api"]
+TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")
+"""The four tiers, from the least risk to the most."""
+
+Category = Literal[
+    "filesystem", "code_analysis", "validation", "search", "api",
+    "database", "service", "deployment", "development", "custom",
+]  # fmt: skip
+Source = Literal["builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic"]
+SOURCES: tuple[Source, ...] = ("builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic")
+"""Where a tool can come from, in the order in which a name is given: the later source of a taken name is refused."""
+
+TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+_NUMBER, _LABEL = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+SEMVER = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_LABEL}(?:\.{_LABEL})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\Z"
+)
+NANO = 1_000_000_000
+"""Nano-dollars in a dollar."""
+MAX_DOLLARS = Decimal(10**9)
+"""What one call may be said to cost: the sum of a few still fits into 64 bits."""
+EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
+"""For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
+PROPOSES = "its author proposes to let it run without asking from now on"
+"""What a person is told of a tool whose definition says auto_accept: they may grant it, nobody does it for them."""
+DESTRUCTIVE = ("delete", "destroy", "erase", "purge", "uninstall")
+"""Wherever in a name."""
+DESTRUCTIVE_WORDS = frozenset(
+    word + end for word in ("remove", "drop", "truncate", "wipe", "unlink") for end in ("", "s")
+) | {"removing", "dropping", "truncating", "removed", "dropped"}
+"""As words of their own."""
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+class DefinitionPart(BaseModel):
+    """Common to all parts of a definition: closed to unknown fields, never changed after it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000, defer_build=True)
+
+
+class Auth(DefinitionPart):
+    """The credential that a tool needs."""
+
+    type: Literal["api_key", "oauth", "basic_auth", "bearer_token", "custom"] = "api_key"
+    required: bool = True
+    config_key: str = Field(min_length=1)
+    setup_url: str | None = None
+
+
+class UnitCost(DefinitionPart):
+    """A price that depends on the input: so much a token, character, record or second."""
+
+    unit: Literal["token", "character", "record", "second"]
+    price: Decimal = Field(ge=0, le=MAX_DOLLARS)
+    field: str | None = None
+    """The argument that is measured; for `second`, the tool's timeout counts."""
+
+
+class Cost(DefinitionPart):
+    """What a call costs, in dollars."""
+
+    model: Literal["free", "usage_based", "subscription", "one_time"] = "usage_based"
+    fixed: Decimal = Field(default=Decimal(0), ge=0, le=MAX_DOLLARS)
+    per_unit: UnitCost | None = None
+    billing_url: str | None = None
+    free_tier_limit: int | None = Field(default=None, ge=0)
+
+
+class Capability(DefinitionPart):
+    """One thing that a tool can do."""
+
+    action: str = Field(min_length=1)
+    description: str = ""
+    requires_confirmation: bool = False
+    estimated_cost: Decimal | None = Field(default=None, ge=0, le=MAX_DOLLARS)
+    estimated_time_ms: int | None = Field(default=None, ge=0)
+
+    @property
+    def destructive(self) -> bool:
+        """True if its action says that something is destroyed: delete, remove, drop …"""
+        return _destroys(self.action)
+
+
+class Retry(DefinitionPart):
+    """How a failed attempt is repeated. `max_attempts` counts the first too; `codes` are the errors after which it is."""
+
+    max_attempts: int = Field(default=3, ge=1, le=20)
+    backoff_ms: int = Field(default=200, ge=0, le=600_000)
+    multiplier: float = Field(default=2.0, ge=1, le=100)
+    max_delay_ms: int = Field(default=30_000, ge=0, le=3_600_000)
+    codes: tuple[str, ...] = ("TIMEOUT", "CONNECTION_ERROR")
+
+    @field_validator("codes")
+    @classmethod
+    def _known(cls, codes: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [code for code in codes if code not in CODES]
+        if unknown:
+            raise ValueError(f"unknown error code {unknown[0]!r}")
+        return codes
+
+
+class CacheRule(DefinitionPart):
+    """How long a result may be given out again, and to whom."""
+
+    ttl: float = Field(gt=0)
+    scope: Literal["tenant", "user"] | None = None
+    """None: the user where the tool can see who calls, else the tenant."""
+
+
+class RateLimit(DefinitionPart):
+    """How often a tool may be called by one user."""
+
+    per_minute: int | None = Field(default=None, ge=1)
+    per_hour: int | None = Field(default=None, ge=1)
+    per_day: int | None = Field(default=None, ge=1)
+
+
+Runtime = Literal["typescript", "node", "python"]
+Risk = Literal["low", "medium", "high", "critical"]
+
+
+class Example(DefinitionPart):
+    """A call that shows what a custom tool does, and what must come of it."""
+
+    name: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    output: Any = None
+    """What the call must give. Compared only if it is said (`"output" in example.model_fields_set`)."""
+    error: str | None = None
+    """The code of the error that the call must end with, in place of an output."""
+
+
+class ToolProgram(DefinitionPart):
+    """The code of a tool that runs in the sandbox, and what it may ask the host for (document E)."""
+
+    runtime: Runtime = "typescript"
+    code: str = Field(min_length=1)
+    allowlist: tuple[str, ...] | None = None
+    """Commands that it may have run: beginnings, word by word; a word may end in *. None: those of `commands.allow`."""
+    auto_accept: bool | None = None
+    """True: whoever is asked about it is offered to grant it once and for all. False: asks each time."""
+    risk_level: Risk | None = None
+    examples: tuple[Example, ...] = ()
+
+
+class Tool(DefinitionPart):
+    """One definition for tools of all sources. What runs it is kept apart, in `Entry`."""
+
+    name: str
+    version: str = "1.0.0"
+    description: str = Field(min_length=1)
+    category: Category = "custom"
+    tier: Tier = "write"
+    kind: str = "local"
+    """How it runs: the name of a runner in `execute` (local, mcp, workflow, sandbox, job)."""
+    source: Source = "python"
+    documentation: str | None = None
+    requires_auth: Auth | None = None
+    requires_permission: str | None = None
+    cost: Cost = Cost(model="free")
+    capabilities: tuple[Capability, ...] = ()
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    output_schema: dict[str, Any] | None = None
+    retry: Retry | None = None
+    timeout: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    """Seconds; without it the setting `max_execution_time` holds."""
+    cache: CacheRule | None = None
+    rate_limit: RateLimit | None = None
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    target: str | None = None
+    """The external system that the tool depends on: tools with the same target share one circuit breaker."""
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+    annotations: dict[str, Any] = Field(default_factory=dict)
+    """Hints as MCP has them (readOnlyHint, destructiveHint, openWorldHint …): they can raise a tier, never lower it."""
+    tenant: str | None = None
+    """Set on dynamic tools: the only tenant that sees them."""
+    pure: bool = False
+    """Whether its output is a function of its caller's text and nothing else. No secret is put into such a tool: it would
+    come back in another form, and no masking knows them all."""
+    declared_tokens: int | None = None
+    program: ToolProgram | None = None
+    """The code of a tool of kind sandbox."""
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not TOOL_NAME.match(name):
+            raise ValueError("a letter, then letters, digits, _ and -, at most 64 characters in all")
+        return name
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, version: str) -> str:
+        if not SEMVER.match(version):
+            raise ValueError("not a semantic version such as 1.2.3")
+        return version
+
+    @property
+    def destructive(self) -> bool:
+        """True if its name, or the action of a capability, says that something is destroyed."""
+        return _destroys(self.name) or any(capability.destructive for capability in self.capabilities)
+
+
+def nano(amount: Decimal) -> int:
+    """Dollars as whole nano-dollars, rounded up: what is counted is never less than what is owed."""
+    if amount.is_nan():
+        raise ValueError("an amount of money can't be NaN")
+    if amount >= MAX_DOLLARS:
+        return int(MAX_DOLLARS) * NANO
+    return int(EXACT.multiply(max(amount, Decimal(0)), Decimal(NANO)).to_integral_value(ROUND_CEILING, EXACT))
+
+
+def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
+    """Why a person must be asked before a call; None if nobody has to be."""
+    if tier == "execute":
+        return "tier execute asks for every run"
+    if tier == "external_api":
+        return "tier external_api asks for every call"
+    if tier == "write" and destructive:
+        return "it is destructive"
+    return "its definition asks for confirmation" if confirms else None
+
+
+def _destroys(name: str) -> bool:
+    """Whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not airdrop, dropdown."""
+    words = {word.lower() for word in WORD.findall(name)}
+    return any(word in name.lower() for word in DESTRUCTIVE) or not words.isdisjoint(DESTRUCTIVE_WORDS)

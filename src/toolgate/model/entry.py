@@ -1,0 +1,104 @@
+"""What a call finds ready: a tool in the catalog, with all that can be computed before the first call."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from toolgate.model.definition import Auth, CacheRule, RateLimit, Retry, Tier, Tool, UnitCost
+
+
+class Validator(Protocol):
+    """A compiled JSON Schema."""
+
+    def is_valid(self, instance: Any, /) -> bool: ...
+    def iter_errors(self, instance: Any, /) -> Iterator[Any]: ...
+
+
+Mode = Literal["inline", "task", "thread"]
+"""How a Python function is run: awaited in place (it can't suspend), as a task, or in a thread (it is not async)."""
+
+
+class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The Python code behind a local tool."""
+
+    function: Callable[..., Any]
+    mode: Mode
+    bind: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Turns validated JSON into what the function's hints ask for (models, dates, enums); None where JSON will do."""
+    context_parameter: str | None = None
+    instance: Any = None
+    """The object of a class-based tool, for its validate, handle_error, initialize, cleanup and health_check."""
+    plain: bool = False
+    """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A tool in the catalog, with all that can be computed before the first call.
+
+    What a call reads of the definition stands here again: an attribute of a pydantic model costs ten times as much.
+    """
+
+    tool: Tool
+    name: str
+    implementation: Any
+    """What the runner of the tool's kind needs: an `Implementation` for local tools."""
+    tier: Tier
+    destructive: bool
+    confirms: bool
+    """Whether a capability asks for confirmation."""
+    check_input: Validator
+    check_output: Validator | None
+    defaults: dict[str, Any]
+    copies: bool
+    """Whether a call must run on a copy of its arguments that its caller does not hold: it may wait before it runs."""
+    takes_text: bool
+    """Whether an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
+    public_input: frozenset[str]
+    public_output: frozenset[str]
+    """Fields that the schemas mark as `x-public`: never masked by their name."""
+    kind: str
+    target: str | None
+    timeout: float
+    """Seconds that an attempt may take, with what it waits for before it runs."""
+    run_seconds: float | None
+    """Seconds that its code or command may take in the sandbox, where the setting sandbox.seconds says that."""
+    retry: Retry | None
+    cache: CacheRule | None
+    auth: Auth | None
+    rate_limit: RateLimit | None
+    concurrency: int | None
+    priced: bool
+    """Whether a call can cost anything: what follows is zero or None for free tools."""
+    fixed_nano: int
+    unit_cost: UnitCost | None
+    capability_nano: int
+    """The largest estimate among its capabilities, in nano-dollars: what a call may cost if the tool names no price."""
+    expected_ms: int | None
+    asks: str | None
+    """Why a person must be asked before each call; None if nobody has to be."""
+    guards: Any
+    """Which arguments are paths or commands, as the tier's rules want to know; None if there are none."""
+    fingerprint: str
+    """Hash of the whole definition: what an approval or a pin is bound to."""
+    hooks: tuple[Any, ...] = ()
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which an attempt is ended; None for a function that never awaits: nothing can interrupt it."""
+        if getattr(self.implementation, "mode", None) == "inline":
+            return None
+        return self.timeout if self.run_seconds is None else min(self.timeout, self.run_seconds)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that all attempts may take together, with the pauses between them."""
+        retry = self.retry
+        if retry is None:
+            return self.timeout
+        return self.timeout * retry.max_attempts + (retry.max_attempts - 1) * retry.max_delay_ms / 1000
+
+    @property
+    def runs_code(self) -> bool:
+        """Runs code or commands: tools of tier execute, and custom tools of any tier, whose code the sandbox runs."""
+        return self.tier == "execute" or self.kind == "sandbox"
