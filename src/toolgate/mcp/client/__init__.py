@@ -1,13 +1,14 @@
-"""The engine for MCP servers that Toolgate calls: one supervised connection for each.
+"""The MCP client: a supervised connection for each server that Toolgate calls.
 
-It knows nothing of tools, calls or policies: it starts servers, keeps them alive, asks them, and says what became of it.
-`engine.Servers` is all that the rest of Toolgate sees; `port` has the words. Inside:
+It knows nothing of tools, calls or policies: it starts servers, keeps them running, sends requests and reports what came of
+them. `servers.UpstreamServers` is all that the rest of Toolgate uses; `model` and `errors` hold its values. Inside:
 
-    one server's life      supervise, tries
-    one connection         connection, agreeing, answers, attribute, listing, subscribing, streams
-    programs               stdio, jsonlines; jailing, lending, finding, domains, proxy; plain, keeper; packages
-    addresses              remote, remote_words, guarded_http, tls, events; the quick way: wire, posting, modern
-    logins                 oauth, authorizing, tokens, login
-    what strangers say     concealing (secrets), bounds (size), words; and filling, what they are given in secret
+    lifecycle              supervisor, backoff
+    connection             connection, handshake, correlation, inbound_stream, list_cache, subscriptions, request_meta
+    local programs         stdio, jsonrpc_codec; launch, mounts, folder_layers, executables, packages; unsandboxed, subreaper
+    network of a jail      allowed_hosts, egress_proxy
+    remote servers         http_transport, guarded_http, sse, tls; the fast path: fast_http, http_pool
+    logins                 oauth, authorization, token_store, login, login_http
+    secrets, untrusted text  secret_refs, secret_masking, untrusted_text
     the SDK                sdk, which loads it when it is first needed
 """

@@ -1,6 +1,6 @@
-"""Which hosts a server may reach, read from its settings: `api.example.com`, `*.example.com`, `db.example.com:5432`.
+"""The hosts that a server may reach, parsed from its settings: `api.example.com`, `*.example.com`, `db.example.com:5432`.
 
-Without a port, 443 and 80 are meant. Addresses of this machine and of its private networks are refused, whatever name leads
+Without a port, 443 and 80 are allowed. Addresses of this machine and of private networks are refused, whatever name leads
 there, unless that host is named with its port.
 """
 
@@ -12,25 +12,24 @@ from typing import Literal, NamedTuple
 DEFAULT_PORTS = (443, 80)
 PROXY_PORT = 3128
 MAX_HOSTS = 100
-"""Hosts of one server."""
 HOST_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 AddressScope = Literal["public", "any"]
-"""Which addresses of a host may be connected to."""
+"""The addresses of a host that may be connected to."""
 
 
 class HostRule(NamedTuple):
-    """One entry of the settings."""
+    """One entry of the setting `domains`."""
 
     host: str
-    """Without the `*.` of a wildcard; in small letters."""
+    """Without the `*.` of a wildcard; in lower case."""
     port: int | None
     wildcard: bool = False
 
 
 class ForwardedPort(NamedTuple):
-    """An address in the jail, and what is behind it: a host and port, or, if there is no host, the proxy."""
+    """An address in the jail and its target: a host and port, or, without a host, the proxy."""
 
     address: str
     port: int
@@ -38,7 +37,7 @@ class ForwardedPort(NamedTuple):
 
 
 class LoopbackLayout(NamedTuple):
-    """What a jail's own network looks like."""
+    """The network of a jail."""
 
     places: tuple[ForwardedPort, ...]
     names: dict[str, str]
@@ -47,7 +46,7 @@ class LoopbackLayout(NamedTuple):
 
 
 def parse_host_rule(text: str) -> HostRule:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError that says what is wrong."""
     if "://" in text or "/" in text:
         raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
     host, port = _split(text.strip().lower())
@@ -74,7 +73,8 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def canonical(host: str) -> str | None:
-    """A name as it is compared; None if it is none. Numbers that only some take for an address are no names."""
+    """The form of a host name that is compared; None if it is invalid. Numbers that some programs take for an address
+    are."""
     host = host.lower().removesuffix(".")
     if not host.isascii():
         try:
@@ -87,7 +87,6 @@ def canonical(host: str) -> str | None:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is a literal address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -96,7 +95,7 @@ def is_address(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to nobody's own network. What wraps another address is what it wraps."""
+    """True for addresses outside private networks. One that wraps another (6to4, NAT64, mapped) is judged by that."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -113,16 +112,16 @@ def is_public(address: str) -> bool:
 
 
 class AllowedHosts:
-    """What one server may reach."""
+    """The allowed hosts of one server."""
 
     def __init__(self, listed: Sequence[str]) -> None:
-        """Raises ValueError for what can't be read."""
+        """Raises ValueError for an invalid entry."""
         if len(listed) > MAX_HOSTS:
             raise ValueError(f"more than {MAX_HOSTS} hosts are named")
         self.rules = tuple(map(parse_host_rule, listed))
 
     def leave(self, host: str, port: int) -> AddressScope | None:
-        """Whether it may be reached; None: no."""
+        """The scope of a host and port; None: it may not be reached."""
         name = str(ipaddress.ip_address(host)) if is_address(host) else canonical(host)
         found: AddressScope | None = None
         for rule in self.rules:
@@ -134,7 +133,7 @@ class AllowedHosts:
         return found
 
     def layout(self) -> LoopbackLayout:
-        """A loopback address for each host that is named, so that two of them may have the same port."""
+        """Gives each named host a loopback address of its own, so that two of them may have the same port."""
         names = {"localhost": "127.0.0.1"}
         places: dict[tuple[str, int], ForwardedPort] = {}
         for rule in self.rules:
@@ -154,7 +153,7 @@ def _covers(rule: HostRule, name: str, port: int) -> bool:
 
 
 def _address_of(rule: HostRule, names: dict[str, str]) -> str | None:
-    """Where in the jail it is found; None for what only the proxy reaches: wildcards, and addresses of others."""
+    """Its address in the jail; None for what only the proxy reaches: wildcards, and addresses of other machines."""
     if rule.wildcard:
         return None
     if is_address(rule.host):

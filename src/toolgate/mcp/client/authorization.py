@@ -1,8 +1,8 @@
-"""What is done about a request to a server that wants a login, before it is sent and when it is refused.
+"""The HTTP authentication of requests to a server with OAuth: before a request is sent, and when it is refused.
 
-The SDK's own flow holds a lock for as long as a request is on its way, so that calls would wait for each other. Here a token
-that is good is simply used; one that is not is renewed, once for all who need it; and the SDK's flow is only gone through
-for a new login. Only imported where a server has one.
+The SDK's own flow holds a lock for as long as a request is under way, so that calls would wait for each other. Here a valid
+token is simply used; an expired one is refreshed, once for all who need it; and the SDK's flow is used only for a new login.
+Imported only where a server has one.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,13 +17,13 @@ Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 class OAuthHttpAuth(httpx2.Auth):
-    """What is done about a request to a server that wants a login. `asks`: a person is there, who shall log in now."""
+    """Authenticates requests to one server. `asks`: a person is there to log in now."""
 
     def __init__(self, provider: OAuthProvider, *, asks: bool = False) -> None:
         self.provider, self._asks = provider, asks
 
     async def async_auth_flow(self, request: httpx2.Request) -> Flow:
-        """Try what there is, one after the other, until the server is content."""
+        """Tries one stage after the other, until the server accepts."""
         attempt = _Attempt(self.provider, request)
         if self._asks:
             stages = [attempt.knocking(), attempt.with_login()]
@@ -48,21 +48,21 @@ class OAuthHttpAuth(httpx2.Auth):
 
 
 class _Attempt:
-    """One request on its way to a server. `refusal`: the last answer to it."""
+    """One request to a server. `refusal`: the last response to it."""
 
     def __init__(self, provider: OAuthProvider, request: httpx2.Request) -> None:
         self._provider, self._request = provider, request
         self.refusal: httpx2.Response | None = None
 
     async def knocking(self) -> Flow:
-        """Without a token, to hear what is wanted; unless that is known from a call that was refused."""
+        """Without a token, for the server's challenge; unless that is stored from a refused call."""
         self.refusal = self._provider.wanted(self._request)
         if self.refusal is None:
             answer = yield self._request
             self.refusal = answer if _wants_login(answer) else httpx2.Response(401, request=self._request)
 
     async def with_token(self) -> Flow:
-        """With the token that there is, or a renewed one."""
+        """With the stored token, or a refreshed one."""
         refused: str | None = None
         for _ in range(2):
             token = self._provider.token(refused)
@@ -83,12 +83,12 @@ class _Attempt:
             refused = token
 
     async def as_it_is(self) -> Flow:
-        """Without a token, if there is none: some servers want one only for some things."""
+        """Without a token, if there is none: some servers require one only for some requests."""
         if self.refusal is None:
             self.refusal = yield self._request
 
     async def with_login(self) -> Flow:
-        """With a new login: by ourselves, or by the person who is there. If nobody is, what is wanted is noted."""
+        """With a new login: by client credentials, or by the person who is there. If nobody is, the challenge is stored."""
         provider, refusal = self._provider, self.refusal
         assert refusal is not None
         if not provider.by_itself and provider.context.redirect_handler is None:

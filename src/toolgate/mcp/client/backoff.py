@@ -1,5 +1,4 @@
-"""How often a server failed in a row, and when it is started again: after a wait that doubles, with full jitter, and after
-too many failures after a long rest."""
+"""Restarts a server with exponential backoff and jitter; after too many failures, once per `rest_seconds`."""
 
 import random
 from collections.abc import Callable
@@ -14,38 +13,37 @@ if TYPE_CHECKING:
     from toolgate.mcp.client.connection import ServerChannel
 
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
-"""Seconds: between these the longest wait doubles."""
+"""The upper bound of the random wait doubles between these."""
 STDERR_PREFIX = " The last that it said: "
 MAX_WAIT_FOR_START_SECONDS = 3.0
-"""Seconds: a start that is so near is waited for."""
+"""A call waits for a start that is nearer than this."""
 
 
 class ProcessExited(Unreachable):
-    """A server went away when it was asked whether it speaks the new protocol: some that don't, do. It is asked no more."""
+    """A server exited on `server/discover`, as some that don't know it do. It is not sent again."""
 
 
 class RestartBackoff:
-    """Of one server."""
+    """The failures of one server, and when it is started next."""
 
     def __init__(self, name: str, settings: ServerSettings, conceal: Callable[[str], str]) -> None:
-        """`conceal`: masks the server's secrets in words of its own."""
+        """`conceal` masks the server's secrets in a text."""
         self.in_a_row = 0
         self.failed_starts = 0
-        """In all."""
         self.failure: Unreachable | None = None
-        """What went wrong last, until it is up again: as anybody may know it."""
+        """The last failure, until it is up again: without what is for operators only."""
         self._said = ""
-        """The last that the server said then, if it had been asked something: it may be about anybody's call, so it is for
-        operators only."""
+        """The end of the server's stderr, if a request had been sent: it may be about anybody's call, so it is for operators
+        only."""
         self.last_lines: tuple[str, ...] = ()
-        """The last that it said when it could not be started: about nobody's call."""
+        """The end of the stderr of a failed start: about nobody's call."""
         self._name = name
         self._settings = settings
         self._conceal = conceal
         self._next = 0.0
 
     def failed(self) -> tuple[float, Literal["waiting", "resting"]]:
-        """Count a failure. The seconds until the next try, and what the server is until then."""
+        """Counts a failure; returns the seconds until the next start, and the state until then."""
         self.in_a_row += 1
         rests = self.in_a_row > self._settings.restarts
         longest = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(self.in_a_row - 1, 16))
@@ -54,30 +52,30 @@ class RestartBackoff:
         return wait, "resting" if rests else "waiting"
 
     def note(self, failure: Unreachable, said: str = "", lines: tuple[str, ...] = ()) -> None:
-        """Keep it, fit to be shown. `said`: the last words of the server, if those may be about a call. `lines`: if not."""
+        """Stores a failure, with secrets masked. `said`: stderr that may be about a call; `lines`: stderr of a failed
+        start."""
         self.last_lines = lines
         self.failure = Unreachable(failure.code, self._conceal(failure.message), suggestion=failure.suggestion)
         self._said = self._conceal(said)
 
     def words(self) -> str | None:
-        """What went wrong last, for operators."""
+        """The last failure, for operators."""
         return with_stderr(str(self.failure), self._said) if self.failure is not None else None
 
     def forget(self) -> None:
-        """Begin anew."""
         self.in_a_row, self.failure = 0, None
 
     def soon(self) -> None:
-        """The next try comes as soon as what is left of the last one is gone."""
+        """Makes the next start due as soon as the last one has ended."""
         self._next = monotonic()
 
     @property
     def left(self) -> float:
-        """Seconds until the next try."""
+        """Seconds until the next start."""
         return max(0.0, self._next - monotonic())
 
     def unreachable(self) -> Unreachable:
-        """For whoever asks meanwhile: why not, and when again."""
+        """The error of a call meanwhile: the cause, and when the next start is."""
         failure, left = self.failure, self.left
         words = [f"The server {self._name} can't be used.", failure.message if failure is not None else ""]
         if left:
@@ -87,8 +85,8 @@ class RestartBackoff:
 
 
 async def start_failure(error: Exception, line: "ServerChannel | None", settings: ServerSettings) -> Unreachable:
-    """Why a server did not start: what the transport knows says more than what was raised. It was asked nothing yet, so its
-    last words are about nobody's call, and help whoever set it up."""
+    """Explains why a server did not start: what the transport knows says more than the exception. Nothing was sent yet, so
+    its stderr is about nobody's call."""
     inner = innermost(error)
     if line is None or isinstance(inner, SessionLost):
         return inner if isinstance(inner, Unreachable) else Unreachable(message=sentence(error))
@@ -105,5 +103,4 @@ async def start_failure(error: Exception, line: "ServerChannel | None", settings
 
 
 def with_stderr(words: str, said: str) -> str:
-    """Words of ours, and the last of the server's."""
     return f"{words}{STDERR_PREFIX}{said}" if said else words

@@ -1,8 +1,8 @@
-"""One live connection to a server: what it is agreed on, what is asked over it, and what its answers are taken for.
+"""One connection to a server: the negotiated protocol, requests, and notifications.
 
-It stands on the SDK's dispatcher and transports, not on its session: answers stay the plain JSON that the server sent, since
-many servers are not strict about what the SDK is strict about; and each request says what its own caller can do. Both eras
-of the protocol are spoken: 2026-07-28, where every request stands alone, and the older ones with their handshake.
+It uses the SDK's dispatcher and transports, not its session: results stay the plain JSON that the server sent, since many
+servers are less strict than the SDK; and each request declares what its own caller can do. Both kinds of protocol are
+spoken: 2026-07-28, where every request stands alone, and the older ones with their handshake.
 """
 
 import asyncio
@@ -43,45 +43,41 @@ from toolgate.settings import ServerSettings
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
-"""Requests in the course of which a server may ask back."""
+"""Requests during which a server may send requests of its own."""
 HEARTBEAT_METHODS = frozenset({"ping", "server/discover"})
-"""Requests that are not cancelled: it does not matter whether they are answered late."""
+"""Requests that are not cancelled: late responses do no harm."""
 ABANDONED_CALL_SECONDS = 600.0
-"""Seconds that a server may go on with a call that was given up, at least."""
+"""The least time that a server is taken to go on with an abandoned call."""
 REASON_SECONDS = 3.0
-"""How long whoever was let down waits to hear why."""
+"""How long a failed request waits for the reason."""
 
 _streams = count(1)
 logger = logging.getLogger("toolgate.mcp")
 
 
 class ServerChannel(Protocol):
-    """A transport: of a program (`stdio.Stdio`) or of an address (`remote.Remote`)."""
+    """A transport: of a local program (`StdioChannel`) or of a remote server (`HttpTransport`)."""
 
     hopeless: bool
-    """Set where it is not worth taking leave."""
+    """True: the server is gone, so no graceful end is tried."""
 
     @property
-    def read(self) -> ReadStream[SessionMessage | Exception]:
-        """What the server says."""
+    def read(self) -> ReadStream[SessionMessage | Exception]: ...
 
     @property
-    def write(self) -> WriteStream[SessionMessage]:
-        """What it is told."""
+    def write(self) -> WriteStream[SessionMessage]: ...
 
     async def why(self) -> str | None:
-        """Why it says no more, in a sentence."""
+        """The reason why it ended, as a sentence."""
 
     def said(self) -> str:
-        """The last that it said, for people."""
+        """The end of its stderr."""
 
     def wire(self, about: ServerInfo) -> FastHttp | None:
-        """The quick way, if there is one."""
+        """The fast path, if there is one."""
 
 
 class Connection:
-    """What is agreed with a server that is up."""
-
     def __init__(
         self, name: str, settings: ServerSettings, line: ServerChannel, notice: OnNotification, concealer: SecretMasker
     ) -> None:
@@ -92,11 +88,11 @@ class Connection:
         self.renewed = False
         self.begun = asyncio.Event()
         self.answered = 0
-        """Requests that it answered since it is up."""
+        """The number of responses so far."""
         self.header_maps: dict[str, Mapping[tuple[str, ...], str]] = {}
         """By tool: the arguments that are also sent as headers."""
         self.reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why it ended, in a sentence; set by the owner."""
+        """Why it ended, as a sentence; set by the supervisor."""
         self._settings = settings
         self._notice = notice
 
@@ -119,20 +115,19 @@ class Connection:
 
     @property
     def silent(self) -> float:
-        """Seconds since it last said something."""
+        """Seconds since the last message."""
         return monotonic() - self._watched.heard
 
     def end(self) -> None:
-        """Treat it as ended."""
         self._watched.end()
 
     def renew(self) -> None:
-        """Treat it as ended, for another to take its place at once: the server has forgotten it."""
+        """Ends it, to be replaced at once: the server has lost the session."""
         self.renewed = True
         self.end()
 
     async def serve(self) -> None:
-        """Take what the server says, until it says no more."""
+        """Dispatches messages until the transport ends."""
         try:
             await self._dispatch.serve(self.begun)
         except Exception as error:  # noqa: BLE001 - whatever the transport ends with, it has ended
@@ -142,14 +137,13 @@ class Connection:
             self.end()
 
     async def agree(self, era: Era) -> None:
-        """Find out what the server is, and speaks."""
         self.about = await Handshake(self.name, self._settings, self._dispatch, self.ended).agree(era)
         self.modern = self.about.protocol in MODERN_PROTOCOL_VERSIONS
 
     # Asking
 
     async def request(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
-        """Ask. What comes back is the plain result; everything else is raised as `port` has it."""
+        """Sends a request and returns the plain result; raises the errors of `errors`."""
         if self.ended.done():
             raise Unreachable(message=f"The server {self.name} has just gone.")
         try:
@@ -183,7 +177,7 @@ class Connection:
     async def _sent_quickly(
         self, method: str, params: Mapping[str, Any], caller: Caller | None, call: ActiveCall | None
     ) -> Mapping[str, Any]:
-        """By the quick way, where there is one that can do it."""
+        """Uses the fast path where it can send the request."""
         if self.wire is not None and method in FAST_METHODS:
             with suppress(FastPathUnavailable):
                 return await self.wire.request(method, params, caller, self._param_headers(method, params), call)
@@ -239,7 +233,7 @@ class Connection:
         await fetch(self, "tools", self._settings)
 
     async def _want_logs(self, caller: Caller | None) -> None:
-        """A server of the old protocol is told once what the most curious caller wants."""
+        """Sets the most verbose log level that a caller wants (protocols before 2026-07-28)."""
         if self.modern or caller is None or caller.log_level not in LOG_LEVELS or "logging" not in self.about.capabilities:
             return
         level = LOG_LEVELS.index(caller.log_level)
@@ -249,7 +243,7 @@ class Connection:
                 await self._sent("logging/setLevel", {"level": caller.log_level}, None, None)
 
     async def listen(self, wanted: Mapping[str, Any], acknowledged: asyncio.Event) -> None:
-        """In the new protocol: be told of changes, until the stream ends. What is told comes as notifications."""
+        """Subscribes to changes until the stream ends (2026-07-28). They come as notifications."""
         name = f"listen-{next(_streams)}"
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol, MCP_METHOD_HEADER: "subscriptions/listen"}
         params = {"notifications": dict(wanted), "_meta": request_meta(self.about.protocol, {})}
@@ -262,7 +256,7 @@ class Connection:
             self._acknowledging.pop(name, None)
 
     def notice(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification that belongs to no call."""
+        """Handles a notification that belongs to no call."""
         if method == "notifications/subscriptions/acknowledged":
             meta = params.get("_meta")
             name = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
@@ -272,7 +266,7 @@ class Connection:
             self._notice(method, params)
 
     async def beat(self) -> None:
-        """Ask for a sign of life. Raises Unreachable or Lost if there is none; any answer is one."""
+        """Sends a heartbeat. Raises Unreachable or ConnectionLost; any response is a sign of life."""
         with suppress(ErrorResponse):
             if self.modern:
                 await self._sent("server/discover", {}, None, None)
@@ -284,7 +278,7 @@ class Connection:
 async def open_connection(
     name: str, settings: ServerSettings, line: ServerChannel, era: Era, notice: OnNotification, concealer: SecretMasker
 ) -> AsyncIterator[Connection]:
-    """A connection over a transport that is open, agreed on. To be entered and left by the owner of the server."""
+    """A negotiated connection over an open transport. Entered and left by the server's supervisor."""
     connection = Connection(name, settings, line, notice, concealer)
     serving = asyncio.create_task(connection.serve())
     try:

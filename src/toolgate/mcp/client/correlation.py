@@ -1,9 +1,8 @@
-"""Whose call a message of a server's belongs to.
+"""Correlates a server's messages with calls.
 
-Progress goes by its token. A request (elicitation, sampling, roots) or a log line carries no such thing: over HTTP the
-stream that it came on says whose it is; otherwise it belongs to a call only if that is the only one that the server can be
-at work on, calls that were given up and that it has not answered included. What can't be attributed is refused or dropped,
-since it might be another tenant's.
+Progress carries a token. A request (elicitation, sampling, roots) or a log line carries none: over HTTP its stream says
+whose it is; otherwise it belongs to a call only if that is the only one that the server can be working on, abandoned calls
+that it has not answered included. What can't be attributed is refused or dropped, since it might be another tenant's.
 """
 
 import asyncio
@@ -30,27 +29,25 @@ from toolgate.model import Caller
 
 METHOD_NOT_FOUND = -32601
 REJECTED = -1
-"""What MCP has for a request that the user did not want."""
+"""MCP's code for a request that the user rejected."""
 REQUEST_CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-"""What a server may ask for, and the capability that says so."""
+"""The requests that a server may send, and the capability that each needs."""
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_QUEUED_MESSAGES = 256
-"""Messages for one caller that are kept while it is slow."""
+"""Messages that wait for one slow caller."""
 MAX_LOG_BYTES = 65_536
-"""Bytes of one log line."""
 MAX_PROGRESS_CHARS = 4_000
-"""Characters of what is said of progress."""
 MAX_SERVER_REQUESTS, MAX_CALL_REQUESTS = 32, 8
-"""Requests of one server that may wait for answers, and of one call."""
+"""Unanswered requests of one server, and of one call."""
 TOO_MANY_REQUESTS = "Too much is asked at once."
 MAX_ABANDONED_CALLS = 1_000
 FLUSH_SECONDS = 2.0
-"""Seconds that a caller has to take what was said before the answer."""
+"""Seconds for a caller to take the messages that came before the response."""
 
 logger = logging.getLogger("toolgate.mcp")
 _tokens = count(1)
 CURRENT_CALL: ContextVar["ActiveCall | None"] = ContextVar("toolgate_mcp_call", default=None)
-"""The call for which something is sent; the SDK's HTTP transport reads answers in the context that sent the request."""
+"""The call for which something is sent; the SDK's HTTP transport reads responses in the context that sent the request."""
 
 
 class ActiveCall:
@@ -60,13 +57,12 @@ class ActiveCall:
         self.caller = caller
         self.token = next(_tokens)
         self.request_id: Any = None
-        """What the server knows it by, where the dispatcher sent it."""
+        """The JSON-RPC id, where the dispatcher sent it."""
         self._waiting: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_QUEUED_MESSAGES)
         self._passing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Future[Mapping[str, Any]]] = set()
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        """How far it has got."""
         caller, done, total = self.caller, _number(params.get("progress")), _number(params.get("total"))
         message = params.get("message")
         words = printable(message, MAX_PROGRESS_CHARS) if isinstance(message, str) else None
@@ -74,7 +70,7 @@ class ActiveCall:
             self._pass_on(lambda: caller.progress(done, total, words))
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """A message of the tool's, if whoever called wants to see such."""
+        """Passes a log message on, if the caller wants its level."""
         caller, level, name = self.caller, params.get("level"), params.get("logger")
         if caller is None or caller.log_level not in LOG_LEVELS or level not in LOG_LEVELS:
             return
@@ -83,7 +79,7 @@ class ActiveCall:
             self._pass_on(lambda: caller.log(level, data, logger_name))
 
     def _pass_on(self, message: Callable[[], Awaitable[None]]) -> None:
-        """In the order in which they came; those of a caller that does not keep up are lost, the oldest first."""
+        """Delivers messages in order; a slow caller loses the oldest."""
         self._waiting.append(message)
         if self._passing is None:
             self._passing = asyncio.create_task(self._pass_all())
@@ -96,7 +92,7 @@ class ActiveCall:
             self._passing = None
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Put a request to whoever called; no longer than the call lasts."""
+        """Puts a request to the caller; no longer than the call lasts."""
         if self.caller is None:
             raise CallError("MCP_ERROR", "Nobody can be asked.")
         if len(self._asking) >= MAX_CALL_REQUESTS:
@@ -114,13 +110,13 @@ class ActiveCall:
             self._asking.discard(asking)
 
     async def over(self) -> None:
-        """The answer is there: what was said before it goes first, and nobody is asked any more."""
+        """The response has come: messages before it are delivered first, and nobody is asked any more."""
         self._stop_asking()
         if self._passing is not None:
             await asyncio.wait({self._passing}, timeout=FLUSH_SECONDS)
 
     def end(self) -> None:
-        """Whoever called hears no more of it."""
+        """Ends delivery to the caller."""
         self._stop_asking()
         self._waiting.clear()
         if self._passing is not None:
@@ -132,7 +128,7 @@ class ActiveCall:
 
 
 def _bounded(data: Any) -> Any:
-    """What a log line says; if that is too much, the beginning of it as text."""
+    """The data of a log line; if it is too long, its beginning as text."""
     plain = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
     return data if len(plain) <= MAX_LOG_BYTES else printable(plain[:MAX_PROGRESS_CHARS], MAX_PROGRESS_CHARS)
 
@@ -142,36 +138,35 @@ def _number(value: Any) -> float | None:
 
 
 class CorrelatingDispatcher(JSONRPCDispatcher):
-    """The SDK's dispatcher, with what comes in given to the call that it belongs to."""
+    """The SDK's dispatcher, with incoming messages given to the call that they belong to."""
 
     def __init__(
         self, read: InboundStream, write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float
     ) -> None:
-        """`goes_on`: seconds after which a server is taken to have stopped what was given up, if it has not said so."""
+        """`goes_on`: seconds after which an abandoned call is taken to have ended at the server."""
         super().__init__(read, write)
         self._read = read
         self._notice = notice
         self._goes_on = goes_on
         self._calls: dict[int, ActiveCall] = {}
         self._given_up: dict[Any, float] = {}
-        """Calls that nobody waits for and that the server may still be at work on, and until when that may be."""
+        """Abandoned calls that the server may still work on, and until when."""
         self._asked_now = 0
 
     # Calls
 
     def begin(self, caller: Caller | None) -> ActiveCall:
-        """A call is about to be sent."""
         call = ActiveCall(caller)
         self._calls[call.token] = call
         return call
 
     def forget(self, call: ActiveCall) -> None:
-        """It was answered, or never got there."""
+        """Removes a call that was answered, or never sent."""
         self._calls.pop(call.token, None)
         call.end()
 
     def give_up(self, call: ActiveCall) -> None:
-        """Nobody waits for it any more. The server may go on with it all the same, and ask about it."""
+        """Marks a call as abandoned: the server may go on with it, and ask about it."""
         self.forget(call)
         self._given_up[call if call.request_id is None else call.request_id] = monotonic() + self._goes_on
         if len(self._given_up) > MAX_ABANDONED_CALLS:
@@ -192,7 +187,6 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
 
     @property
     def under_way(self) -> int:
-        """How many calls it works on."""
         return len(self._calls)
 
     def _whose(self, call: ActiveCall | None) -> ActiveCall | None:
@@ -206,11 +200,10 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
     # What comes in
 
     async def serve(self, started: asyncio.Event) -> None:
-        """Take what comes until there is no more."""
         await self.run(self._request, _unheard, self._notification, task_status=_Started(started))
 
     def _notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Runs in the order in which things come. Everything is dealt with here, so nothing goes further."""
+        """Handles notifications in the order in which they come."""
         given = params or {}
         if method == "notifications/progress":
             call = self._calls.get(_token(given.get("progressToken")))
@@ -253,7 +246,7 @@ async def answer_server(call: ActiveCall | None, method: str, params: Mapping[st
 
 
 class _Started:
-    """Told by the dispatcher that things can be sent."""
+    """Told by the dispatcher that messages can be sent."""
 
     def __init__(self, event: asyncio.Event) -> None:
         self._event = event
@@ -267,7 +260,7 @@ async def _unheard(_: DispatchContext[TransportContext], method: str, __: Mappin
 
 
 def _token(token: Any) -> int:
-    """Some servers give a token back as text."""
+    """Some servers return a token as text."""
     if isinstance(token, str):
         with suppress(ValueError):
             return int(token[:20])
@@ -275,7 +268,7 @@ def _token(token: Any) -> int:
 
 
 def _refusal(method: str, words: str) -> dict[str, Any]:
-    """A question that nobody answers is dismissed; other requests have no such answer."""
+    """Cancels an elicitation that nobody answers; other requests are refused."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     raise MCPError(REJECTED if method == "sampling/createMessage" else METHOD_NOT_FOUND, words)

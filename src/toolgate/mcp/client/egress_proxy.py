@@ -1,9 +1,9 @@
-"""The way out of a jail for a server that may reach some hosts: what it connects to on its own loopback, the host answers.
+"""The egress proxy of a jailed server: forwards its connections to the allowed hosts.
 
-Two kinds of listeners come out of the jail (`sandbox.jails.handing`). On one, an HTTP proxy speaks: CONNECT, and plain HTTP.
-On the others nothing is spoken at all: each stands for one host and port that were named, and what comes is passed on there,
-so that programs which know no proxy, databases among them, work unchanged. Either way the host is looked up here, once, and
-what is connected to is the very address that was checked.
+Two kinds of listeners come out of the jail (`sandbox.jails.socket_handoff`). On one, it is an HTTP proxy: CONNECT, and plain
+HTTP. Each of the others stands for one host and port that were named, and forwards bytes there, so that programs without
+proxy support, databases among them, work unchanged. Either way the host is resolved here, once, and the checked address is
+the one that is connected to.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ MAX_HEAD_BYTES = 32_768
 HEAD_SECONDS = 15.0
 PROXY_CONNECT_SECONDS = 15.0
 PROXY_IDLE_SECONDS = 3_600.0
-"""A connection on which nothing is said for this long is closed. Those to databases wait long."""
+"""A silent connection is closed after this. Those to databases are silent for long."""
 MAX_PROXY_CONNECTIONS = 128
-"""Of one server, at once."""
+"""Of one server."""
 MAX_SERVER_LOOKUPS, MAX_LOOKUPS = 8, 32
-"""Names that are looked up at once: of one server, and in all."""
+"""Host names that are resolved at once: for one server, and in all."""
 MAX_CONNECTION_BYTES = 4 * 1024 * 1024 * 1024
-"""Of one connection, each way."""
+"""In each direction."""
 RELAY_CHUNK_BYTES = 65_536
 REFUSAL_LOG_SECONDS = 60.0
-"""The same refusal is noted once in this time."""
+"""The same refusal is logged once in this time."""
 MAX_LOGGED_REFUSALS = 100
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name."""
+"""Resolves a host name to addresses."""
 
 logger = logging.getLogger("toolgate.mcp.proxy")
 
 _lookup_threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="toolgate-lookup")
-"""Threads for this alone: whoever answers for a name may take his time, and others wait for those that all share."""
+"""Threads of its own: a slow DNS server must not block those that all share."""
 
 
 class ProxyRefusal(Exception):
-    """A host that may not be reached, or can't be."""
+    """A host that may not or can't be reached."""
 
     def __init__(self, status: str, words: str) -> None:
         super().__init__(words)
@@ -52,14 +52,14 @@ class ProxyRefusal(Exception):
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """As this machine looks names up."""
+    """Resolves a host name as this machine does."""
     look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_lookup_threads, look)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class EgressProxy:
-    """Answers for one server."""
+    """The proxy of one server."""
 
     def __init__(self, name: str, domains: AllowedHosts, *, resolve: Resolve = resolve) -> None:
         self.refusals = 0
@@ -74,7 +74,7 @@ class EgressProxy:
         self._noted: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     async def serve(self, listeners: Sequence[socket.socket], places: Sequence[ForwardedPort]) -> None:
-        """Answer on each listener as its place says. They are closed with the proxy."""
+        """Serves each listener as its place says. They are closed with the proxy."""
         waiting = list(listeners)
         try:
             for place in places:
@@ -87,7 +87,7 @@ class EgressProxy:
             raise
 
     async def close(self) -> None:
-        """End every connection. May be called twice."""
+        """Ends every connection. May be called twice."""
         self._closed = True
         for server in self._servers:
             server.close()
@@ -150,7 +150,7 @@ class EgressProxy:
     # -- the other side
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To a host that may be reached, at an address that was checked. Raises Refused."""
+        """Connects to an allowed host at a checked address. Raises ProxyRefusal."""
         leave = self._domains.leave(host, port)
         if leave is None:
             self._note(host, port, "it is not among its domains")
@@ -171,7 +171,8 @@ class EgressProxy:
         raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} can't be reached.")
 
     async def _look_up(self, host: str, port: int) -> list[str]:
-        """A thread that looks a name up can't be stopped: it counts until it has ended, also if nobody waits any more."""
+        """Resolves a host name. A lookup thread can't be stopped: it counts until it has ended, also if nobody waits any
+        more."""
         await self._room.acquire()
         lookup = asyncio.ensure_future(self._resolve(host, port))
         self._lookups.add(lookup)
@@ -185,7 +186,7 @@ class EgressProxy:
             lookup.exception()
 
     def _note(self, host: str, port: int, why: str) -> None:
-        """For people. A server that tries the same again and again is noted once a minute."""
+        """Logs a refusal; the same one once a minute."""
         self.refusals += 1
         key, now = (host[:253], port), monotonic()
         while self._noted and now - next(iter(self._noted.values())) > REFUSAL_LOG_SECONDS:
@@ -196,7 +197,7 @@ class EgressProxy:
 
 
 def read_head(head: bytes) -> tuple[str, str, int, bytes]:
-    """Method, host, port, and what is said to the host in place of this head. Raises Refused."""
+    """Method, host, port, and the head that is forwarded in place of this one. Raises ProxyRefusal."""
     first, *lines = head[:-4].decode("latin-1").split("\r\n")
     method, _, rest = first.partition(" ")
     target, _, version = rest.rpartition(" ")
@@ -220,7 +221,7 @@ def _is_for_them(line: str) -> bool:
 
 
 def split(place: str, port: int) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`; raises Refused. A user's name before an @ is not for hosts."""
+    """Host and port of `host:port` or `[v6]:port`. Raises ProxyRefusal, also for a user name before an @."""
     host, colon, number = place.rpartition(":") if not place.endswith("]") else (place, "", "")
     if not colon:
         host, number = place, ""
@@ -234,7 +235,7 @@ def split(place: str, port: int) -> tuple[str, int]:
 async def _relay(
     ours: tuple[asyncio.StreamReader, asyncio.StreamWriter], theirs: tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ) -> None:
-    """Both ways, until both have ended or one breaks."""
+    """Copies both ways, until both have ended or one breaks."""
     heard = [monotonic()]
     ways = [asyncio.ensure_future(_pump(ours[0], theirs[1], heard)), asyncio.ensure_future(_pump(theirs[0], ours[1], heard))]
     try:
@@ -248,7 +249,7 @@ async def _relay(
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]) -> None:
-    """One way. `heard` is when anything was said on either."""
+    """Copies one way. `heard` is when anything came on either."""
     passed = 0
     while passed < MAX_CONNECTION_BYTES:
         try:

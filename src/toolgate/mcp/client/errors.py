@@ -1,4 +1,4 @@
-"""What can go wrong between here and a remote server, in words, and how it travels.
+"""The errors of the MCP client, and their translation from and to HTTP and JSON-RPC.
 
 An HTTP failure is one of five things for the caller: `unreachable` (the request was not processed), `lost` (its outcome is
 unknown), `session` (the server lost the session: initialize again, the request was not processed), `login` (credentials are
@@ -20,40 +20,38 @@ if TYPE_CHECKING:
 FailureKind = Literal["unreachable", "lost", "session", "login", "refused"]
 
 FAILURE_KEY = "toolgate"
-"""The name in an error's data under which the kind stands."""
+"""The key of the kind in an error's data."""
 MAX_SHOWN_CHARS = 300
-"""Characters of a server's own words that are shown."""
 CONNECTION_CLOSED = -32000
 PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
 MAX_ERROR_CHARS = 4_000
-"""Characters of an error message of a server that are kept."""
 UNKNOWN_SESSION_CODES = (-32001, -32600)
-"""What servers have for a session that they don't know."""
+"""The codes that servers use for an unknown session."""
 
 _NOT_PROCESSED_STATUSES = frozenset({408, 425, 429, 503})
-"""Statuses by which a server says that it did not even look at the request."""
+"""Statuses that say that the request was not processed."""
 _GATEWAY_STATUSES = frozenset({502, 504})
-"""Statuses of something in between, which may have passed the request on."""
+"""Statuses of a proxy in between, which may have forwarded the request."""
 
 
 class Unreachable(NotReached):
-    """A server can't be asked: it does not start, does not answer, or is left alone for a while. Nothing was sent to it."""
+    """A server does not start or answer, or waits for its next start. Nothing was sent to it."""
 
     code = "CONNECTION_ERROR"
 
 
 class Restarted(Unreachable):
-    """A server was started anew since whoever asks last looked at what it has. Nothing was sent to it."""
+    """A server was restarted since its definitions were compared. Nothing was sent to it."""
 
 
 class ConnectionLost(Failed):
-    """A server went away after it was asked: whether it did what it was asked for, nobody knows."""
+    """The connection ended after the request was sent: its outcome is unknown."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class ErrorResponse(Failed):
-    """A server answered with a protocol error: its code and words."""
+    """A server answered with a JSON-RPC error."""
 
     code = "MCP_ERROR"
 
@@ -64,7 +62,7 @@ class ErrorResponse(Failed):
 
 
 class InputRequired(Exception):
-    """A server wants to know more before it goes on (protocol 2026-07-28): ask again with the answers."""
+    """A server needs input before it continues (protocol 2026-07-28): the request is repeated with the answers."""
 
     def __init__(self, requests: Mapping[str, Any], state: str | None) -> None:
         super().__init__("input required")
@@ -72,24 +70,24 @@ class InputRequired(Exception):
 
 
 class LoginRequired(Unreachable):
-    """A server wants a login that is not there."""
+    """A server requires credentials that are not there."""
 
     code = "MISSING_AUTH"
 
 
 class SessionLost(Unreachable):
-    """A server has forgotten the session (it was started anew, say): initialise again."""
+    """A server does not know the session any more, after a restart for example: initialize again."""
 
 
 def shown(text: str) -> str:
-    """Words of a server's, fit to be shown: cut, in one line, printable."""
+    """Makes text of a server fit to be shown: one line, printable, cut."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text[: MAX_SHOWN_CHARS * 4])
     words = " ".join(plain.split())
     return words if len(words) <= MAX_SHOWN_CHARS else words[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 def failure_kind(status: int, *, session: bool) -> FailureKind:
-    """What an HTTP status means. `session`: whether the request belonged to a session."""
+    """Classifies an HTTP status. `session`: the request belonged to a session."""
     if status in (401, 403):
         return "login"
     if status == 404 and session:
@@ -100,9 +98,9 @@ def failure_kind(status: int, *, session: bool) -> FailureKind:
 
 
 def means_session_lost(status: int, message: Mapping[str, Any], id: object) -> bool:
-    """Whether an error that came in place of an answer, in a session, says that there is no such session.
+    """True if an error response in a session says that the session is unknown.
 
-    One that has the id of the request answers it: it is the tool's own, whatever it says, and must not be asked again.
+    One that carries the id of the request answers it: it is the tool's own, whatever it says, and must not be retried.
     """
     error = message.get("error")
     code, words = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
@@ -112,7 +110,6 @@ def means_session_lost(status: int, message: Mapping[str, Any], id: object) -> b
 
 
 def status_message(name: str, status: int) -> str:
-    """An HTTP status in a sentence."""
     try:
         phrase = f" ({HTTPStatus(status).phrase})"
     except ValueError:
@@ -123,7 +120,6 @@ def status_message(name: str, status: int) -> str:
 
 
 def login_suggestion(name: str, *, oauth: bool) -> str:
-    """What to do where a server wants a login."""
     if oauth:
         return f"`toolgate servers login {name}`."
     return (
@@ -133,7 +129,6 @@ def login_suggestion(name: str, *, oauth: bool) -> str:
 
 
 def as_jsonrpc_error(kind: FailureKind, message: str, *, code: int = INTERNAL_ERROR, id: object = None) -> dict[str, Any]:
-    """The failure as a JSON-RPC error."""
     data = None if kind == "refused" else {FAILURE_KEY: kind}
     return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **({"data": data} if data else {})}}
 
@@ -141,7 +136,7 @@ def as_jsonrpc_error(kind: FailureKind, message: str, *, code: int = INTERNAL_ER
 def as_call_error(
     kind: FailureKind, name: str, message: str, *, oauth: bool = False, code: int = INTERNAL_ERROR
 ) -> Exception:
-    """The failure as what a caller of the engine gets."""
+    """Gives the error that callers of the client get."""
     if kind == "login":
         return LoginRequired(message=message, suggestion=login_suggestion(name, oauth=oauth))
     if kind == "session":
@@ -154,7 +149,8 @@ def as_call_error(
 
 
 def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The plain result. Little is demanded of it, since many servers are not strict; what it holds is data."""
+    """Returns the result as it came, or raises what it stands for. Few fields are required, since many servers are not
+    strict."""
     kind = raw.get("resultType")
     if kind == "input_required":
         requests, state = raw.get("inputRequests"), raw.get("requestState")
@@ -167,14 +163,14 @@ def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str,
 
 
 def transport_failure(error: "MCPError", settings: ServerSettings) -> FailureKind | None:
-    """What our own transport says of a failure on the way to an address; a program can't say such a thing."""
+    """The kind that our own HTTP transport put into an error; a local program can't forge one."""
     data = error.data if settings.url is not None else None
     found = data.get(FAILURE_KEY) if isinstance(data, dict) and len(data) == 1 else None
     return found if found in ("unreachable", "lost", "session", "login") else None
 
 
 def from_mcp_error(error: "MCPError", name: str, settings: ServerSettings) -> Exception:
-    """A JSON-RPC error as what `port` has for it."""
+    """Translates a JSON-RPC error into an error of this module."""
     kind = transport_failure(error, settings)
     words = printable(error.message, MAX_ERROR_CHARS)
     if kind is not None:

@@ -1,8 +1,8 @@
-"""Which program a server's command means, and what of the machine that program can't do without.
+"""Finds the program of a server's command, and the files that it can't run without.
 
-A jail shows a program nothing of a person's files. So a script brings its interpreter along, a virtual environment its
-base, an installed package its neighbours; and nothing is shown whose name was not on the way there. What is a person's own
-among it (a script, its project) is told apart, so that the secret files in it stay hidden.
+A jail shows a program nothing of a person's files. So a script brings its interpreter along, a virtual environment its base,
+an installed package its neighbours, and nothing else. A person's own files among it (a script, its project) are listed
+apart, so that secret files in them stay hidden.
 """
 
 import os
@@ -19,31 +19,29 @@ from toolgate.mcp.client.errors import Unreachable
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 PACKAGE_RUNNERS = dict.fromkeys(("npx", "npm", "pnpm", "yarn", "bunx"), "npm") | dict.fromkeys(("uvx", "uv", "pipx"), "pypi")
-"""Programs that fetch what they run, and the setting that does it once instead."""
+"""Programs that download what they run, and the setting that installs it once instead."""
 INTERPRETERS = ("node", "nodejs", "python", "python2", "python3", "deno", "bun", "ruby", "sh", "bash")
 SHIM_FOLDER = "shims"
-"""The folder of programs that pyenv and its like put in place of others."""
+"""The folder in which pyenv and its like place their shims."""
 PROJECT_FILES = ("package.json", "pyproject.toml", "node_modules")
 SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".sh")
 INLINE_CODE_OPTIONS = ("-c", "-e", "--eval", "-p", "--print", "eval")
-"""Options after which comes code, not the name of a file."""
+"""Options that are followed by code, not by a file name."""
 MAX_INTERPRETER_DEPTH = 4
-"""From a script to what runs it, and to what runs that."""
+"""A script may be interpreted by a script."""
 
 
 class LaunchCommand(NamedTuple):
-    """What is started."""
-
     argv: tuple[str, ...]
     readable: tuple[Path, ...]
-    """What it needs besides the system's own programs and libraries."""
+    """The files that it needs besides the system's programs and libraries."""
     path: tuple[str, ...] = SYSTEM_PATH
     own: tuple[Path, ...] = ()
-    """The script that it runs, or the project of that: a person's files, to be shown without what no tool may open."""
+    """Its script, or that script's project: a person's files, mounted without what no tool may open."""
 
 
 def find_command(name: str, words: Sequence[str], cwd: Path | None) -> LaunchCommand:
-    """The program by its whole path. Raises Unreachable if there is none."""
+    """Finds the program by its full path. Raises Unreachable if there is none."""
     if not words or not words[0]:
         raise Unreachable(message=f"The server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
     program = find_program(words[0], cwd)
@@ -65,7 +63,7 @@ def _instead_of(word: str) -> str:
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:
-    """By its path, or by its name on our PATH."""
+    """Finds a program by its path, or by its name in PATH."""
     if "/" in word:
         path = Path(os.path.abspath(Path(cwd or Path.cwd(), word).expanduser()))  # noqa: PTH100 - links stay as they are
         return path if path.is_file() and os.access(path, os.X_OK) else None
@@ -74,12 +72,12 @@ def find_program(word: str, cwd: Path | None = None) -> Path | None:
 
 
 def package_setting(word: str) -> str | None:
-    """Whether it is a program that fetches what it runs: the setting that takes its place."""
+    """The setting that takes the place of a package runner; None for other programs."""
     return PACKAGE_RUNNERS.get(Path(word).name)
 
 
 def required_paths(program: Path, steps: int = MAX_INTERPRETER_DEPTH) -> Iterator[Path]:
-    """The program, what it is a link to, what interprets it, and what those are installed with."""
+    """The program, its link target, its interpreter, and what those are installed with."""
     if steps == 0:
         return
     real = Path(os.path.realpath(program))
@@ -117,7 +115,7 @@ def _base_of(settings: Path, steps: int) -> Iterator[Path]:
 
 
 def _interpreter(script: Path) -> Path | None:
-    """What its first line names, if it is a script."""
+    """The interpreter in the first line of a script."""
     try:
         with script.open("rb") as file:
             first = file.readline(512)
@@ -130,8 +128,7 @@ def _interpreter(script: Path) -> Path | None:
 
 
 def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None) -> Iterator[Path]:
-    """If it is an interpreter: the script that it is to run, and the project that this belongs to. Raises Unreachable if
-    there is no such script."""
+    """For an interpreter: its script, or that script's project. Raises Unreachable if the script does not exist."""
     script = _script(words) if _interprets(program) else None
     if script is None:
         return
@@ -154,8 +151,8 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
 
 
 def script_in(words: Sequence[str], here: Path) -> Path | None:
-    """The script or module below a folder that a command runs, be it there or not; None: it names none. For whoever types a
-    command there."""
+    """The script or module below a folder that a command runs, whether it exists or not; None: it names none. For commands
+    that a person types there."""
     program, *arguments = words
     if "/" in program and (found := _below(program, here)) is not None:
         return found
@@ -177,7 +174,6 @@ def _below(word: str, here: Path) -> Path | None:
 
 
 def _module(words: Sequence[str], here: Path) -> Path | None:
-    """The module or package of `python -m NAME`."""
     for option, module in pairwise(words):
         if option == "-m":
             top = here / module.partition(".")[0]
@@ -193,7 +189,7 @@ def _interprets(program: Path) -> bool:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """The word of an interpreter's arguments that names its script; None: it runs a module, or code."""
+    """The script among an interpreter's arguments; None: it runs a module, or code."""
     for place, word in enumerate(words):
         if word in INLINE_CODE_OPTIONS or word == "-m":
             return None
@@ -203,15 +199,15 @@ def _script(words: Sequence[str]) -> str | None:
 
 
 def _near(missing: Path) -> str | None:
-    """A file beside one that is missing, of a similar name."""
+    """Suggests a file with a similar name."""
     with suppress(OSError):
         return did_you_mean(missing.name, (path.name for path in missing.parent.iterdir() if path.is_file()))
     return None
 
 
 def _project(script: Path) -> Path | None:
-    """The nearest folder with a project file in it that whoever owns the script made, or we did: what another user puts
-    above must not widen what a server is given."""
+    """The nearest folder with a project file that the script's owner or we made: what another user puts above must not widen
+    what a server is given."""
     home = Path.home()
     with suppress(OSError):
         owners = {script.stat().st_uid, os.geteuid() if hasattr(os, "geteuid") else 0}

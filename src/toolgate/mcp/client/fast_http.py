@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 FAST_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 MAX_SERVER_REQUESTS = 64
-"""Requests of the server that are looked at at once; of what comes beyond these it hears nothing."""
+"""Requests of the server that are handled at once; more are not answered."""
 MAX_RESUMES = 3
-"""How often a stream that broke is taken up again without anything new coming on it."""
+"""Resumptions of a broken stream on which nothing new comes."""
 RESUME_SECONDS = 1.0
 MAX_RESUME_SECONDS = 60.0
 MAX_ERROR_CHARS = 4_000
 
 
 class FastPathUnavailable(Exception):
-    """The quick way can't do this; nothing was done. Use the session."""
+    """The fast path can't send this request; nothing was sent. Use the SDK's session."""
 
 
 class FastHttp:
-    """The quick way to one server, for the protocol that was agreed on."""
+    """The fast path to one server, for the negotiated protocol version."""
 
     def __init__(self, address: "HttpTransport", protocol: str) -> None:
         self.notice: Callable[[str, Mapping[str, Any]], None] | None = None
@@ -77,9 +77,10 @@ class FastHttp:
         headers: Mapping[str, str] | None = None,
         call: "ActiveCall | None" = None,
     ) -> Mapping[str, Any]:
-        """Ask, and give the result as the server sent it. Raises `port`'s errors, or NotHere.
+        """Sends a request and returns the result as the server sent it. Raises the errors of `errors`, or
+        FastPathUnavailable.
 
-        `headers`: arguments that are sent as headers too. `call`: who gets what is said meanwhile, if that is known already.
+        `headers`: arguments that are sent as headers too. `call`: receives progress, log messages and questions.
         """
         if self._off or method not in FAST_METHODS or self._to.has_cookies():
             raise FastPathUnavailable
@@ -101,7 +102,6 @@ class FastHttp:
                 call.end()
 
     async def close(self) -> None:
-        """Close all connections."""
         self._off = True
         await self._http.close()
 
@@ -142,7 +142,7 @@ class FastHttp:
             raise FastPathUnavailable from None
 
     async def _tell(self, message: Mapping[str, Any]) -> None:
-        """Send what needs no answer."""
+        """Sends a message that needs no response."""
         with suppress(CallError, FastPathUnavailable, TimeoutError):
             async with asyncio.timeout(POOL_CONNECT_SECONDS):
                 body = orjson.dumps({"jsonrpc": "2.0", **message}, default=dict)
@@ -174,7 +174,7 @@ class FastHttp:
             response.release()  # it is used again if it was read to its end, else closed
 
     async def _refusal(self, response: "ClientResponse", id: str) -> Exception:
-        """What a status other than success comes to."""
+        """The error for an HTTP status other than success."""
         name, status = self._to.name, response.status
         in_session = not self._modern and self._to.session_id() is not None
         if status < 400:  # the session follows it, unless it leads elsewhere
@@ -192,7 +192,7 @@ class FastHttp:
         return as_call_error(kind, name, status_message(name, status))
 
     def _read(self, body: bytes) -> Mapping[str, Any]:
-        """A message of the server's, or nothing at all; without the secrets that it was given."""
+        """Parses a message, with secrets masked; empty if it is no JSON object."""
         if holds_too_much(body):
             raise ErrorResponse(PARSE_ERROR, f"The server {self._to.name} gave an answer of more than {MOST_VALUES} values.")
         try:
@@ -213,7 +213,7 @@ class FastHttp:
     # -- streams
 
     async def _from_stream(self, response: "ClientResponse", id: str, call: "ActiveCall | None") -> Mapping[str, Any]:
-        """The answer on a stream; one that breaks is taken up again where the server can (the old protocol only)."""
+        """Reads the response from a stream; a broken one is resumed where the server can (protocols before 2026-07-28)."""
         place = _StreamPosition()
         stream: ClientResponse | None = response
         while True:
@@ -234,7 +234,7 @@ class FastHttp:
     async def _listen(
         self, stream: "ClientResponse", place: "_StreamPosition", call: "ActiveCall | None"
     ) -> Mapping[str, Any] | None:
-        """Hear all that comes on a stream, up to the answer; None if there is none."""
+        """Reads a stream up to the response; None if it ends without one."""
         try:
             async with aclosing(self._http.events(stream)) as events:
                 async for event in events:
@@ -250,7 +250,7 @@ class FastHttp:
         return None
 
     def _heard(self, event: SseEvent, call: "ActiveCall | None") -> Mapping[str, Any] | None:
-        """Deal with one message on the stream of a request; the answer is given back."""
+        """Handles one message on the stream of a request; returns the response."""
         if event.name != "message" or not event.data:
             return None
         message = self._read(event.data)
@@ -273,7 +273,7 @@ class FastHttp:
         return None
 
     async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> None:
-        """Deal with a request that came on a call's own stream, and tell the server the answer."""
+        """Answers a request that the server sent on a call's own stream."""
         from mcp.shared.exceptions import MCPError
 
         from toolgate.mcp.client.correlation import answer_server
@@ -287,7 +287,7 @@ class FastHttp:
 
 
 class _StreamPosition:
-    """Where a stream has got to, and how to go on if it breaks."""
+    """The position on a stream, for resuming it."""
 
     def __init__(self) -> None:
         self.last: str | None = None

@@ -1,9 +1,9 @@
-"""What a jailed server changes in the folders that it may write: decided about after each call, and when it ends.
+"""The overlay layers between a jailed server and its folders: settled after each call, and when it ends.
 
-Before a call the server is shown what the host has changed meanwhile. Of folders that it may only read it sees nothing that
-was not looked at first. A writable folder is seen through an overlay, which shows what comes into it at once: so it is
-looked at before and after each call, and a server that may have seen a file that no tool may open is ended. What it then
-answers is withheld, and what it wrote is set aside.
+Before a call the server is shown what the host has changed. Of folders that it may only read it sees nothing that was not
+scanned first. A writable folder is seen through an overlay, which shows new files at once: so it is scanned before and after
+each call, and a server that may have seen a file that no tool may open is stopped. Its response is then withheld, and what
+it wrote goes to quarantine.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LayerStep = Callable[[list[int]], list[str]]
 MAX_INLINE_STATS = 100
-"""Folders whose times are asked for without a thread: it takes a tenth of a millisecond."""
+"""Folders that are checked without a thread: it takes a tenth of a millisecond."""
 EXPOSED_REASON = (
     "a file that no tool may open came into a folder of the server while it ran, so it may hold what was in that"
 )
@@ -33,7 +33,7 @@ logger = logging.getLogger("toolgate.mcp")
 
 
 class FolderLayers:
-    """The layers between one server's program and its folders, while it runs."""
+    """The layers of one running server."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FolderLayers:
         lent: "MountPlan",
         lend: Callable[[], "MountPlan"],
     ) -> None:
-        """`lent`: what it was given; `lend` looks again. `intakes`: of the writable folders."""
+        """`lent`: the mounts that it was given; `lend` plans them again. `intakes`: of the writable folders."""
         self._server = server
         self._box = box
         self._intakes = intakes
@@ -51,19 +51,19 @@ class FolderLayers:
         self._lend = lend
         self._lock = Lock()
         self.exposed = False
-        """True: it may have seen what no tool may open, and has to be ended."""
+        """True: it may have seen a file that no tool may open, and has to be stopped."""
 
     async def show_host(self) -> None:
-        """Have the server see the host's files as they are now."""
+        """Shows the server the host's files as they are now."""
         if self._intakes or len(self._lent.times) > MAX_INLINE_STATS or self._is_stale():
             await self._in_thread(self._show_host, self._uppers())
 
     async def settle(self) -> list[str]:
-        """Bring in what the server changed, or set it aside: what is to be said of it."""
+        """Applies what the server changed, or quarantines it; returns notes for the caller."""
         return await self._in_thread(self._settle, self._uppers()) if self._intakes else []
 
     async def close(self) -> None:
-        """End the program, then deal with what it changed last."""
+        """Ends the program, then settles its last changes."""
         uppers = self._uppers()
         try:
             await self._box.close()
@@ -74,7 +74,7 @@ class FolderLayers:
         return list(map(os.dup, self._box.uppers()))
 
     async def _in_thread(self, deal: LayerStep, uppers: list[int]) -> list[str]:
-        """Once begun it is gone through with, whoever waits for it: the folders are open as long as that takes."""
+        """Runs a step to its end, whoever waits for it: the folders are open as long as that takes."""
         return await asyncio.shield(asyncio.ensure_future(to_thread(self._deal, deal, uppers)))
 
     def _deal(self, deal: LayerStep, uppers: list[int]) -> list[str]:
@@ -89,11 +89,11 @@ class FolderLayers:
                 os.close(upper)
 
     def _is_stale(self) -> bool:
-        """True if something came into a folder, or went, since it was looked at."""
+        """True if something was added to a folder, or removed, since it was scanned."""
         return any(_changed(folder) != known for folder, known in self._lent.times.items())
 
     def _look(self) -> None:
-        """Project what the host has now. A secret in a projected folder is never shown; in a writable one, it was."""
+        """Projects what the host has now. A secret in a projected folder is never shown; in a writable one, it was."""
         if not self._is_stale():
             return
         try:
@@ -138,7 +138,7 @@ def _changed(folder: str) -> int:
 
 
 def withheld_error(server: str) -> Failed:
-    """For whoever called, in place of the answer."""
+    """The error that a caller gets in place of the response."""
     return Failed(
         "SANDBOX_ERROR",
         f"The answer of the server {server} is withheld: a file that no tool may open came into a folder that it may write "
@@ -149,8 +149,8 @@ def withheld_error(server: str) -> Failed:
 
 
 def with_notes(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:
-    """The answer to a call of a tool, with what is to be said of its server's changes: whoever called would believe that
-    they are where the server says."""
+    """The result of a tool with notes on its server's changes: the caller would believe that they are where the server
+    says."""
     content = answer.get("content")
     if not said or not isinstance(content, list):
         return answer

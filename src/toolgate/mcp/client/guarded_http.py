@@ -1,9 +1,9 @@
-"""The HTTP client that the SDK's transports are given: what fails stays with the one request that it happened to.
+"""The HTTP client for the SDK's transports: a failure stays with the one request that it happened to.
 
-The SDK's session ends for good when a connection is refused or cut, or when a login fails. Here each of these becomes an
-answer: a JSON-RPC error that says what happened (`remote_words`). Bodies are bounded, compressed ones (which could be any
-size) are not taken, redirects to elsewhere are not followed (the SDK sees to that), and one TLS context serves all.
-Only imported where a remote server is really used: httpx2 takes its time.
+The SDK's session ends for good when a connection is refused or cut, or when a login fails. Here each of these becomes a
+response: a JSON-RPC error that names the failure (`errors`). Bodies are bounded, compressed ones (which could be any size)
+are refused, redirects to another origin are not followed (by the SDK), and one TLS context serves all. Imported only where a
+remote server is used, since httpx2 takes long to load.
 """
 
 import asyncio
@@ -32,10 +32,9 @@ from toolgate.mcp.client.tls import tls
 
 HTTP_CONNECT_SECONDS = 10.0
 MAX_READ_SECONDS = 3_600.0
-"""Seconds without a byte after which an answer is given up, whatever the call's own time says."""
+"""Seconds without a byte after which a response is given up, whatever the call's own timeout."""
 SESSION_DELETE_SECONDS = 3.0
 MAX_ERROR_BYTES = 65_536
-"""What is read of the body of an error."""
 SESSION_HEADER = "mcp-session-id"
 
 for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth"):
@@ -43,11 +42,10 @@ for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.s
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 Late = Callable[[dict[str, Any]], Awaitable[None]]
-"""Puts an error among what the server says: for the old transport, where answers don't come with the request."""
+"""Puts an error among the server's messages: for the SSE transport, where responses don't come with the request."""
 
 
-class ResponseTooLong(httpx2.TransportError):
-    """An answer is longer than it may be."""
+class ResponseTooLong(httpx2.TransportError): ...
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -66,8 +64,8 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
-    """The events of an answer, each whole. A stream that ends or breaks without an answer gets one from us, unless it can be
-    taken up again where it broke: then the SDK does that."""
+    """The events of a response, each whole. A stream that ends or breaks without a response gets one from us, unless it can
+    be resumed: then the SDK does that."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, name: str, most: int) -> None:
         self._inner, self._name, self._most = inner, name, most
@@ -98,7 +96,7 @@ class _WholeEvents(httpx2.AsyncByteStream):
 
 
 class GuardedClient(httpx2.AsyncClient):
-    """An HTTP client for one server. `failure` is the last thing that went wrong, in a sentence."""
+    """The HTTP client of one server. `failure` is the last failure, as a sentence."""
 
     def __init__(
         self,
@@ -122,11 +120,11 @@ class GuardedClient(httpx2.AsyncClient):
         self.session_id: str | None = None
         self.late: Late | None = None
         self.hopeless = False
-        """Whether the server is as good as gone: then no leave is taken of it."""
+        """True: the server is gone, so its session is not deleted."""
         self._name, self._own_headers, self._most = name, headers, most
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **rest: Any) -> httpx2.Response:
-        """As ever; but a message that can't be delivered is answered here, and what is answered was read whole."""
+        """Sends a request; one that can't be delivered gets an error response, and responses are read whole."""
         if request.method != "POST":
             return await self._listen(request, stream=stream, **rest)
         try:
@@ -147,7 +145,7 @@ class GuardedClient(httpx2.AsyncClient):
             return await self._instead(request, *_failed(self._name, error, self._most, login=self.auth is not None))
 
     async def _listen(self, request: httpx2.Request, *, stream: bool, **rest: Any) -> httpx2.Response:
-        """Streams that the server speaks on by itself: they may be silent for as long as they like. And taking leave."""
+        """Opens a stream that the server may leave silent for any time; or deletes the session."""
         request.headers.update(self._own_headers())
         if request.method == "DELETE":
             return await self._take_leave(request, **rest)
@@ -155,7 +153,7 @@ class GuardedClient(httpx2.AsyncClient):
         return await super().send(request, stream=stream, **rest)
 
     async def _take_leave(self, request: httpx2.Request, **rest: Any) -> httpx2.Response:
-        """What is answered to it is not of interest, and not waited for long."""
+        """Deletes the session, without waiting long for the response."""
         if self.hopeless:
             return httpx2.Response(204, request=request)
         async with asyncio.timeout(SESSION_DELETE_SECONDS):
@@ -164,7 +162,7 @@ class GuardedClient(httpx2.AsyncClient):
         return httpx2.Response(response.status_code, request=request)
 
     async def _bound(self, response: httpx2.Response) -> None:
-        """No body is read without bounds. Streams on which messages come may be endless: they are read event by event."""
+        """Bounds the body of a response. Event streams may be endless: those are bounded event by event."""
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
         speaks = response.is_success and _is(response, "text/event-stream") and (
@@ -176,7 +174,7 @@ class GuardedClient(httpx2.AsyncClient):
     # -- what an answer is
 
     async def _settled(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        """The response that the SDK may see: itself, or what it comes to."""
+        """The response that the SDK may see: the server's own, or an error in its place."""
         status = response.status_code
         if status >= 400:
             return await self._refusal(request, response)
@@ -214,7 +212,7 @@ class GuardedClient(httpx2.AsyncClient):
         return await self._instead(request, kind, status_message(self._name, status), INTERNAL_ERROR)
 
     async def _instead(self, request: httpx2.Request, kind: FailureKind, message: str, code: int) -> httpx2.Response:
-        """Our own answer to a message that has none. What is no request needs none."""
+        """Answers a request with an error of ours. Notifications need no response."""
         self.failure = message
         id = _id_of(request)
         body = as_jsonrpc_error(kind, message, code=code, id=id)
@@ -226,7 +224,7 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> tuple[FailureKind, str, int]:
-    """What an exception on the way means, in words, and as a number."""
+    """Classifies an exception: its kind, message and JSON-RPC code."""
     if isinstance(error, ResponseTooLong):
         what = f"{most} bytes (its setting output_bytes) or {MOST_VALUES} values"
         return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL_ERROR
@@ -246,7 +244,7 @@ def _why(error: Exception) -> str:
 
 
 def _reading(request: httpx2.Request, seconds: float | None) -> dict[str, Any]:
-    """The extensions of a request, with so much time for each part of its answer."""
+    """The extensions of a request, with a timeout for each part of its response."""
     return {**request.extensions, "timeout": {**request.extensions.get("timeout", {}), "read": seconds}}
 
 
@@ -255,7 +253,7 @@ def _is(response: httpx2.Response, kind: str) -> bool:
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
-    """The first part of a body; more of it is left unread."""
+    """Reads the first part of a body."""
     read = b""
     async for chunk in response.aiter_raw():
         read += chunk
@@ -278,7 +276,7 @@ def _is_answer(event: SseEvent) -> bool:
 
 
 def _id_of(request: httpx2.Request) -> Any:
-    """The id of the JSON-RPC request that is sent; None for notifications and answers."""
+    """The id of the JSON-RPC request; None for notifications and responses."""
     message = _parsed(request.content)
     return message.get("id") if message is not None and "method" in message else None
 

@@ -1,7 +1,7 @@
-"""What is agreed on with a server before anything is asked: the version of the protocol, and what each side can do.
+"""Negotiates the protocol version and the capabilities with a server before anything else is sent.
 
-The new protocol (2026-07-28) is tried first: a server that speaks it says so when it is asked. Every other answer, and none,
-means the old one with its handshake. Servers are taken as they are: only the version has to be right.
+Version 2026-07-28 is tried first: a server that speaks it answers `server/discover`. Every other answer, and none, means an
+older version with its handshake. Servers need not be strict: only the version has to be right.
 """
 
 import asyncio
@@ -30,16 +30,13 @@ from toolgate.settings import ServerSettings
 
 Era = Literal["unknown", "legacy", "modern"]
 PROBE_SECONDS = 10.0
-"""How long a server may take to say that it speaks the new protocol; then the old one is tried."""
+"""Seconds for the response to `server/discover`; then the handshake is tried."""
 HANDSHAKE_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
-"""What a server of the old protocol is told that can be asked. Not roots: one caller's would decide for all of them."""
+"""The capabilities that servers of older versions are told. Not roots: one caller's would decide for all of them."""
 MAX_INSTRUCTIONS_CHARS = 32_000
-"""Characters of them that are kept."""
 
 
 class Handshake:
-    """With one server."""
-
     def __init__(
         self, name: str, settings: ServerSettings, dispatch: CorrelatingDispatcher, ended: asyncio.Future[None]
     ) -> None:
@@ -49,7 +46,7 @@ class Handshake:
         self._ended = ended
 
     async def agree(self, era: Era) -> ServerInfo:
-        """What the server is, and speaks. Raises Unreachable if that is nothing that is known here."""
+        """Returns what the server says of itself. Raises Unreachable if it speaks no version that is supported."""
         found = await self._discover(LATEST_MODERN_VERSION) if era != "legacy" else None
         if found is not None:
             return found
@@ -77,7 +74,7 @@ class Handshake:
         return _about(version, raw, raw.get("serverInfo"))
 
     async def _discover(self, version: str, *, again: bool = True) -> ServerInfo | None:
-        """None: it does not speak the new protocol, or does not say so."""
+        """None: the server does not speak 2026-07-28, or does not say so."""
         options: CallOptions = {
             "timeout": min(PROBE_SECONDS, self._settings.start_seconds / 2),
             "cancel_on_abandon": False,
@@ -117,7 +114,7 @@ def _supported(error: MCPError) -> list[Any]:
 
 
 def _mutual(error: MCPError) -> str | None:
-    """The newest version of the new protocol that the server says it speaks."""
+    """The newest sessionless version that the server says it speaks."""
     known = [one for one in MODERN_PROTOCOL_VERSIONS if one in _supported(error)]
     return known[-1] if known else None
 

@@ -1,6 +1,6 @@
-"""The connections of the quick way: a pool that is kept open, requests on it, and bodies that are read no further than due.
+"""The connection pool of the fast path: requests on kept connections, and bodies that are read within bounds.
 
-What goes wrong is said as `port` has it: before anything was sent it is Unreachable, after that it is Lost.
+A failure before anything was sent is Unreachable, after that ConnectionLost.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("toolgate.mcp")
 POOL_CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 4.0
-"""How long a connection is kept without use: less than servers do (5 s), or a request may meet one that is being closed."""
+"""Less than servers keep a connection (5 s), or a request may meet one that is being closed."""
 MAX_POOL_CONNECTIONS = 256
 DRAIN_SECONDS = 1.0
 MAX_BACKGROUND_TASKS = 256
@@ -26,16 +26,16 @@ MAX_ERROR_BYTES = 65_536
 
 
 class HttpPool:
-    """Requests to one address."""
+    """The connections to one URL."""
 
     def __init__(self, name: str, url: str, most: int) -> None:
         self._name, self._url, self._most = name, url, most
         self._pool: ClientSession | None = None
         self._behind: set[asyncio.Task[None]] = set()
-        """What goes on after an answer was given: bodies read to their end, cancellations told, questions answered."""
+        """Work that continues after a response was returned: bodies read to their end, cancellations, answers to
+        questions."""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> "ClientResponse":
-        """Send a message."""
         from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError, InvalidURL
 
         try:
@@ -46,7 +46,7 @@ class HttpPool:
             raise self._lost(error) from error
 
     async def resume(self, headers: Mapping[str, str]) -> "ClientResponse | None":
-        """Take up a stream that broke; None if the server can't, or not now."""
+        """Resumes a broken stream; None if the server can't, or not now."""
         from aiohttp import ClientError
 
         try:
@@ -59,7 +59,7 @@ class HttpPool:
         return None
 
     def later(self, work: Coroutine[Any, Any, None], *, certainly: bool = False) -> None:
-        """Do something besides; no more of it at once than is sensible, unless whoever wants it sees to that."""
+        """Starts background work, up to a limit, unless it must be done (`certainly`)."""
         if len(self._behind) >= MAX_BACKGROUND_TASKS and not certainly:
             work.close()
             return
@@ -74,7 +74,6 @@ class HttpPool:
             logger.warning("server %s: what was done besides a call failed: %s", self._name, shown(described(error)))
 
     async def close(self) -> None:
-        """Close all connections."""
         for task in list(self._behind):
             task.cancel()
         await asyncio.gather(*self._behind, return_exceptions=True)
@@ -84,7 +83,7 @@ class HttpPool:
     # -- bodies
 
     async def body(self, response: "ClientResponse") -> bytes:
-        """All of it, if it is not too long; of what says that it is, nothing is read."""
+        """Reads a body. Raises ErrorResponse if it is too long; if its length says so, nothing is read."""
         from aiohttp import ClientError
 
         length, read = response.content_length, bytearray()
@@ -102,7 +101,7 @@ class HttpPool:
         raise self._too_long()
 
     async def beginning(self, response: "ClientResponse") -> bytes:
-        """The first part; more is left unread. Whatever there is, if it breaks off."""
+        """Reads the first part of a body, or what there is if it breaks off."""
         from aiohttp import ClientError
 
         read = bytearray()
@@ -116,7 +115,7 @@ class HttpPool:
         return bytes(read)
 
     async def events(self, response: "ClientResponse") -> AsyncGenerator[SseEvent]:
-        """The events on a stream, until it ends or breaks."""
+        """Yields the events of a stream, until it ends or breaks."""
         from aiohttp import ClientError
 
         events = SseParser(self._most)
@@ -131,7 +130,7 @@ class HttpPool:
             response.close()
 
     def done(self, stream: "ClientResponse") -> None:
-        """Nothing more is wanted of it. If it still has to end, it may, so that its connection can be used again."""
+        """Releases a stream. If it has not ended, it is drained first, so that its connection can be used again."""
         if stream.closed or stream.content.at_eof():
             stream.release()
         else:
@@ -165,12 +164,10 @@ class HttpPool:
 
 
 def is_stream(response: "ClientResponse") -> bool:
-    """Whether events are coming."""
     return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
 
 def is_json(response: "ClientResponse") -> bool:
-    """Whether one message is coming."""
     return response.headers.get("Content-Type", "").lower().startswith("application/json")
 
 

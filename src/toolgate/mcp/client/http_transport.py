@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 RESERVED_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
 )
-"""Headers that are not to be set: the protocol needs them as they are. Besides these, all that begin with `mcp-`."""
+"""Headers that settings can't set, since the protocol needs them. Besides these, all that begin with `mcp-`."""
 
 
 class HttpTransport:
-    """A server at an address, connected or about to be."""
+    """The transport to one remote server."""
 
     read: "ReadStream[SessionMessage | Exception]"
     write: "WriteStream[SessionMessage]"
@@ -68,29 +68,29 @@ class HttpTransport:
     # -- for the wire and the HTTP client
 
     def headers(self) -> Mapping[str, str]:
-        """The headers of the settings, filled in."""
+        """The headers of the settings, with secrets filled in."""
         if self._plain is not None:
             return self._plain
         what = f"A header of the server {self.name}"
         return {name: fill(value, self._secrets, what) for name, value in self._unfilled.items()}
 
     def token(self) -> str | None:
-        """The access token, if there is one that is good."""
+        """The access token, if a valid one is stored."""
         return self._provider.token() if self._provider is not None else None
 
     def session_id(self) -> str | None:
-        """The session that the server gave us (protocols before 2026-07-28)."""
+        """The session id of the server (protocols before 2026-07-28)."""
         return self.client.session_id
 
     def has_cookies(self) -> bool:
-        """Whether the server has set cookies, which only the SDK's client keeps."""
+        """True if the server has set cookies, which only the SDK's client keeps."""
         return bool(self.client.cookies)
 
     # -- for the engine
 
     @property
     def hopeless(self) -> bool:
-        """Set where it is not worth taking leave."""
+        """True: the server is gone, so its session is not deleted."""
         return self.client.hopeless
 
     @hopeless.setter
@@ -98,15 +98,13 @@ class HttpTransport:
         self.client.hopeless = hopeless
 
     async def why(self) -> str | None:
-        """What went wrong last on the way to the server, in a sentence."""
         return self.client.failure
 
     def said(self) -> str:
-        """What it said besides: nothing, over HTTP."""
         return ""
 
     def wire(self, about: ServerInfo) -> FastHttp | None:
-        """The quick way, if there is one: not for the old transport, and not through a proxy."""
+        """The fast path; None for the SSE transport and through a proxy."""
         if self._settings.transport == "sse" or goes_through_proxy(self.url):
             return None
         return FastHttp(self, about.protocol)
@@ -141,9 +139,9 @@ async def open_transport(
     keep: KeepToken | None = None,
     tokens: ReadToken | None = None,
 ) -> AsyncIterator[HttpTransport]:
-    """A transport to a server at an address. To be entered and left in the same task. Raises Unreachable.
+    """Opens the transport to a remote server. Entered and left in the same task. Raises Unreachable.
 
-    `tokens` and `keep`: where those of a login are read and kept. `concealer`: learns them; `secrets` tells it itself.
+    `tokens` and `keep` read and store those of a login. `concealer` learns them; `secrets` does so itself.
     """
     await load_dependencies()
     remote = HttpTransport(name, settings, secrets, keep, tokens, concealer)
@@ -163,7 +161,7 @@ async def open_transport(
 
 
 async def load_dependencies() -> None:
-    """Load what connections need, without holding up the event loop."""
+    """Loads the libraries in a thread."""
     await sdk.loaded()
     await to_thread(_load)
 
@@ -191,7 +189,8 @@ async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIter
 
 @asynccontextmanager
 async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
-    """The older transport: answers come on one stream for all. What can't be sent is answered there, by us."""
+    """Opens the SSE transport: responses come on one stream for all. A request that can't be sent is answered there by
+    us."""
     import anyio
     import httpx2
     from mcp.client.sse import sse_client
@@ -229,7 +228,6 @@ async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
 
 
 def _not_open(remote: HttpTransport, error: Exception) -> CallError:
-    """Why a transport can't be opened, as a call error."""
     import httpx2
 
     first = innermost(error)

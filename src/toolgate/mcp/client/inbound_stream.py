@@ -1,6 +1,5 @@
-"""The reading end of any transport, watched: when something was last heard, and that nothing more will come.
-
-What it hands on is without the secrets that the server was given."""
+"""The reading end of any transport, with secrets masked: paces a server that sends too much, and knows when it last
+spoke."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,26 +14,24 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from toolgate.mcp.client.secret_masking import SecretMasker
 
 MAX_MESSAGES_PER_TURN = 32
-"""Messages that are handed on before others have their turn."""
+"""Messages that are delivered before other tasks have their turn."""
 MAX_BURST_MESSAGES, MESSAGES_PER_SECOND = 2_000, 2_000.0
-"""Messages that a server may send of its own accord: at once, and a second. If it sends more it is read more slowly, so that
-it has to wait: nothing is lost, and nobody else is held up."""
+"""Messages that a server may send unasked: at once, and per second. Beyond that it is read more slowly: nothing is lost."""
 REQUEST_COST = 10
 """Messages that a request counts for, since it has to be answered."""
 
 
 class InboundRate:
-    """How fast a server may speak of its own accord."""
+    """The token bucket for unasked messages."""
 
     def __init__(self) -> None:
         self._left, self._since = float(MAX_BURST_MESSAGES), monotonic()
 
     def charge(self, cost: int) -> None:
-        """It said something that nobody asked for."""
         self._left -= cost
 
     def delay(self) -> float:
-        """Seconds to wait before more is taken."""
+        """Seconds to wait before the next message is read."""
         if self._left >= 0:
             return 0.0
         now = monotonic()
@@ -44,8 +41,6 @@ class InboundRate:
 
 
 class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
-    """Hands on what it reads."""
-
     def __init__(
         self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], concealer: SecretMasker
     ) -> None:
@@ -56,15 +51,15 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._stretch = 0
         self.heard = monotonic()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done before any waiter is told that the connection is closed."""
+        """Done before any waiter learns that the connection is closed."""
 
     @property
     def last_context(self) -> Context | None:
-        """Of whoever wrote what was read last, where the transport knows."""
+        """The context of the task that wrote the last message, where the transport knows it."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message. What a transport merely could not read is noted, and passed over."""
+        """Returns the next message. What the transport could not parse is logged and skipped."""
         while True:
             try:
                 item = await self._inner.receive()
@@ -79,7 +74,7 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
             self._fault(item)
 
     async def _take_turns(self, message: JSONRPCMessage) -> None:
-        """A transport may have thousands of messages at hand: others are not to wait until all are dealt with."""
+        """Lets other tasks run: a transport may have thousands of messages at hand."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             self.pace.charge(REQUEST_COST if isinstance(message, JSONRPCRequest) else 1)
         self._stretch += 1
@@ -101,7 +96,6 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
             message.params = self._concealer.value(message.params)
 
     def end(self) -> None:
-        """Nothing more will come."""
         if not self.ended.done():
             self.ended.set_result(None)
 

@@ -1,4 +1,4 @@
-"""Messages as lines of JSON: read leniently, since many servers are not strict; written so that any can be read."""
+"""Encodes and decodes JSON-RPC messages as lines: decodes leniently, since many servers are not strict."""
 
 import json
 import re
@@ -20,12 +20,12 @@ from toolgate.jsontext import MOST_VALUES, holds_too_much
 INTERNAL_ERROR = -32603
 PARSE_ERROR = -32700
 MAX_BATCH_MESSAGES, MAX_BATCH_BYTES = 100, 1_048_576
-"""Messages in one list, and their bytes. We never ask for several at once, so nobody has to answer with many."""
+"""The limits of a batch. We send none, so no server has to answer with many."""
 
 _ESCAPED = re.compile(
     rb"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)", re.DOTALL
 )
-"""In JSON: a character in two halves, half a character, or anything else that is escaped."""
+"""In JSON: a surrogate pair, a lone surrogate, or any other escape."""
 _ID = rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,64}")'
 _NAMED = (
     re.compile(rb'\A\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID),
@@ -36,7 +36,7 @@ _NEAR = 200
 
 
 def decode(line: bytes) -> list[JSONRPCMessage]:
-    """The messages of a line: one, or several in a list as protocol 2025-03-26 has it; none if it is rubbish."""
+    """The messages of a line: one, a batch as in protocol 2025-03-26, or none if it is no JSON-RPC."""
     several = line.startswith(b"[")
     if several and len(line) > MAX_BATCH_BYTES:
         return []
@@ -53,8 +53,8 @@ def decode(line: bytes) -> list[JSONRPCMessage]:
 
 
 def _unreadable(line: bytes) -> list[JSONRPCMessage]:
-    """What is almost JSON is taken: half characters, NaN, bytes that are no UTF-8. Of an answer that can't be read at all
-    whoever waits for it is told at once."""
+    """Decodes what is almost JSON: lone surrogates, NaN, invalid UTF-8. A response that can't be decoded becomes an error at
+    once."""
     if not line.startswith(b"{"):
         return []
     with suppress(ValueError, RecursionError):
@@ -65,7 +65,7 @@ def _unreadable(line: bytes) -> list[JSONRPCMessage]:
 
 
 def _no_answer(line: bytes, words: str) -> list[JSONRPCMessage]:
-    """For whoever waits for an answer that is not taken, if it can be told who that is."""
+    """An error in place of a response that is not decoded, if its id can be found."""
     first, last = _NAMED
     named = first.search(line[:_NEAR]) or last.search(line[-_NEAR:])
     if named is None or not (b'"result"' in line or b'"error"' in line):
@@ -75,12 +75,11 @@ def _no_answer(line: bytes, words: str) -> list[JSONRPCMessage]:
 
 
 def _whole(escaped: re.Match[bytes]) -> bytes:
-    """Half a character is none."""
     return b"\\ufffd" if escaped["half"] else escaped[0]
 
 
 def _message(value: Any) -> JSONRPCMessage | None:
-    """A message, taken leniently: what matters is that each field is of the kind that whoever reads it relies on."""
+    """Builds a message leniently: each field only has to be of the type that its readers rely on."""
     if not isinstance(value, dict):
         return None
     number: Any = value.get("id")
@@ -111,7 +110,6 @@ def _error(value: dict[str, Any]) -> ErrorData:
 
 
 def encode(message: JSONRPCMessage) -> bytes:
-    """One line."""
     plain: dict[str, Any] = {"jsonrpc": "2.0"}
     if not isinstance(message, JSONRPCNotification):
         plain["id"] = message.id

@@ -1,8 +1,8 @@
-"""Starts the program of a server: in a jail with only what its settings give it, or plainly where that is what they say.
+"""Starts the program of a server: in a jail with only what its settings give it, or without one where they say so.
 
-In the jail it has a home and a folder for temporary files of its own, in memory; its package and interpreter; the files in
-`read` and `write`; the variables in `env`; and no network, or a loopback behind which only `domains` are found, or the
-host's. It runs for as long as it is wanted, so time is not limited; memory, processes and open files are.
+In the jail it has a home and a temporary folder of its own, in memory; its package and interpreter; the files in `read` and
+`write`; the variables in `env`; and no network, or a loopback on which only `domains` are reachable, or the host's. Time is
+not limited, since a server runs as long as it is used; memory, processes and open files are.
 """
 
 import math
@@ -37,14 +37,14 @@ NetworkReach = Literal["none", "domains", "host"]
 
 MAX_SCRATCH_FILES = 50_000
 MAX_PROCESSES = 128
-"""And threads: Node alone has a dozen."""
+"""Including threads: Node alone has a dozen."""
 MAX_OPEN_FILES = 1024
 LOCALE_VARIABLES = ("LANG", "LANGUAGE", "TZ")
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
 class ServerProcess:
-    """A server's program that was started."""
+    """A started server program."""
 
     def __init__(
         self,
@@ -57,15 +57,14 @@ class ServerProcess:
     ) -> None:
         self.box = box
         self.layers = layers
-        """The layers between it and folders of the host; None: it is given none, or nothing holds it."""
+        """The layers over its writable folders; None: it has none, or no jail."""
         self.jail = jail
-        """What holds it; None: nothing does."""
+        """The name of its jail; None: it has none."""
         self.network = network
-        """What it really has."""
         self.proxy = proxy
 
     def terminate(self) -> None:
-        """Ask the program, and whatever it started, to end. Does not wait."""
+        """Sends SIGTERM to the program and its descendants. Does not wait."""
         ask = getattr(self.box, "terminate", None)
         if ask is not None:
             ask()
@@ -78,7 +77,7 @@ class ServerProcess:
                 os.kill(process, signal.SIGTERM)
 
     async def close(self) -> None:
-        """End all of it. May be called twice."""
+        """Ends the program and all that it started. May be called twice."""
         try:
             await (self.box.close() if self.layers is None else self.layers.close())
         finally:
@@ -98,10 +97,11 @@ async def launch_server(
     resolve: "Resolve | None" = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ServerProcess:
-    """Start it; raises Unreachable. Must be called on the event loop's thread.
+    """Starts the program. Raises Unreachable. Must be called on the event loop's thread.
 
-    `rules`: what no tool may open. `places`: decides what of its changes is brought in. `resolve`: how the names of hosts
-    are looked up. `step`: is told what is done next."""
+    `rules`: what no tool may open. `places`: decides which of its changes are applied. `resolve`: resolves host names.
+    `step`: is told the next step.
+    """
     given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
     if settings.isolation != "none":
         _refuse_runners(name, settings)
@@ -139,7 +139,7 @@ async def launch_server(
 
 
 def reach_of(settings: ServerSettings) -> NetworkReach:
-    """What of the network its settings give it, in a jail."""
+    """The network that settings give a server in a jail."""
     return settings.network or ("domains" if settings.domains else "none")
 
 
@@ -278,14 +278,14 @@ def _layers(
 
 
 def proxy_variables(port: int) -> dict[str, str]:
-    """What programs that know proxies look for, in both spellings."""
+    """The proxy variables that programs read, in both spellings."""
     address = f"http://127.0.0.1:{port}"
     found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address) | {"NO_PROXY": "localhost,127.0.0.1,::1"}
     return found | {key.lower(): value for key, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
 
 def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "list[tuple[Path, Path]]":
-    """Small files of /etc: the time zone and, where names are found on its own loopback, how."""
+    """Small files of /etc: the time zone and, for allowed hosts, hosts and nsswitch.conf."""
     zone = Path("/etc/localtime")
     shown = [(zone.resolve(), zone)] if zone.exists() else []
     if layout is None:
@@ -300,7 +300,7 @@ def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "li
 
 
 def _replace(file: Path, text: str) -> None:
-    """Whoever starts the same server meanwhile reads the old or the new."""
+    """Atomic, for others who start the same server."""
     new = file.with_name(f".{file.name}-{os.getpid()}")
     new.write_text(text)
     new.chmod(0o644)

@@ -1,4 +1,4 @@
-"""What a server has: its lists of tools, prompts, resources and templates, page by page, kept for as long as it allows."""
+"""A server's lists of tools, prompts, resources and templates: fetched page by page, cached for as long as it allows."""
 
 import asyncio
 import logging
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
 
 MAX_LIST_ITEMS = 10_000
-"""Things in one list."""
 MAX_LIST_PAGES = 1_000
 LIST_METHODS: dict[ListKind, tuple[str, str, str]] = {
     "tools": ("tools/list", "tools", "tools"),
@@ -26,20 +25,20 @@ LIST_METHODS: dict[ListKind, tuple[str, str, str]] = {
     "resources": ("resources/list", "resources", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates", "resources"),
 }
-"""Of each: the method, the name of the list in the answer, and the capability."""
+"""By list: the method, the field of the response, and the capability."""
 KEY_FIELDS: dict[ListKind, str] = {"tools": "name", "prompts": "name", "resources": "uri", "templates": "uriTemplate"}
-"""What each thing in it must have, as text."""
+"""The field that each item must have, as text."""
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 FOREVER = float("inf")
 MAX_LIST_MESSAGES = 64
-"""A whole list may be as long as so many of the longest messages: a server of ten thousand tools has several megabytes."""
+"""The size of a whole list, in messages of the largest size: ten thousand tools take several megabytes."""
 
 logger = logging.getLogger("toolgate.mcp")
 
 
 async def fetch(connection: "Connection", what: ListKind, settings: ServerSettings) -> tuple[list[dict[str, Any]], float]:
-    """All of a list, and for how many seconds it may be kept. Bounded in number, size and time."""
+    """Returns a whole list and the seconds that it may be cached. Bounded in number, size and time."""
     method, field, capability = LIST_METHODS[what]
     if capability not in connection.about.capabilities and what != "tools":  # some have tools and don't say so
         return [], FOREVER
@@ -73,7 +72,7 @@ async def fetch(connection: "Connection", what: ListKind, settings: ServerSettin
 
 
 def _bytes(items: list[Any], most: int) -> int:
-    """The size of a page; of one that can't be written as JSON again (too deep), that of the largest message."""
+    """The size of a page; of one that can't be encoded again (too deep), that of the largest message."""
     try:
         return len(orjson.dumps(items))
     except (TypeError, ValueError, RecursionError):
@@ -81,7 +80,7 @@ def _bytes(items: list[Any], most: int) -> int:
 
 
 def _seconds(page: Any, *, modern: bool) -> float:
-    """How long a page may be kept. In the old protocol: until the server says that something has changed."""
+    """The seconds that a page may be cached. In protocols before 2026-07-28: until the server says that it changed."""
     milliseconds = page.get("ttlMs")
     if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool):
         return max(0.0, milliseconds / 1000)
@@ -89,7 +88,7 @@ def _seconds(page: Any, *, modern: bool) -> float:
 
 
 def _usable(connection: "Connection", what: ListKind, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """In the new protocol a tool may say which arguments go into headers; one that says it wrongly is left out."""
+    """Leaves out tools whose `x-mcp-header` (arguments that go into headers, 2026-07-28) is invalid."""
     if what != "tools" or not connection.modern:
         return found
     from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
@@ -114,29 +113,27 @@ def _usable(connection: "Connection", what: ListKind, found: list[dict[str, Any]
 
 
 class ListCache:
-    """The lists of one server, as they were last told."""
-
     def __init__(self) -> None:
         self._kept: dict[ListKind, tuple[float, list[dict[str, Any]]]] = {}
         self._fetching: dict[ListKind, asyncio.Task[list[dict[str, Any]]]] = {}
         self._changes = 0
 
     def drop(self, *which: ListKind) -> None:
-        """Of these, or of all, something has changed. What is being fetched is not kept."""
+        """Drops these lists, or all. What is being fetched is not cached."""
         self._changes += 1
         for one in which or tuple(LIST_METHODS):
             self._kept.pop(one, None)
             self._fetching.pop(one, None)
 
     def kept(self, what: ListKind) -> list[dict[str, Any]] | None:
-        """A list, if it may still be used."""
+        """A cached list, if it is still valid."""
         until, found = self._kept.get(what, (0.0, []))
         return found if monotonic() < until else None
 
     async def get(
         self, connection: "Connection", what: ListKind, settings: ServerSettings, *, fresh: bool
     ) -> list[dict[str, Any]]:
-        """A list; it is asked for once, however many want it."""
+        """Returns a list; it is requested once, however many want it."""
         kept = self.kept(what)
         if kept is not None and not fresh:
             return kept
@@ -156,6 +153,6 @@ class ListCache:
 
 
 def _seen(task: asyncio.Task[list[dict[str, Any]]]) -> None:
-    """Whoever asked may be gone when it fails."""
+    """The task that asked may be gone when the fetch fails."""
     if not task.cancelled():
         task.exception()

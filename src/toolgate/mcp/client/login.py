@@ -1,8 +1,7 @@
-"""`toolgate servers login NAME`: a person logs in to a remote server in a browser, and the tokens are kept.
+"""Logs a person in to a remote server in a browser and stores the tokens (`toolgate servers login NAME`).
 
-The address of the login is shown (and opened, where there is a browser); the browser comes back to a port of this machine
-with a code. Only a return that carries the state of this very login counts: any page in a browser can ask that port for
-something.
+The login URL is shown (and opened, where there is a browser); the browser is redirected to a port of this machine with a
+code. Only a redirect with the state of this very login counts: any page in a browser can send requests to that port.
 """
 
 import asyncio
@@ -39,10 +38,8 @@ CALLBACK_PAGE = "<!doctype html><meta charset=utf-8><title>Toolgate</title><p>{}
 
 
 class LoginFailed(ToolgateError):
-    """A login at a remote server did not succeed."""
-
     other_issuer: str | None = None
-    """The authorization server that the server names in place of the pinned one, if that is why."""
+    """The authorization server that the server names in place of the pinned one, if that is the reason."""
 
 
 async def login(
@@ -57,8 +54,8 @@ async def login(
     wait_seconds: float = LOGIN_WAIT_SECONDS,
     accept_issuer: str | None = None,
 ) -> str | None:
-    """Log in to a server, keep its tokens and give the authorization server that is pinned. Raises LoginFailed with the
-    reason. `tokens`: reads what `keep` keeps. `accept_issuer`: the authorization server that a person names for it."""
+    """Logs in, stores the tokens and returns the pinned authorization server. Raises LoginFailed. `tokens` reads what `keep`
+    stores. `accept_issuer`: the authorization server that a person accepts."""
     if settings.url is None or settings.oauth is None:
         raise LoginFailed(
             f"The server {name} has no login.",
@@ -89,7 +86,7 @@ def issuer_of(name: str, settings: ServerSettings, tokens: ReadToken) -> str | N
 
 
 async def _accept(name: str, oauth: OAuthSettings, kept: LoginStore, issuer: str) -> None:
-    """Pin the authorization server that a person named."""
+    """Pins the authorization server that a person named."""
     parts = urlsplit(issuer)
     if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
         raise LoginFailed(
@@ -154,7 +151,7 @@ def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
 
 
 class BrowserRedirect:
-    """A browser that is on its way: where it was sent, and with what it came back."""
+    """The browser's way to the login and back."""
 
     def __init__(self, show: Callable[[str], None], *, browser: bool) -> None:
         self._show, self._browser = show, browser
@@ -162,14 +159,13 @@ class BrowserRedirect:
         self._came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def show(self, url: str) -> None:
-        """Send the person to the login."""
         self._state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), None)
         self._show(url)
         if self._browser and _has_browser() and urlsplit(url).scheme in ("http", "https"):
             await to_thread(webbrowser.open, url)
 
     async def result(self) -> "AuthorizationCodeResult":
-        """What the browser brought. The SDK checks state and issuer."""
+        """The query of the redirect. The SDK checks state and issuer."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         found = await self._came
@@ -178,7 +174,6 @@ class BrowserRedirect:
         return AuthorizationCodeResult(code=found.get("code", ""), state=found.get("state"), iss=found.get("iss"))
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of a browser."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -208,7 +203,7 @@ class BrowserRedirect:
 async def listen_for_redirect(
     oauth: OAuthSettings, show: Callable[[str], None], *, browser: bool
 ) -> AsyncIterator[BrowserRedirect]:
-    """Listen for the browser's return, on loopback only."""
+    """Listens for the redirect, on loopback only."""
     back = BrowserRedirect(show, browser=browser)
     try:
         server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=MAX_CALLBACK_BYTES)

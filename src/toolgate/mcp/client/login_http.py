@@ -1,10 +1,9 @@
-"""The requests of an OAuth login: discovery, registration and tokens, sent only where the operator's own words allow.
+"""The HTTP requests of an OAuth login: discovery, registration and tokens, sent only where the operator allows.
 
-Nearly every address of a login is named by a remote server or by its authorization server, so each is judged before it is
-used: https at a public address, unless an operator named that origin (the server's own `url`, `oauth.issuer`, or
-`toolgate servers login --accept-issuer`). Loopback is allowed only where the operator's own `url` is on loopback. The
-address that was checked is the one that is connected to, so a name can't lead elsewhere a moment later. Only imported
-where a server has a login.
+Nearly every URL of a login is named by a remote server or by its authorization server, so each is checked first: https at a
+public address, unless an operator named that origin (the server's own `url`, `oauth.issuer`, or `toolgate servers login
+--accept-issuer`). Loopback is allowed only where the operator's own `url` is on loopback. The checked address is the one
+that is connected to, which defeats DNS rebinding. Imported only where a server has a login.
 """
 
 import asyncio
@@ -22,16 +21,14 @@ from toolgate.mcp.client.tls import goes_through_proxy, tls
 
 LOGIN_SECONDS = 30.0
 MAX_LOGIN_BYTES = 1_048_576
-"""For one document of a login."""
 MAX_ADDRESSES = 4
-"""Addresses of one host that are tried."""
 BODY_KEEPING_REDIRECTS = frozenset({307, 308})
 
 UrlOrigin = tuple[str, str, int | None]
 
 
 class LoginGuard:
-    """Judges the addresses of one server's login. `named`: addresses that an operator wrote, the server's own first."""
+    """Checks the URLs of one server's login. `named`: URLs that an operator wrote, the server's own first."""
 
     def __init__(self, server: str, named: Iterable[str]) -> None:
         urls = [httpx2.URL(url) for url in named]
@@ -40,7 +37,8 @@ class LoginGuard:
         self._local = _is_loopback_host(urls[0].host)
 
     async def check(self, url: httpx2.URL | str) -> list[str]:
-        """The addresses that may be connected to; none: by name, through the operator's proxy. Raises OAuthFlowError."""
+        """Returns the addresses that may be connected to; none: by name, through the operator's proxy. Raises
+        OAuthFlowError."""
         url = httpx2.URL(url)
         if url.scheme not in ("https", "http") or not url.host or url.userinfo:
             raise self._refusal(url, "is not an https address")
@@ -79,8 +77,8 @@ class LoginGuard:
 
 
 async def send(request: httpx2.Request, guard: LoginGuard) -> httpx2.Response:
-    """Send one request of a login and read its answer, bounded in time and size. Redirects are not followed here: the
-    SDK asks for the next address if it stays within the origin, and that one is judged again."""
+    """Sends one request of a login, bounded in time and size. Redirects are not followed here: the SDK sends the next
+    request if it stays within the origin, and that one is checked again."""
     addresses = await guard.check(request.url)
     await request.aread()
     timeout = httpx2.Timeout(10.0, read=LOGIN_SECONDS)
@@ -125,14 +123,14 @@ async def _answer(client: httpx2.AsyncClient, sent: httpx2.Request, request: htt
 
 
 def _to(request: httpx2.Request, address: str) -> httpx2.Request:
-    """The same request, to an address that was checked; the certificate must still be the host's."""
+    """The same request to a checked address; the certificate must still be the host's."""
     url = request.url.copy_with(host=address)
     extensions = {**request.extensions, "sni_hostname": request.url.host}
     return httpx2.Request(request.method, url, headers=request.headers, content=request.content, extensions=extensions)
 
 
 def _next(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Request | None:
-    """Where a redirect leads, if it keeps the method and the body."""
+    """The request of a redirect, if it keeps the method and the body."""
     if not answer.has_redirect_location or (request.method != "GET" and answer.status_code not in BODY_KEEPING_REDIRECTS):
         return None
     try:

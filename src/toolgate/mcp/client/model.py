@@ -9,7 +9,6 @@ ServerState = Literal["off", "idle", "starting", "up", "waiting", "resting"]
 """off: not enabled. idle: not needed yet, or stopped because it was not used. waiting: for its next start, after a failure.
 resting: it failed too often; one more start is tried after `rest_seconds`."""
 ListKind = Literal["tools", "prompts", "resources", "templates"]
-"""What a server has lists of."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -21,7 +20,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server said of itself when it was connected."""
+    """The server's description of itself from the handshake."""
 
     protocol: str
     capabilities: Mapping[str, Any]
@@ -37,14 +36,14 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     transport: str
     about: ServerInfo | None = None
     jail: str | None = None
-    """What holds it, if it is a program and is held."""
+    """The jail of a local program; None: it has none."""
     failure: str | None = None
     """The last failure. For operators only: it quotes the program's stderr, which may be about anybody's call."""
     last_lines: tuple[str, ...] = ()
     """The end of the stderr of a program that could not be started."""
     starts: int = 0
     restarts: int = 0
-    """In a row."""
+    """Consecutive failures."""
     next_try: float | None = None
     """Seconds from now."""
     pid: int | None = None

@@ -1,10 +1,9 @@
-"""Which files of the host a server is given, and what of them is held back all the same.
+"""Plans the mounts of a server's jail: the host's files that it sees, and what is hidden or read-only in them.
 
-What the settings name is shown at its own path, and so is the script that it runs. Files that no tool may open, and those
-that `blocked` names, are hidden in it, the settings of Toolgate too unless `read` names that very file; so are
-repositories, where neither `read` nor `write` asked for the folder. A folder that may only be read is shown by all else that
-was found in it, file by file, so that a secret which comes there later is not seen.
-What would have the host run something later (hooks of git, settings of editors) can be read there but not changed.
+What the settings name is mounted at its own path, and so is the script that it runs. Files that no tool may open, and those
+in `blocked`, are hidden, as are Toolgate's settings unless `read` names that very file, and repositories where neither
+`read` nor `write` names the folder. A read-only folder is projected file by file, so that a secret that is added later is
+not seen. What would have the host run something later (git hooks, editor settings) can be read there but not changed.
 """
 
 import os
@@ -26,28 +25,29 @@ NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/boot")
 
 
 class MountPlan(NamedTuple):
-    """What the jail is told. What is written is in a layer over the folder."""
+    """The mounts of one jail. What is written goes to a layer over the folder."""
 
     readable: tuple[Path, ...]
     """Files, and repositories that are named by themselves: folders are projected."""
     writable: tuple[Path, ...]
     fixed: tuple[Path, ...]
     hidden: tuple[Path, ...]
-    """In the writable folders; of the projected ones, only what is in `pieces` is seen."""
+    """Within writable folders; of projected ones, only what is in `pieces` is seen."""
     repositories: tuple[Path, ...]
-    """Where the server may write what a repository consists of."""
+    """Repositories that the server may write."""
     projected: tuple[Path, ...]
     pieces: Mapping[str, ProjectedEntry]
     times: Mapping[str, int]
-    """When each folder that was looked through was last changed: as long as that holds, so does all of this."""
+    """The ctime of each scanned folder: as long as these hold, so does the plan."""
 
 
 def plan_mounts(
     name: str, settings: ServerSettings, home: Path | None, rules: "SensitivePaths | None" = None, own: Iterable[Path] = ()
 ) -> MountPlan:
-    """Looks through all of it, so call this in a thread. Raises Unreachable for what is not given to anybody.
+    """Scans all folders, so call this in a thread. Raises Unreachable for what no server may have.
 
-    `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or the project of that."""
+    `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or its project.
+    """
     from toolgate.sandbox.workspace_scan import GIT
     from toolgate.screening.paths import SensitivePaths
 
@@ -96,7 +96,7 @@ def plan_mounts(
 
 
 def _innermost(path: Path, folders: Iterable[Path]) -> Path | None:
-    """The folder, of those given, that something in it is seen through."""
+    """The innermost of the folders that a path is in."""
     around = (folder for folder in folders if folder != path and path.is_relative_to(folder))
     return max(around, key=lambda folder: len(folder.parts), default=None)
 
@@ -107,8 +107,8 @@ def _pieces(
     hidden: Iterable[Path],
     writable: Iterable[Path],
 ) -> dict[str, ProjectedEntry]:
-    """The visible files of projected folders: what every judge let pass, but for what is hidden and what is in a writable
-    folder, which is seen through its layer. Outer before inner."""
+    """The visible files of projected folders: those that every judge allows, without hidden ones and those of writable
+    folders, which are seen through their layer. Outer before inner."""
     from toolgate.sandbox.workspace_scan import is_below
 
     left_out = {*map(str, hidden), *map(str, writable)}
@@ -127,7 +127,7 @@ def _pieces(
 
 
 def _settings_files(rules: "SensitivePaths | None", asked: Iterable[Path]) -> Callable[[str], bool]:
-    """Tells the files that Toolgate is set up by: any of the usual name, and those in use. Not what `read` itself names."""
+    """A test for Toolgate's settings files: any of the usual name, and those in use, but for those that `read` names."""
     named = frozenset(map(str, asked))
     used = {os.path.realpath(file) for file in (rules.unwritable if rules else ()) if file.is_file()} - named
     return lambda path: path in used or (path.rpartition("/")[2].lower() == FILE and path not in named)
@@ -161,7 +161,7 @@ def _check(name: str, path: Path, home: Path | None, rules: "SensitivePaths", *,
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether a folder holds far more than one server's files: a person's home, one above it, or the system's."""
+    """True for folders that hold far more than one server's files: a person's home, one above it, or the system's."""
     from toolgate.sandbox.workspaces import NEVER
 
     real = Path(os.path.realpath(folder))
@@ -194,7 +194,7 @@ def _held_back(
     writes_git: bool,
     settings_files: Callable[[str], bool],
 ) -> "ProtectedPaths":
-    """What may not be changed, and what may not be seen, in a folder."""
+    """The read-only and hidden parts of a folder."""
     from toolgate.sandbox.workspace_scan import GIT, GIT_FIXED, ProtectedPaths, WorkspaceScan
 
     if not path.is_dir():
@@ -213,5 +213,5 @@ def _held_back(
 
 
 def _is_git(settings: ServerSettings) -> bool:
-    """Whether it is the server that speaks for git, which has to write repositories; for others, `write` must name them."""
+    """True for the git server, which has to write repositories; for others, `write` must name them."""
     return settings.preset == "git" or (settings.pypi or "").startswith("mcp-server-git")

@@ -1,10 +1,10 @@
-"""Logins at remote servers by OAuth: the SDK's provider, with what a gate needs besides.
+"""The OAuth client of a remote server: the SDK's provider, with what a gateway needs besides.
 
-The SDK's provider forgets where a token is renewed when the process ends, sends a client's secret wherever the server says,
-and opens the browser in the middle of a call. Here what a login gave is kept whole; the issuer is pinned on first use, and
-secrets, codes and refresh tokens go only to the endpoints that the pinned issuer's own metadata names; and a person is only
-asked by `toolgate servers login`: a call that would need one fails and says so (`authorizing`).
-Only imported where a server has a login: the SDK takes its time.
+The SDK's provider forgets the token endpoint when the process ends, sends a client's secret wherever the server says, and
+opens the browser in the middle of a call. Here the whole login is stored; the issuer is pinned on first use, and secrets,
+codes and refresh tokens go only to the endpoints in the pinned issuer's own metadata; and a person is asked only by
+`toolgate servers login`: a call that would need one fails and says so (`authorization`). Imported only where a server has a
+login, since the SDK takes long to load.
 """
 
 import time
@@ -31,7 +31,6 @@ from toolgate.mcp.client.token_store import LoginStore, good_until, pinned_issue
 from toolgate.settings import OAuthSettings
 
 EXPIRY_MARGIN_SECONDS = 10.0
-"""Seconds before its end at which a token is no longer used."""
 
 LearnToken = Callable[[str | None], None]
 ShowUrl = Callable[[str], Awaitable[None]]
@@ -39,21 +38,20 @@ AwaitRedirect = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
 def redirect_uri(settings: OAuthSettings) -> str:
-    """Where the browser comes back to (`login` listens there)."""
     return f"http://127.0.0.1:{settings.redirect_port}/callback"
 
 
 class OAuthProvider(OAuthClientProvider):
-    """The SDK's provider, for one server, with its state kept from one process to the next.
+    """The SDK's provider for one server, with its state stored.
 
-    With `show` and `wait` it can ask a person; without, it gives up where one would be needed.
+    With `show` and `wait` it can ask a person; without, it fails where one would be needed.
     """
 
     def __init__(
         self, server: str, url: str, settings: OAuthSettings, secrets: ReadSecret, kept: LoginStore, *,
         learn: LearnToken | None = None, show: ShowUrl | None = None, wait: AwaitRedirect | None = None,
     ) -> None:  # fmt: skip
-        """`learn`: hears of every token before it is used."""
+        """`learn` is given every token before it is used."""
         if not _is_private(url):
             raise ValueError("tokens are sent only over https, or to this machine")
         self.server, self.kept, self._settings = server, kept, settings
@@ -64,14 +62,14 @@ class OAuthProvider(OAuthClientProvider):
         self._fixed = _registration(settings, secret)
         self._show = show
         self.other_issuer: str | None = None
-        """An authorization server that the server named in place of the pinned one."""
+        """The authorization server that the server named in place of the pinned one."""
         super().__init__(
             url, _metadata(settings), self, self._show_checked if show else None, wait,
             client_metadata_url=settings.client_metadata_url,
         )  # fmt: skip
 
     def guard(self) -> LoginGuard:
-        """Judges where this login may lead, by what the operator has named until now."""
+        """The check of this login's URLs, by what the operator has named so far."""
         pin = pinned_issuer(self.kept)
         named = (self.context.server_url, self._settings.issuer, pin.issuer if pin and pin.accepted else None)
         return LoginGuard(self.server, [url for url in named if url])
@@ -84,8 +82,7 @@ class OAuthProvider(OAuthClientProvider):
     # -- tokens
 
     def token(self, refused: str | None = None) -> str | None:
-        """A token that may be used now, other than one that was refused. Others may have got one: another task, another
-        process, a person who logged in."""
+        """A valid token other than a refused one. Another task, another process or a person may have stored a new one."""
         found = self._good(refused)
         if found is None:
             self._take_up()
@@ -103,11 +100,10 @@ class OAuthProvider(OAuthClientProvider):
         return tokens.access_token
 
     def renewable(self) -> bool:
-        """Whether a new token can be had for the old one."""
         return self.context.can_refresh_token()
 
     def _take_up(self) -> None:
-        """Take what is kept, if that is anything."""
+        """Loads the stored login."""
         found, context = self.kept.get("TOKENS"), self.context
         try:
             if found.get("tokens"):
@@ -175,7 +171,7 @@ class OAuthProvider(OAuthClientProvider):
         return pinned is None or issuers_match(issuer, pinned)
 
     def _expected_issuer(self) -> str:
-        """What is for one authorization server is not shown to another that the server names later."""
+        """Raises if the server names another issuer than the pinned one: what is for one is not sent to another."""
         issuer = super()._expected_issuer()
         if not self._is_of_pinned_issuer(issuer):
             if self._settings.issuer is None:
@@ -196,7 +192,7 @@ class OAuthProvider(OAuthClientProvider):
         return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
 
     def _check_endpoints(self) -> None:
-        """Raise unless the endpoints are the pinned issuer's: as its own metadata says, or those of the server itself where
+        """Raises unless the endpoints are the pinned issuer's: as its own metadata says, or those of the server itself where
         it is its own issuer. Without metadata the SDK would use the server's, whatever issuer it named."""
         context = self.context
         issuer = self._expected_issuer()
@@ -215,7 +211,7 @@ class OAuthProvider(OAuthClientProvider):
         return await super()._refresh_token()
 
     async def _pin(self) -> None:
-        """Keep the issuer before anything secret is sent to it."""
+        """Pins the issuer before anything secret is sent to it."""
         if self._pinned_issuer() is None:
             await self.kept.set("ISSUER", {"issuer": self._expected_issuer(), "accepted": False})
 
@@ -236,7 +232,7 @@ class OAuthProvider(OAuthClientProvider):
         return await self._exchange_token_authorization_code(code, verifier)
 
     def _choose_how_to_show_secret(self) -> None:
-        """A secret of ours is sent as the authorization server takes it."""
+        """Uses the client authentication method that the authorization server supports."""
         metadata = self.context.oauth_metadata
         ways = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ()
         if self._fixed is not None and self._fixed.client_secret and ways and "client_secret_basic" not in ways:
@@ -252,20 +248,19 @@ class OAuthProvider(OAuthClientProvider):
         return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
 
     def wanted(self, request: httpx2.Request) -> httpx2.Response | None:
-        """What the server said when it last refused a call, as if it said it now; None if it has not."""
+        """The last challenge of the server, as a response; None if there is none."""
         wanted = self.kept.get("TOKENS").get("wanted")
         if not wanted:
             return None
         return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
 
     def needs_login(self) -> LoginRequired:
-        """The error of a call that only a person's login could help."""
         words = f"The server {self.server} wants a login, and there is none that it takes."
         return LoginRequired(message=words, suggestion=login_suggestion(self.server, oauth=True))
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody on the way can read what is sent there."""
+    """True if nobody on the way can read what is sent there."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 

@@ -1,8 +1,8 @@
-"""Servers that come as packages: installed once, under `servers/` in Toolgate's folder, and started from there ever after.
+"""Installs servers that come as packages: once, under `servers/` in Toolgate's folder; they are started from there.
 
-Nothing of a package runs while it is installed: npm runs no scripts, and pip takes only what is built already. A version
-that was not named is looked up once, and then holds: `installed.json` says what is there, with its hash, and the lock file
-of the tool lies beside it. Installing happens outside of any jail, so names that are anything but a name are refused.
+Nothing of a package runs while it is installed: npm runs no scripts, and pip installs only wheels. A version that was not
+named is resolved once, and then holds: `installed.json` names it with its hash, beside the tool's lock file. Installing
+happens outside of any jail, so anything but a plain package name is refused.
 """
 
 import asyncio
@@ -44,8 +44,7 @@ sys.addaudithook(refuse)
 sys.argv = ["pip", *sys.argv[1:]]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
-"""pip, without the means to start another program, as every build is one: that it takes only what is built already does not
-hold for what a package names by an address."""
+"""pip, unable to start another program, as every build does: `--only-binary` does not hold for direct references."""
 
 NPM_SPEC = re.compile(r"(?P<name>(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*)(?:@(?P<version>[^@\s]+))?", re.ASCII)
 NPM_VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
@@ -56,9 +55,8 @@ PYPI_SPEC = re.compile(
 PYPI_VERSION = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?", re.ASCII)
 MAX_SPEC_CHARS = 214
 INSTALL_STEP_SECONDS = 300.0
-"""A step of an installation that takes longer is given up."""
 INSTALL_LOCK_SECONDS = 2 * INSTALL_STEP_SECONDS + 30
-"""How long another process may be at it: there are two steps at most."""
+"""How long another process may be installing: there are two steps at most."""
 LOCK_POLL_SECONDS = 0.2
 MAX_INSTALLERS = 2
 KEPT_VARIABLES = re.compile(
@@ -70,7 +68,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 logger = logging.getLogger("toolgate.mcp")
 
 _installers = ThreadPoolExecutor(MAX_INSTALLERS, thread_name_prefix="toolgate-install")
-"""Threads for this alone: installing takes long, and others wait for those that all share."""
+"""Threads of its own: installing takes long, and must not block those that all share."""
 
 
 class PackageSpec(NamedTuple):
@@ -83,20 +81,20 @@ class PackageSpec(NamedTuple):
 
 
 class InstalledPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was installed, as `installed.json` keeps it."""
+    """The content of `installed.json`."""
 
     kind: PackageKind
     name: str
     version: str
     digest: str
-    """As the registry gave it: of the package itself. Those of all others are in the lock file."""
+    """The registry's hash of the package itself. Those of its dependencies are in the lock file."""
     entry: str
-    """The script that is run, from the folder on."""
+    """The script that is run, relative to the folder."""
     at: str
 
 
 def wanted(settings: ServerSettings) -> PackageSpec | None:
-    """Raises Unreachable for what is not a plain name."""
+    """Raises Unreachable for what is not a plain package name."""
     if settings.npm is not None:
         return _read("npm", settings.npm, NPM_SPEC, NPM_VERSION, "name@1.2.3")
     return None if settings.pypi is None else _read("pypi", settings.pypi, PYPI_SPEC, PYPI_VERSION, "name==1.2.3")
@@ -126,8 +124,8 @@ def place(name: str, home: Path | None) -> Path:
 
 
 def folder_of(name: str, package: PackageSpec, home: Path | None) -> Path:
-    """Where a package is. Another version, if one is named, is another folder. Its name holds the mark of the data folder,
-    which nobody knows: git replaces ignored files without a question, so what a pull brings must not be able to name it."""
+    """The folder of a package. Another version, if one is named, is another folder. Its name holds the secret mark of the
+    data folder: git overwrites ignored files without asking, so what a pull brings must not be able to name it."""
     mark = ""
     with suppress(OSError):
         mark = (home / MARK).read_text() if home is not None else ""
@@ -136,7 +134,7 @@ def folder_of(name: str, package: PackageSpec, home: Path | None) -> Path:
 
 
 def installed(name: str, settings: ServerSettings, home: Path | None) -> InstalledPackage | None:
-    """What is there already; None if nothing is, or it is no package."""
+    """The installed package; None if it is not installed, or the server is none."""
     package = wanted(settings)
     return None if package is None else _noted(folder_of(name, package, home))
 
@@ -150,7 +148,7 @@ def _noted(folder: Path) -> InstalledPackage | None:
 async def ready(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> InstalledPackage | None:
-    """Install the package of a server if it is missing; None if it has none. Raises Unreachable."""
+    """Installs the package of a server if it is missing; None if it has none. Raises Unreachable."""
     package = wanted(settings)
     if package is None:
         return None
@@ -164,7 +162,7 @@ async def ready(
 async def command(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> LaunchCommand | None:
-    """The command that starts the package of a server; None if it has none. `step`: is told what is done next."""
+    """The command that starts the package of a server; None if it has none. `step` is told the next step."""
     package, found = wanted(settings), await ready(name, settings, home, step)
     if package is None or found is None:
         return None
@@ -178,8 +176,8 @@ async def command(
 
 
 async def _install_alone(name: str, package: PackageSpec, folder: Path) -> InstalledPackage:
-    """Two processes that want the same install it once. The lock is held until the thread is done, or never began. If
-    whoever waits goes away, the installation is ended: a command that was interrupted would wait for its thread."""
+    """Installs under a file lock, so that two processes install once. The lock is held until the thread is done, or never
+    began. On cancellation the installation is killed: an interrupted command would wait for its thread."""
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = await _locked(folder, package)
     run = InstallSteps(folder)
@@ -197,7 +195,7 @@ async def _install_alone(name: str, package: PackageSpec, folder: Path) -> Insta
 
 
 async def _locked(folder: Path, package: PackageSpec) -> int:
-    """The lock of a folder, as the number of an open file. No thread waits for it. Raises Unreachable."""
+    """Takes the lock of a folder; returns its descriptor. No thread waits for it. Raises Unreachable."""
     number = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         async with asyncio.timeout(INSTALL_LOCK_SECONDS):
@@ -301,7 +299,7 @@ def _console_scripts(venv: Path, package: PackageSpec) -> dict[str, str]:
 
 
 def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
-    """The only one, or the one called like the package."""
+    """The only one, or the one named like the package."""
     short = package.name.rpartition("/")[2]
     if len(scripts) == 1:
         return next(iter(scripts.values()))
@@ -352,7 +350,7 @@ def _lacks(name: str, program: str) -> Unreachable:
 
 
 class InstallSteps:
-    """The steps of an installation, each a program, without our own environment."""
+    """Runs the steps of an installation, each a program, with few of our variables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -361,14 +359,14 @@ class InstallSteps:
         self._lock = Lock()
 
     def cancel(self) -> None:
-        """End the step that runs, and begin none after it. From any thread."""
+        """Kills the running step, and starts none after it. From any thread."""
         with self._lock:
             self._cancelled = True
             if self._child is not None and self._child.poll() is None:
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def __call__(self, argv: Sequence[str], what: str) -> None:
-        """Run one. Raises Unreachable if it fails."""
+        """Runs a step. Raises Unreachable if it fails."""
         environment = {
             key: value for key, value in os.environ.items() if KEPT_VARIABLES.fullmatch(key) or key in CERTIFICATE_VARIABLES
         }

@@ -1,4 +1,4 @@
-"""What requests of protocol 2026-07-28 carry, without the SDK, which takes its time to load."""
+"""The metadata of requests of protocol 2026-07-28, without the SDK, which takes long to load."""
 
 import re
 from base64 import b64encode
@@ -20,7 +20,7 @@ _CODED = re.compile(r"=\?base64\?.*\?=")
 
 
 def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What each request of protocol 2026-07-28 says of itself."""
+    """The `_meta` of a request of protocol 2026-07-28."""
     return {
         META_PREFIX + "protocolVersion": protocol,
         META_PREFIX + "clientInfo": CLIENT_INFO,
@@ -29,7 +29,7 @@ def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, An
 
 
 def header_value(value: str) -> str:
-    """A value as it can stand in a header: as it is, or coded where it could not."""
+    """A value as a header can carry it: plain, or as base64."""
     if _PLAIN.fullmatch(value) and value == value.strip() and not _CODED.fullmatch(value):
         return value
     return f"=?base64?{b64encode(value.encode()).decode()}?="

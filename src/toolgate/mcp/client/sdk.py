@@ -1,8 +1,8 @@
-"""Loads the MCP SDK, once, whole, and by one thread at a time.
+"""Loads the MCP SDK once, whole, and by one thread at a time.
 
-It takes most of a second, so it is loaded in a thread and only when it is needed. Its modules import one another in
-circles: two threads that load parts of it at the same time can each be given half a module. Whoever is about to import
-something of it away from the main path waits for this first.
+It takes most of a second, so it is loaded in a thread and only when it is needed. Its modules import one another in cycles:
+two threads that load parts of it at once can each get half a module. So whatever imports from it lazily waits for this
+first.
 """
 
 import threading
@@ -23,14 +23,12 @@ SDK_MODULES = (
     "toolgate.mcp.client.connection",
     "toolgate.mcp.client.stdio",
 )
-"""What both sides use."""
 
 _lock = threading.Lock()
 _loaded = False
 
 
 def load() -> None:
-    """Load it, or wait until it is loaded."""
     global _loaded
     with _lock:
         if not _loaded:
@@ -40,6 +38,6 @@ def load() -> None:
 
 
 async def loaded() -> None:
-    """The same, without holding up the event loop."""
+    """Loads it in a thread."""
     if not _loaded:
         await to_thread(load)

@@ -1,8 +1,8 @@
-"""What a server was given in secret, taken out of whatever it says: results, errors, questions, lists, log lines.
+"""Masks a server's secrets in whatever it says: results, errors, questions, lists, log lines.
 
-That is done where its words are read, before anything is cut or passed on, with all that it was given up to then: what was
-filled into its environment, command and headers, the tokens of its login, and what calls handed it. A server that has no
-secrets costs nothing. Otherwise a message is first searched as a whole, and only taken apart if there is something in it.
+Masking happens where messages are read, before anything is cut or forwarded, with all secrets that the server has been given
+so far: in its environment, command and headers, the tokens of its login, and in calls. A server without secrets costs
+nothing. Otherwise a message is first searched as a whole, and only walked if a secret is in it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +15,11 @@ from toolgate.model import MASK
 from toolgate.screening.secret_patterns import Masker
 
 MIN_SECRET_CHARS = 4
-"""Characters: what is shorter is found everywhere."""
+"""Shorter values are found everywhere."""
 MAX_OWN_SECRETS, MAX_CALL_SECRETS = 200, 200
-"""Secrets that are remembered: of the server's own, and of those that calls handed it."""
+"""Secrets that are remembered: the server's own, and those of calls."""
 SERVER_PARTS = ("result", "error", "params")
-"""The parts of a message that are the server's words."""
+"""The parts of a message that the server fills."""
 PROTOCOL_FIELDS = frozenset({
     "_meta", "annotations", "arguments", "capabilities", "code", "completion", "completions", "content", "contents", "data",
     "description", "error", "info", "inputRequests", "inputSchema", "instructions", "isError", "items", "level", "logger",
@@ -28,43 +28,42 @@ PROTOCOL_FIELDS = frozenset({
     "resourceTemplates", "resources", "resultType", "role", "serverInfo", "status", "structuredContent", "subscribe",
     "supportedVersions", "taskId", "text", "title", "tools", "total", "type", "uri", "uriTemplate", "values", "version",
 })  # fmt: skip
-"""Names that every server uses: as the name of a field one of these is no secret, whatever secrets there are."""
+"""Field names of the protocol, which are not masked, whatever secrets there are."""
 PROTOCOL_TERMS = frozenset({
     "array", "assistant", "boolean", "complete", "completed", "elicitation/create", "failed", "image", "input_required",
     "integer", "number", "object", "resource", "resource_link", "sampling/createMessage", "string", "task", "text", "user",
     "working",
 })  # fmt: skip
 TERM_FIELDS = frozenset({"method", "resultType", "role", "status", "type"})
-"""Fields in which TERMS are no secrets."""
+"""Fields in which PROTOCOL_TERMS are not masked."""
 NAME_FIELDS = frozenset({
     "name", "nextCursor", "progressToken", "protocolVersion", "requestId", "requestState", "supportedVersions", "taskId",
     "uri", "uriTemplate",
 })  # fmt: skip
-"""Fields that the protocol goes by, at the top of what is said and in LISTED."""
+"""Fields that identify things, at the top of what is said and in LIST_FIELDS."""
 LIST_FIELDS = frozenset({"contents", "prompts", "resourceTemplates", "resources", "tools"})
 MIN_MASKED_NAME_CHARS = 16
-"""Characters: a shorter secret may just be a word that a name has. In names only longer ones are masked: without its name a
-thing can't be used."""
+"""In names only longer secrets are masked: a shorter one may just be a word, and without its name a thing can't be used."""
 
 
 class SecretMasker:
-    """Of one server, for as long as it is known by its name: what it once was given it may still say."""
+    """Of one server, for as long as its name is known: it may repeat what it was once given."""
 
     def __init__(self) -> None:
         self._own: dict[str, None] = {}
         self._handed: dict[str, None] = {}
         self._masker: Masker | None = None
-        """Of all of them; None if there are none."""
+        """None without secrets."""
 
     # -- what it was given
 
     def learn(self, value: str | None) -> None:
-        """The server is given this: a value of a secret."""
+        """Adds a secret of the server's own."""
         if value and value not in self._own and len(value) >= MIN_SECRET_CHARS:
             self._take(self._own, [value], MAX_OWN_SECRETS)
 
     def learn_handed(self, values: Iterable[str]) -> None:
-        """A call hands it secrets."""
+        """Adds secrets that a call hands the server."""
         long_enough = [value for value in values if len(value) >= MIN_SECRET_CHARS]
         if not self._handed.keys() >= set(long_enough):
             self._take(self._handed, long_enough, MAX_CALL_SECRETS)
@@ -81,22 +80,21 @@ class SecretMasker:
     # -- what it says
 
     def words(self, text: str, least: int = MIN_SECRET_CHARS) -> str:
-        """A text of the server's, without secrets of at least so many characters."""
+        """Masks secrets of at least so many characters in a text."""
         return text if self._masker is None else self._masker.text(text, least, on_loop=True)
 
     def value(self, value: Any) -> Any:
-        """A JSON value; the same object if there is nothing in it."""
+        """Masks a JSON value; returns the same object if there is nothing in it."""
         return self._masked(value, ("",)) if self._may_be_in(value) else value
 
     def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A JSON-RPC message, as it was read."""
+        """Masks a JSON-RPC message."""
         if not self._may_be_in(message):
             return message
         return {name: self._masked(part, ("",)) if name in SERVER_PARTS else part for name, part in message.items()}
 
     def error(self, error: CallError) -> None:
-        """What we say of a failure, which may quote the server: a header of its answer, say. Its own messages came through
-        `message` already."""
+        """Masks our own error, which may quote the server: a header of its response, for example."""
         if self._masker is None:
             return
         error.message = self.words(error.message)
@@ -108,7 +106,7 @@ class SecretMasker:
         return self._masker is not None and self._masker.has("\n".join(_texts(value)))
 
     def _masked(self, value: Any, path: tuple[str, ...]) -> Any:
-        """`path`: the fields that lead there; the first is empty, as that of what is in a list."""
+        """`path`: the fields that lead there; empty for list items and at the top."""
         if isinstance(value, str):
             return self._text(value, path)
         if len(path) > DEEPEST:  # nothing can be done with it anyway
@@ -131,7 +129,7 @@ class SecretMasker:
 
 
 def _names(path: tuple[str, ...]) -> bool:
-    """Whether something there is the name of a thing, by which it is asked for."""
+    """True where a value identifies something."""
     match path:
         case (_, field) | (_, field, ""):
             return field in NAME_FIELDS
@@ -143,7 +141,7 @@ def _names(path: tuple[str, ...]) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts and numbers in a value, however deep."""
+    """All texts and numbers in a value."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -1,6 +1,6 @@
-"""Where a server's settings refer to a secret (`{{secret:NAME}}` in a header, a variable or its url), its value is put in.
+"""Fills references to secrets (`{{secret:NAME}}`) in a server's headers, variables, arguments and url.
 
-It is done when the value is needed, not when the settings are read: a secret that was set anew holds from then on.
+They are filled when the value is needed, not when the settings are read: a changed secret holds from then on.
 """
 
 import re
@@ -28,7 +28,7 @@ for (const [name, value] of values) {{
   delete process.env[name];
 }}
 """
-"""Run by Node before the program: puts variables of ours into the arguments that name them. So the values are in no command
+"""Run by Node before the program: fills variables of ours into the arguments that name them. So the values are in no command
 line, which every user of the machine can read."""
 
 
@@ -39,14 +39,14 @@ class SecretMissing(Unreachable):
 
 
 def fill(text: str, secrets: ReadSecret, what: str) -> str:
-    """The text with references replaced. `what` says where it stands, for the error if a secret is not there."""
+    """Fills the references in a text. `what` names it in the error for a missing secret."""
     if "{{" not in text:
         return text
     return SECRET_REFERENCE.sub(lambda found: _value(found[1].strip(), secrets, what), text)
 
 
 def fill_url(url: str, secrets: ReadSecret, server: str) -> str:
-    """An address with references in its path and query replaced. Values are quoted: none changes what is reached."""
+    """Fills references in the path and query of a URL. Values are quoted: none changes what is reached."""
     if "{{" not in url:
         return url
     what = f"The url of the server {server}"
@@ -54,7 +54,7 @@ def fill_url(url: str, secrets: ReadSecret, server: str) -> str:
 
 
 def node_runs(settings: ServerSettings) -> bool:
-    """Whether Node runs the program of a server."""
+    """True if Node runs the program of a server."""
     return settings.npm is not None or bool(settings.command and _is_node(settings.command[0]))
 
 
@@ -63,8 +63,8 @@ def _is_node(program: str) -> bool:
 
 
 def conceal_arguments(name: str, command: LaunchCommand, secrets: ReadSecret) -> tuple[LaunchCommand, dict[str, str]]:
-    """A command whose arguments refer to no secret any more, and the variables that it finds their values in. Raises
-    Unreachable if the program is one whose arguments everybody would see."""
+    """A command without references to secrets, and the variables that hold their values. Raises Unreachable for programs
+    that can't be given them so."""
     words = command.argv
     if not any(SECRET_REFERENCE.search(word) for word in words):
         return command, {}

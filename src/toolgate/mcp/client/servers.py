@@ -1,4 +1,4 @@
-"""All MCP servers that Toolgate calls: the door of the package. The SDK is not loaded before a server is used."""
+"""All MCP servers that Toolgate calls: the entry to this package. The SDK is not loaded before a server is used."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger("toolgate.mcp")
 
 
 class UpstreamServers:
-    """Servers by name. Each has its own task, so that none waits for another."""
+    """The servers by name. Each has a supervisor of its own, so that none waits for another."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class UpstreamServers:
         rules: "Callable[[], SensitivePaths] | None" = None,
         places: "Workspaces | None" = None,
     ) -> None:
-        """`secrets`: the value of a secret that settings name. `keep` and `tokens`: keep and read those of logins, which no
-        settings can name. `home`: None in memory. `rules`: what no program may open. `places`: decides what of their changes
-        in folders is brought in."""
+        """`secrets` reads the secrets that settings name. `keep` and `tokens` store and read those of logins, which no
+        settings can name. `home`: None in memory. `rules`: what no program may open. `places` decides which changes in
+        folders are applied."""
         self.restarts_by_itself = True
-        """True: a server that fails is started again before anybody asks. A command that ends at once sets it to False."""
+        """True: a server that fails is restarted before anybody calls it. A command that ends at once sets it to False."""
         self._secrets = secrets
         self._tried: dict[str, Mapping[str, str]] = {}
-        """The secrets of servers that are tried out, which are not kept yet."""
+        """Secrets of servers on trial, which are not stored yet."""
         self._keep = keep
         self._tokens = tokens
         self._rules = rules
@@ -62,7 +62,7 @@ class UpstreamServers:
     # -- which there are
 
     def set(self, name: str, settings: ServerSettings) -> None:
-        """Add one, or change it: then it is stopped, and started anew when it is next needed."""
+        """Adds a server, or changes it: then it is stopped, and started when it is next needed."""
         before = self._servers.get(name)
         if before is not None and before.settings == settings:
             return
@@ -77,8 +77,8 @@ class UpstreamServers:
 
     @asynccontextmanager
     async def trial(self, name: str, settings: ServerSettings, secrets: Mapping[str, str]) -> AsyncIterator[None]:
-        """A server that may yet be refused: it is gone if this is left with an error, and what had its name is back. It is
-        started once, with these secrets besides those that are kept. Otherwise it stays."""
+        """Adds a server that may yet be refused: if this is left with an error, it is removed, and what had its name is
+        back. It is started once, with these secrets besides the stored ones."""
         before = self._servers.get(name)
         self._tried[name] = secrets
         self.set(name, settings)
@@ -100,26 +100,22 @@ class UpstreamServers:
         self._servers[name].restarts = self.restarts_by_itself
 
     async def remove(self, name: str) -> None:
-        """Stop it and forget it."""
         server = self._servers.pop(name, None)
         self._concealers.pop(name, None)
         if server is not None:
             await server.close()
 
     def names(self) -> list[str]:
-        """In order."""
         return sorted(self._servers)
 
     def settings(self, name: str) -> ServerSettings:
-        """Of one of them."""
         return self._of(name).settings
 
     def standings(self) -> list[ConnectionStatus]:
-        """How each stands."""
         return [self._servers[name].standing() for name in self.names()]
 
     def starts(self, server: str) -> int:
-        """How often it was started: of two requests with the same number between, the same program answers both."""
+        """How often it was started: between two requests with the same number, the program is the same."""
         return self._of(server).starts
 
     # -- asking them
@@ -134,50 +130,47 @@ class UpstreamServers:
         start: int | None = None,
         seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Ask a server, which is started if need be. Raises Unreachable, Lost, Refused or InputRequired; if whoever asks is
-        cancelled, the server is told. `start`: ask only the one with this number (`starts`); Anew, if there is another.
-        `seconds`: how long whoever asks will wait, during which a silent server is taken to be at work on it."""
+        """Sends a request to a server, which is started if need be. Raises Unreachable, ConnectionLost, ErrorResponse or
+        InputRequired; if the caller is cancelled, the server is told. `start`: only that start of the server is asked
+        (`starts`); Restarted, if it is another. `seconds`: how long the caller waits, during which a silent server is taken
+        to be working."""
         return await self._of(server).request(method, params, caller, start, seconds)
 
     def conceal(self, server: str, values: Iterable[str]) -> None:
-        """A call is about to hand the server these secrets: nobody is to see them in what it says."""
+        """Masks secrets that a call is about to hand the server, in whatever it says."""
         self._of(server).concealer.learn_handed(values)
 
     async def listed(self, server: str, what: ListKind, *, fresh: bool = False) -> list[dict[str, Any]]:
-        """All of a list of the server's."""
         return await self._of(server).listed(what, fresh=fresh)
 
     async def about(self, server: str) -> ServerInfo:
-        """What a server says of itself."""
         return await self._of(server).about()
 
     async def subscribe(self, server: str, uri: str) -> None:
-        """Listeners hear when the resource changes, until as many have unsubscribed as have subscribed."""
+        """Subscribes listeners to changes of a resource, until as many have unsubscribed."""
         of = self._of(server)
         await of.subscribing.add(await of.connection(), uri)
 
     async def unsubscribe(self, server: str, uri: str) -> None:
-        """No more."""
         of = self._of(server)
         await of.subscribing.remove(of.live, uri)
 
     def listen(self, listener: OnServerChange) -> None:
-        """Hear of changes: the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; the resource's
-        URI, or what is done next with a server that is started."""
+        """Adds a listener. It is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and
+        the resource's URI or the step."""
         self._listeners.append(listener)
 
     # -- stopping them
 
     async def restart(self, server: str) -> None:
-        """Stop it, and start it now."""
         await self._of(server).restart()
 
     async def stop(self, server: str) -> None:
-        """Until it is needed again."""
+        """Stops a server until it is needed again."""
         await self._of(server).stop()
 
     async def close(self) -> list[str]:
-        """Stop all of them, all at once. What could not be stopped, in words."""
+        """Stops all servers at once; returns a line for each that could not be stopped."""
         names = self.names()
         stopped = await asyncio.gather(*(self._servers[name].close() for name in names), *self._going)
         return [
@@ -202,7 +195,7 @@ class UpstreamServers:
     async def _open(
         self, name: str, settings: ServerSettings, stack: AsyncExitStack, concealer: SecretMasker
     ) -> "ServerChannel":
-        """The transport of a server, which is closed with the stack."""
+        """Opens the transport of a server, which is closed with the stack."""
 
         tried = self._tried.get(name, {})
 

@@ -1,33 +1,30 @@
-"""Server-sent events, out of bytes as they come: each whole, none longer than it may be."""
+"""Parses server-sent events from chunks of bytes: each whole, none longer than allowed."""
 
 from typing import NamedTuple
 
 
-class EventTooLong(Exception):
-    """One event is longer than it may be."""
+class EventTooLong(Exception): ...
 
 
 class SseEvent(NamedTuple):
-    """One event. Its name is `message` where it has none of its own."""
+    """One event. Its name is `message` by default."""
 
     name: str
     data: bytes
     id: str | None
-    """The id to go on from, if the stream breaks after this event."""
+    """The id to resume from, if the stream breaks after this event."""
     retry: int | None
-    """Milliseconds to wait before going on, if the server says so."""
+    """Milliseconds to wait before resuming, if the server says so."""
 
 
 class SseParser:
-    """Takes bytes and gives the events that are complete with them."""
-
     def __init__(self, most: int) -> None:
         self._most = most
         self._tail: list[bytes] = []
-        """The beginning of a line whose end has not come."""
+        """The beginning of an unfinished line."""
         self._waiting = 0
         self._size = 0
-        """Bytes of the event that is being read."""
+        """Bytes of the current event."""
         self._began = False
         self._name = ""
         self._data: list[bytes] = []
@@ -35,7 +32,7 @@ class SseParser:
         self._retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that end in this chunk."""
+        """The events that are complete with this chunk."""
         if not chunk:
             return []
         after_return = bool(self._tail) and self._tail[-1].endswith(b"\r")
@@ -87,7 +84,6 @@ class SseParser:
 
 
 def encode_event(event: SseEvent) -> bytes:
-    """An event as it goes over the wire."""
     lines = [f"event: {event.name}".encode(), *(b"data: " + line for line in event.data.split(b"\n"))]
     if event.id is not None:
         lines.append(f"id: {event.id}".encode())

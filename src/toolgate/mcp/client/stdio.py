@@ -1,8 +1,8 @@
-"""The transport for programs: one JSON message a line, over the pipes of a box.
+"""The stdio transport: one JSON message a line, over the pipes of a program.
 
 What a program prints is data. Lines that are no messages are skipped and counted, since some servers print a banner; a line
-without end, or nothing but rubbish, ends the connection with a reason. Its stderr is always read, so that it never blocks,
-and the last of it is kept for the reason of a failure.
+without end, or too many such lines, ends the connection with a reason. Its stderr is always read, so that it never blocks,
+and the end of it is kept for the reason of a failure.
 """
 
 import asyncio
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
 
 READ_BYTES = 262_144
 MAX_SKIPPED_PER_TURN = 200
-"""Lines of rubbish that are passed over before others have their turn."""
+"""Lines that are skipped before other tasks have their turn."""
 MAX_STDERR_BYTES = 4_096
 MAX_STDERR_LINES = 12
-"""Of what it said last, to whoever adds it."""
 EXIT_SECONDS = 2.0
-"""Seconds that a program has to end by itself once its input has ended."""
+"""Seconds for a program to exit once its stdin is closed."""
 TERMINATE_SECONDS = 1.0
-"""And after it was asked to by a signal."""
+"""Seconds to exit after SIGTERM."""
 MAX_BACKLOG_BYTES = 67_108_864
 """Bytes that may wait for a program that does not read."""
 
 
 class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
-    """What the program says, as the SDK reads it."""
+    """The program's messages, as the SDK reads them."""
 
     def __init__(self, box: JailedProcess, most: int) -> None:
         self._box = box
@@ -48,19 +47,18 @@ class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
         """Of a line that has not ended yet."""
         self._held = 0
         self._lines: deque[bytes] = deque()
-        """Read, and not looked at yet."""
+        """Read, but not decoded yet."""
         self._ready: deque[JSONRPCMessage] = deque()
         self._rubbish = 0
         self.skipped = 0
         """Lines that were no messages."""
         self.such_as = b""
         self.finished = False
-        """Whether the program closed its output."""
+        """True once the program closed its stdout."""
         self.broken: str | None = None
-        """Why no more is read, if it was not the program that ended."""
+        """Why reading stopped, if it was not the program that ended."""
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message."""
         looked = 0
         while not self._ready:
             if self.broken is not None:
@@ -113,16 +111,16 @@ class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
         self._lines.clear()
 
     async def drain(self) -> None:
-        """Read and forget, so that a program that is about to end is not held up by what it still says."""
+        """Reads and drops the rest, so that a program that is about to exit does not block on it."""
         while await self._box.read(READ_BYTES):
             continue
 
     async def aclose(self) -> None:
-        """The pipe is the box's to close."""
+        """The pipe is closed with the program."""
 
 
 class StdinWriter(ObjectSendStream[SessionMessage]):
-    """What is said to the program. Nobody waits until it has read: it may never."""
+    """Writes messages to the program without waiting until it has read them: it may never."""
 
     def __init__(self, box: JailedProcess) -> None:
         self._box = box
@@ -132,7 +130,6 @@ class StdinWriter(ObjectSendStream[SessionMessage]):
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Put a message on its way."""
         if self._closed:
             raise anyio.ClosedResourceError
         line = encode(item.message)
@@ -157,7 +154,6 @@ class StdinWriter(ObjectSendStream[SessionMessage]):
         self._closed = True
 
     async def stop(self) -> None:
-        """Say no more."""
         self._closed = True
         if self._flushing is not None:
             self._flushing.cancel()
@@ -177,7 +173,7 @@ class StdioChannel:
         self.layers = program.layers
         self.pid: int | None = program.box.pid
         self.hopeless = False
-        """Whether it is not worth asking it to end by itself."""
+        """True: it is killed without being asked to exit first."""
 
     async def _listen(self) -> None:
         while piece := await self._program.box.read_errors(READ_BYTES):
@@ -185,7 +181,7 @@ class StdioChannel:
             del self._errors[:-MAX_STDERR_BYTES]
 
     async def why(self) -> str | None:
-        """Why it says no more; None if it is alive and well."""
+        """Why it ended; None if it has not."""
         box = self._program.box
         if self.read.broken is not None or not self.read.finished:
             return self.read.broken
@@ -201,10 +197,10 @@ class StdioChannel:
         return f"It was stopped, since it used more {stopped} than it may." if stopped else _exit(code)
 
     def wire(self, _: ServerInfo) -> None:
-        """There is no quicker way."""
+        """There is no faster path."""
 
     def said(self) -> str:
-        """The last line of its stderr that says something."""
+        """The last line of its stderr."""
         lines = self.last_lines()
         if not lines and self.read.skipped:
             such_as = printable(self._conceal(self.read.such_as.decode("utf-8", "replace")), 80)
@@ -212,8 +208,7 @@ class StdioChannel:
         return lines[-1].strip() if lines else ""
 
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines of its stderr that say something. A line whose beginning is lost is not shown: there is no telling
-        what it said."""
+        """The last lines of its stderr. A line whose beginning is lost is not shown, since it could not be masked."""
         words = self._errors.decode("utf-8", "replace")
         if len(self._errors) == MAX_STDERR_BYTES:
             words = words.partition("\n")[2]
@@ -221,7 +216,7 @@ class StdioChannel:
         return tuple(printable(self._conceal(line), 500) for line in lines[-MAX_STDERR_LINES:])
 
     async def close(self) -> None:
-        """Its input ends; then it is asked to end; then it is ended, with all that it started."""
+        """Closes its stdin; then sends SIGTERM; then kills it, with all that it started."""
         box = self._program.box
         try:
             await self.write.stop()
@@ -253,7 +248,7 @@ def _exit(code: int) -> str:
 
 @asynccontextmanager
 async def open_stdio(program: "ServerProcess", most: int, conceal: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
-    """The transport of a program that was started; the program is gone when this is left. `conceal`: masks its secrets."""
+    """The transport of a started program; the program is gone when this is left. `conceal` masks its secrets."""
     stdio = StdioChannel(program, most, conceal)
     try:
         yield stdio

@@ -1,9 +1,9 @@
-"""The process between Toolgate and a server that no jail holds: it sees to it that nothing of the server's stays behind.
+"""The parent process of an unsandboxed server: ends everything that the server started.
 
-A program of its own (`python -I -S keeper.py ORDER PARENT CWD PROGRAM …`) that knows nothing of Toolgate. The server has
-the pipes; the keeper has only the reading end of ORDER, which nobody writes to. It ends everything that descends from it,
-also what made a session of its own or outlived its parent, as soon as the server ends, ORDER is closed, or its parent is
-gone, be it by kill -9.
+A program of its own (`python -I -S subreaper.py ORDER PARENT CWD PROGRAM …`) that knows nothing of Toolgate. The server has
+the pipes; this process has only the reading end of ORDER, which nobody writes to. It kills all of its descendants, also
+those in sessions of their own and those that outlived their parent, as soon as the server exits, ORDER is closed, or its own
+parent is gone, be it by kill -9.
 """
 
 import os
@@ -15,15 +15,15 @@ from contextlib import suppress
 
 SET_DEATH_SIGNAL = 1
 SET_SUBREAPER = 36
-"""Of prctl: where orphans fall to."""
+"""prctl(PR_SET_CHILD_SUBREAPER): orphans become children of this process."""
 KILL_SECONDS = 5.0
-"""Seconds that the killed may take to go."""
+"""Seconds for killed processes to go."""
 SIGNAL_EXIT_BASE = 128
 EXIT_NOT_STARTED = 127
 
 
 def main(order: int, parent: int, cwd: str, program: list[str]) -> int:
-    """The exit code of the program; 128 and the number of the signal that ended it."""
+    """Returns the exit code of the program; 128 plus the number of the signal that ended it."""
     heard, told = os.pipe()
     for end in (heard, told):
         os.set_blocking(end, False)
@@ -83,7 +83,7 @@ def _start(order: int, cwd: str, program: list[str]) -> int:
 
 
 def _release_pipes() -> None:
-    """So that they end when the server closes them."""
+    """Closes our copies, so that the pipes end when the server closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -96,7 +96,7 @@ def _kill_group(child: int, number: int) -> None:
 
 
 def _reaped(child: int) -> int | None:
-    """Bury the dead. The exit code of the program if it is among them."""
+    """Reaps children; returns the exit code of the program if it is among them."""
     code = None
     while True:
         try:
@@ -111,7 +111,7 @@ def _reaped(child: int) -> int | None:
 
 
 def _end_all(child: int, code: int) -> int:
-    """Whatever starts another one meanwhile, that one falls to us, and is found in the next round."""
+    """Kills in rounds: what is started meanwhile becomes our child, and is found in the next round."""
     until = time.monotonic() + KILL_SECONDS
     while time.monotonic() < until:
         _kill_group(child, signal.SIGKILL)
@@ -129,7 +129,7 @@ def _end_all(child: int, code: int) -> int:
 
 
 def _descendants() -> list[int]:
-    """Where there is no /proc there is only the group."""
+    """Empty without /proc: then there is only the process group."""
     found: list[int] = []
     waiting = [os.getpid()]
     while waiting:

@@ -1,7 +1,7 @@
-"""What a server says of its own accord: that its lists or a resource have changed; and the asking to be told.
+"""Change notifications of a server: its lists and resources, and the subscription to them.
 
-In the old protocol a server just says it. In the new one it says it on a stream that has to be asked for, and that is asked
-for again whenever it ends; what may have been missed meanwhile counts as changed.
+In older protocols a server just sends them. In 2026-07-28 it sends them on a stream that is requested, and requested again
+whenever it ends; what may have been missed meanwhile counts as changed.
 """
 
 import asyncio
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
 
 MIN_NOTIFY_SECONDS = 0.25
-"""Seconds: a server that says the same again and again is passed on this often."""
+"""The same change is passed on at most this often."""
 ACKNOWLEDGE_SECONDS = 10.0
-"""Seconds that a server has to say that it will tell."""
 STREAM_CLOSE_SECONDS = 1.0
-"""Seconds for it to be told that an older stream is not wanted any more."""
+"""Seconds for the server to be told that an older stream is not wanted any more."""
 FIRST_REOPEN_SECONDS, MAX_REOPEN_SECONDS = 1.0, 60.0
 MAX_SUBSCRIBED_URIS, MAX_TRACKED_CHANGES = 1_000, 2_000
 MAX_SUBSCRIBED_URI_CHARS = 4_096
@@ -38,11 +37,9 @@ logger = logging.getLogger("toolgate.mcp")
 
 
 class Subscriptions:
-    """Of one server."""
-
     def __init__(self, name: str, lists: ListCache, tell: Callable[[str, str, str | None], None]) -> None:
         self.wanted: Counter[str] = Counter()
-        """Resources, and how many want to hear of each."""
+        """Resources, and how many subscribers each has."""
         self._name = name
         self._lists = lists
         self._tell = tell
@@ -54,7 +51,7 @@ class Subscriptions:
     # What the server says
 
     def notice(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification."""
+        """Handles a notification."""
         if method in CHANGED_LISTS:
             what, lists = CHANGED_LISTS[method]
             self._lists.drop(*lists)
@@ -65,11 +62,11 @@ class Subscriptions:
                 self._say("resource", uri)
 
     def _is_wanted(self, uri: str) -> bool:
-        """Whether somebody wants to hear of it, or of what it is a part of."""
+        """True if the resource, or one that it is a part of, is subscribed to."""
         return uri in self.wanted or any(uri.startswith(whole) for whole in self.wanted)
 
     def _say(self, what: str, uri: str | None) -> None:
-        """Once now; if it comes again too soon, once more when it is time."""
+        """Passes a change on now; if it comes again too soon, once more when it is due."""
         now, key = monotonic(), (what, uri)
         due = self._told.get(key, 0.0)
         if due > now + MIN_NOTIFY_SECONDS:  # one more is on its way
@@ -90,7 +87,7 @@ class Subscriptions:
     # What is asked for
 
     async def add(self, connection: "Connection", uri: str) -> None:
-        """Hear of a resource."""
+        """Subscribes to a resource."""
         if uri not in self.wanted and len(self.wanted) >= MAX_SUBSCRIBED_URIS:
             raise CallError(
                 "CAPACITY_EXCEEDED", f"No more than {MAX_SUBSCRIBED_URIS} resources of a server can be subscribed to."
@@ -105,7 +102,7 @@ class Subscriptions:
             raise
 
     async def remove(self, connection: "Connection | None", uri: str) -> None:
-        """Hear no more of it, unless others want to."""
+        """Unsubscribes, unless others are subscribed."""
         if uri not in self.wanted:
             return
         self._less(uri)
@@ -133,7 +130,7 @@ class Subscriptions:
         return found | ({"resourceSubscriptions": sorted(self.wanted)} if self.wanted else {})
 
     async def run(self, connection: "Connection") -> None:
-        """For as long as the connection lasts: ask to be told, and again when that ends."""
+        """Keeps the subscriptions for as long as the connection lasts."""
         try:
             if connection.modern:
                 await self._keep_open(connection)
@@ -169,7 +166,7 @@ class Subscriptions:
                 self.notice(method, {})
 
     async def _open(self, connection: "Connection", *, anew: bool = True) -> None:
-        """Open a stream for all that is wanted now, then close the one before it."""
+        """Opens a stream for all that is wanted now, then closes the one before it."""
         async with self._opening:
             if self._stream is not None and not anew:
                 return
@@ -190,6 +187,6 @@ class Subscriptions:
 
 
 def _seen(stream: asyncio.Task[None]) -> None:
-    """How it ended is of no interest to anybody who has not looked."""
+    """Retrieves the exception of a stream that nobody waits for."""
     if not stream.cancelled():
         stream.exception()

@@ -1,8 +1,8 @@
-"""What keeps one server going: it is started when first needed, looked after, and started anew when it fails.
+"""Supervises one server: starts it when it is first needed, sends heartbeats, and restarts it when it fails.
 
-One task owns it (a transport has to be entered and left by the same one). A failure is followed by a wait that doubles, with
-full jitter; after too many in a row the server is left alone for a while, and then gets one trial. A call that finds the
-server down waits for a start that is near, and is told when the next one is if that is far.
+One task owns it (a transport has to be entered and left by the same one). It is restarted with exponential backoff and
+jitter; after too many failures in a row, once per `rest_seconds`. A call that finds the server down waits for a start that
+is near, and otherwise fails with the time of the next one.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from toolgate.mcp.client.handshake import Era
 
 STEADY_SECONDS = 10.0
-"""A server that was up for so long, or has answered something, did not fail to start."""
+"""A server that was up for this long, or has answered a request, did not fail to start."""
 MAX_MISSED_HEARTBEATS = 3
-"""Heartbeats that a server may leave unanswered for a call of which nobody said how long it may take."""
+"""Heartbeats that a server may leave unanswered during a call without a timeout."""
 STOP_SECONDS = 15.0
-"""How long a stop may take before the owner is cancelled."""
+"""Seconds for a stop before the owner is cancelled."""
 
 OpenChannel = Callable[[str, ServerSettings, AsyncExitStack, SecretMasker], Awaitable["ServerChannel"]]
 OnChange = Callable[[str, str, str | None], None]
@@ -47,8 +47,6 @@ _calls = count(1)
 
 
 class ServerSupervisor:
-    """One server."""
-
     def __init__(
         self,
         name: str,
@@ -66,7 +64,7 @@ class ServerSupervisor:
         self._open_line = open_line
         self._tell = tell
         self._after = after
-        """The end of what had this name before."""
+        """The end of the server that had this name before."""
         self._owner: asyncio.Task[None] | None = None
         self._stop: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
@@ -77,12 +75,11 @@ class ServerSupervisor:
         self._about: ServerInfo | None = None
         self._tries = RestartBackoff(name, settings, concealer.words)
         self.starts = 0
-        """How often a start was begun."""
         self.restarts = True
-        """True: it is started again by itself when it fails; otherwise by the next call."""
+        """True: it is restarted when it fails; otherwise by the next call."""
         self._used = monotonic()
         self._under_way: dict[int, tuple[float, float]] = {}
-        """Calls: when each began, and the seconds that whoever asked will wait."""
+        """Calls: when each began, and the seconds that its caller waits."""
         self._patience = max(settings.heartbeat_seconds * MAX_MISSED_HEARTBEATS, longest_timeout(settings))
         self._era: Era = "unknown"
 
@@ -91,7 +88,7 @@ class ServerSupervisor:
     async def request(
         self, method: str, params: Mapping[str, Any], caller: Caller | None, start: int | None, seconds: float | None
     ) -> Mapping[str, Any]:
-        """Ask the server, once it is up. A session that it has forgotten is begun anew, and it is asked again."""
+        """Sends a request once the server is up. A lost session is initialized again, and the request repeated."""
         connection = await self._unexposed()
         try:
             return await self._ask(connection, method, params, caller, start, seconds)
@@ -146,12 +143,11 @@ class ServerSupervisor:
         return await self.connection()
 
     async def _end_exposed(self) -> None:
-        """End a server that may have seen what no tool may open: it is not to tell, now or later."""
+        """Stops a server that may have seen a file that no tool may open, so that it can't tell."""
         logger.warning("server %s: a file that no tool may open came into a folder that it writes: it is ended", self.name)
         await self.stop()
 
     async def listed(self, what: ListKind, *, fresh: bool) -> list[dict[str, Any]]:
-        """One of its lists."""
         kept = self.lists.kept(what) if self._connection is not None else None
         if kept is not None and not fresh:
             return kept
@@ -160,11 +156,10 @@ class ServerSupervisor:
         return await self.lists.get(await self._unexposed(), what, self.settings, fresh=fresh)
 
     async def about(self) -> ServerInfo:
-        """What it said of itself."""
         return (await self.connection()).about
 
     async def connection(self) -> "Connection":
-        """The connection, once there is one. Raises Unreachable if the start that is waited for fails, or none is near."""
+        """The connection, once there is one. Raises Unreachable if the start fails, or none is near."""
         failed = self._tries.failed_starts
         while True:
             if self._connection is not None and not self._connection.ended.done():
@@ -186,11 +181,10 @@ class ServerSupervisor:
 
     @property
     def failure(self) -> Unreachable | None:
-        """The last failure, as anybody may know it."""
+        """The last failure, without what is for operators only."""
         return self._tries.failure
 
     def standing(self) -> ConnectionStatus:
-        """How it stands."""
         line = self._line
         return ConnectionStatus(
             name=self.name,
@@ -215,7 +209,7 @@ class ServerSupervisor:
     # -- stopping
 
     async def stop(self) -> bool:
-        """Stop it, if it runs; the next call starts it. False: it could not be ended."""
+        """Stops it; the next call starts it. False: it could not be stopped."""
         owner, stop = self._owner, self._stop
         if owner is None or stop is None:
             return True
@@ -229,13 +223,12 @@ class ServerSupervisor:
         return owner.done()
 
     async def close(self) -> bool:
-        """Stop it for good."""
+        """Stops it for good."""
         self._closed = True
         self._notify()
         return await self.stop()
 
     async def restart(self) -> None:
-        """Stop it, and start it now, whatever it did before."""
         await self.stop()
         self._tries.forget()
         await self.connection()
@@ -243,7 +236,7 @@ class ServerSupervisor:
     # -- the owner
 
     def _begin(self) -> None:
-        """In a context of its own: what starts it is not what it works for."""
+        """Starts the owner, in a context of its own: not that of the call that needs it."""
         self._stop = asyncio.get_running_loop().create_future()
         self._become("starting")
         self._owner = asyncio.create_task(self._live(self._stop), name=f"mcp {self.name}", context=Context())
@@ -265,7 +258,7 @@ class ServerSupervisor:
         changed.set()
 
     async def _live(self, stop: asyncio.Future[None]) -> None:
-        """One life after another, until it is stopped, or not needed any more."""
+        """Runs it, life after life, until it is stopped or idle."""
         if self._after is not None:
             await asyncio.wait({self._after})
             self._after = None
@@ -283,7 +276,7 @@ class ServerSupervisor:
                 return
 
     def _over(self) -> "Connection | None":
-        """A life is over. What there was, if it got so far."""
+        """Clears the state of a life; returns its connection, if there was one."""
         connection, self._connection, self._line = self._connection, None, None
         self.lists.drop()
         if connection is not None:
@@ -295,7 +288,7 @@ class ServerSupervisor:
     async def _goes_on(
         self, failure: Unreachable, connection: "Connection | None", lived: float, stop: asyncio.Future[None]
     ) -> bool:
-        """Whether it is started anew; if so, when that is due."""
+        """True if it is restarted, once that is due."""
         if connection is None and self._era == "unknown" and isinstance(failure, ProcessExited):
             self._era = "legacy"
             return True
@@ -314,7 +307,7 @@ class ServerSupervisor:
         return True
 
     async def _life(self, stop: asyncio.Future[None]) -> Unreachable | None:
-        """From its start to its end. None: it was stopped."""
+        """Runs it from start to end. None: it was stopped."""
         await sdk.loaded()
         from toolgate.mcp.client.connection import open_connection
 
@@ -377,7 +370,7 @@ class ServerSupervisor:
         return await self._line.why() if self._line is not None else None
 
     def _until_next_look(self, connection: "Connection") -> float:
-        """Seconds. While it is needed it is only looked at whether it is idle now and then."""
+        """Seconds until the next heartbeat or idle check."""
         wait, idle = self.settings.heartbeat_seconds - connection.silent, self.settings.idle_seconds
         if idle is not None:
             wait = min(wait, idle if self._needed else idle - (monotonic() - self._used))
@@ -392,16 +385,17 @@ class ServerSupervisor:
         return limit is not None and not self._needed and monotonic() - self._used >= limit
 
     def _is_busy(self, connection: "Connection") -> bool:
-        """Whether it may be silent because it works on a call: one that began before it fell silent, and that is still
-        waited for. What came later is not what keeps it from answering."""
+        """True if it may be silent because it works on a call that began before it fell silent and that is still waited
+        for."""
         now = monotonic()
         fell_silent = now - connection.silent + self.settings.heartbeat_seconds
         return any(began <= fell_silent and now < began + wait for began, wait in self._under_way.values())
 
     async def _dead(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
-        """Ask for a sign of life. A server at work may be silent for as long as a call may take.
+        """Sends a heartbeat. A server at work may be silent for as long as a call may take.
 
-        It is waited for in two halves: if this process itself was held up, what came meanwhile is heard in the second."""
+        The response is awaited in two halves: if this process itself was blocked, what came meanwhile is read in the second.
+        """
         limit = self.settings.heartbeat_seconds
         beat = asyncio.create_task(connection.beat())
         wait: set[asyncio.Future[Any]] = {beat, connection.ended, stop}

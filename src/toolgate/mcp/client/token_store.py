@@ -1,9 +1,8 @@
-"""What is kept of a login at a remote server: tokens and the client's registration, as secrets of Toolgate's own.
+"""Stores the login at a remote server as secrets: tokens, client registration and pinned issuer.
 
-A token is for the address that it was got for: if the server's settings name another one, it is as if there were none. What
-a token can be renewed with (where, and until when it is good) is kept beside it, since a later process knows nothing else.
-The names are not for callers, nor for the settings of servers: whoever wires this keeps them where nothing else can refer to
-them, and reads them from there alone.
+A token is for the URL that it was issued for: if the server's settings name another one, there is none. What a refresh needs
+(the endpoint and the expiry) is stored with it, since a later process knows nothing else. Neither callers nor server
+settings can refer to these names: the store keeps them where nothing else reads them.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ _PLAIN = re.compile(r"[a-z0-9_]{1,64}\Z")
 
 
 def secret_name(server: str, what: str) -> str:
-    """The name of a secret of a server's: no two servers share one."""
+    """The name of a server's secret; no two servers share one."""
     plain = re.sub(r"[^A-Z0-9_]", "_", server.upper())[:64]
     if _PLAIN.match(server) is None:
         plain += "_" + hashlib.sha256(server.encode()).hexdigest()[:8].upper()
@@ -34,16 +33,15 @@ def secret_name(server: str, what: str) -> str:
 
 
 class PinnedIssuer(NamedTuple):
-    """The authorization server that a server's login belongs to."""
+    """The authorization server of a server's login."""
 
     issuer: str
     accepted: bool
-    """Whether a person named it; otherwise it was the first that the server named."""
+    """True if a person named it; otherwise it was the first that the server named."""
 
 
 class LoginStore:
-    """The secrets of one server: `TOKENS`, `CLIENT` and `ISSUER` (its pin). Without a place to keep them, they last as long
-    as this does."""
+    """The secrets of one server: `TOKENS`, `CLIENT` and `ISSUER`. Without a store they are kept in memory."""
 
     def __init__(self, server: str, url: str, read: ReadToken | None, keep: KeepToken | None) -> None:
         self._url, self._read, self._keep = url, read, keep
@@ -51,7 +49,7 @@ class LoginStore:
         self._memory: dict[str, str] = {}
 
     def get(self, what: str) -> dict[str, Any]:
-        """What is kept; empty if nothing is, or if it is for another address."""
+        """The stored value; empty if there is none, or if it is for another URL."""
         name = self._names[what]
         try:
             text = self._memory.get(name) or (self._read(name) if self._read is not None else None)
@@ -64,7 +62,6 @@ class LoginStore:
         return kept if isinstance(kept, dict) and kept.get("url") == self._url else {}
 
     async def set(self, what: str, value: Mapping[str, Any]) -> None:
-        """Keep a value in place of what there was."""
         name, text = self._names[what], orjson.dumps({**value, "url": self._url}).decode()
         if self._keep is None:
             self._memory[name] = text
@@ -77,7 +74,7 @@ class LoginStore:
             self._memory[name] = text
 
     async def want(self, status: int, challenge: str) -> None:
-        """Note what a server asked for when it refused us, so that the next login can ask for it."""
+        """Stores the challenge of a refused request, for the next login."""
         kept = self.get("TOKENS")
         wanted = {"status": status, "challenge": challenge[:2_000]}
         if kept.get("wanted") != wanted:
@@ -85,12 +82,12 @@ class LoginStore:
 
 
 def pinned_issuer(kept: LoginStore) -> PinnedIssuer | None:
-    """The issuer that is pinned; None before the first login. Logins of before there were pins hold one, too."""
+    """The pinned issuer; None before the first login. Logins from before pins existed count as one."""
     found = kept.get("ISSUER")
     issuer = found.get("issuer") or kept.get("TOKENS").get("issuer")
     return PinnedIssuer(issuer, found.get("accepted") is True) if isinstance(issuer, str) else None
 
 
 def good_until(seconds: object) -> float | None:
-    """When a token that is good for so many seconds has to be renewed."""
+    """The time at which a token with this lifetime expires."""
     return time.time() + float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None

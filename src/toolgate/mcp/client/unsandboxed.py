@@ -1,6 +1,5 @@
-"""A server's program that no jail holds, as a `sandbox.port.Box`: only the environment that it was given, and a keeper
-beside it (`keeper.py`) that ends all of it when we are gone. It must be started on the event loop's own thread.
-"""
+"""A server's program without a jail, as a `JailedProcess`: it gets only the given environment, and `subreaper` ends all of
+it when we are gone. It must be started on the event loop's own thread."""
 
 import asyncio
 import os
@@ -17,11 +16,11 @@ from toolgate.sandbox.port import Stopped
 SUBREAPER = Path(__file__).with_name("subreaper.py")
 SIGNAL_EXIT_BASE = 128
 END_SECONDS = 6.0
-"""Seconds for the keeper to end everything; after that it is killed itself."""
+"""Seconds for the subreaper to end everything; after that it is killed itself."""
 
 
 async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path | None) -> "UnsandboxedProcess":
-    """Start a program by its whole path. `environment` is all that it gets. Raises OSError."""
+    """Starts a program by its full path, with only this environment. Raises OSError."""
     inner, outer = os.pipe()
     try:
         child = subprocess.Popen(
@@ -44,12 +43,12 @@ async def start(argv: Sequence[str], environment: Mapping[str, str], cwd: Path |
 
 
 class UnsandboxedProcess(Pipes):
-    """A program and its keeper."""
+    """A program and its subreaper."""
 
     def __init__(self, child: subprocess.Popen[bytes], order: int) -> None:
         super().__init__(child)
         self.pid = child.pid
-        """The keeper's; it passes SIGTERM on."""
+        """The subreaper's; it passes SIGTERM on."""
         self.stopped: Stopped | None = None
         self.busy = True
         self._order = order
@@ -60,11 +59,10 @@ class UnsandboxedProcess(Pipes):
         self._loop.add_reader(self._handle, self._on_end)
 
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
         return not self._ended.done() and self._child.poll() is None
 
     def uppers(self) -> list[int]:
-        """None: nothing lies over what it writes."""
+        """No layers lie over what it writes."""
         return []
 
     # How it ends
@@ -75,13 +73,12 @@ class UnsandboxedProcess(Pipes):
         return SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
 
     def terminate(self) -> None:
-        """Ask it, and what it started, to end."""
         if not self._ended.done():
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGTERM)
 
     def kill(self, why: Stopped | None = None) -> None:
-        """End it and everything that it started, now. Does not wait; may be called twice."""
+        """Ends it and everything that it started. Does not wait; may be called twice."""
         if not self._killed:
             self._killed = True
             if not self._ended.done():
@@ -89,7 +86,7 @@ class UnsandboxedProcess(Pipes):
             os.close(self._order)
 
     async def close(self) -> None:
-        """Kill it, and wait until all of it is gone."""
+        """Kills it, and waits until all of it is gone."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close_all())
         await asyncio.shield(self._closing)
