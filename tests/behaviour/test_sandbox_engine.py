@@ -16,8 +16,9 @@ import pytest
 from tests.patience import SOON, until
 from toolgate import Actor, App
 from toolgate.errors import NotReached
-from toolgate.sandbox.engine import CodeResult, CommandResult, Language, Sandbox
+from toolgate.sandbox.engine import Language, Sandbox
 from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.results import CodeResult, CommandResult
 from toolgate.sandbox.worker_protocol import CodeFailure, Worker
 from toolgate.settings import SandboxSettings
 

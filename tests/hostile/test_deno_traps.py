@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from toolgate.sandbox.engine import CodeResult, Sandbox
+from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.port import MB, ResourceLimits
+from toolgate.sandbox.results import CodeResult
 from toolgate.sandbox.runtimes import deno
 from toolgate.settings import SandboxSettings
 

@@ -1,8 +1,8 @@
 """The engine: runs Python, TypeScript and commands of which nobody knows what they will do.
 
-A jail is chosen when something is first to be run, by trying it out. Code goes to the lane that fits it: small pure Python
-to Monty, other Python to a worker, TypeScript to Deno, commands to the shell lane. What the code may ask of the host is
-what the caller's `serve` answers, nothing else.
+A jail is chosen when something is first to be run, by trying it out. Code goes to the runtime that fits it: small pure
+Python to Monty, other Python to a CPython worker, TypeScript to Deno; a command is run as it stands. The code may ask the
+host for what the caller's `serve` answers, nothing else.
 """
 
 import asyncio
@@ -10,34 +10,26 @@ import logging
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from toolgate.errors import CallError, Failed, NotReached, timed_out
-from toolgate.sandbox.port import (
-    LAYERING_JAILS,
-    MB,
-    Feature,
-    Jail,
-    JailedProcess,
-    ResourceLimits,
-    Spec,
-    Stopped,
-    Unavailable,
-)
+from toolgate.errors import NotReached, timed_out
+from toolgate.sandbox.port import LAYERING_JAILS, MB, Jail, JailedProcess, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.results import CodeResult, CommandResult, unavailable
 from toolgate.sandbox.runtimes import shell
-from toolgate.sandbox.worker_protocol import CodeFailure, LogLine, Serve, WorkerResult, limit_message, limit_met
+from toolgate.sandbox.worker_protocol import CodeFailure, Serve, WorkerResult, limit_met
 from toolgate.settings import SandboxSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.sandbox.jails.docker import Docker
-    from toolgate.sandbox.jails.selection import JailReport
+    from toolgate.sandbox.jails.selection import ChosenJail, JailReport
     from toolgate.sandbox.pool import Pool
     from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
     from toolgate.sandbox.workspace_copy import WorkspaceCopy
@@ -47,55 +39,11 @@ Mode = Literal["tool", "script", "program", "check"]
 SettleChanges = Callable[..., Sequence[str]]
 """Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`), in a
 thread."""
-Finished = TypeVar("Finished", "CodeResult", "CommandResult")
-MAX_TOLD_CHARS = 2_000
-"""Of what a run wrote, how much is told with its error."""
-LIMIT_SETTINGS: Mapping[Stopped, str] = {
-    "memory": "sandbox.memory_mb", "disk": "sandbox.disk_mb", "processes": "sandbox.processes",
-    "output": "sandbox.output_bytes",
-}  # fmt: skip
-AGAIN_SECONDS = 10.0
-"""If nothing could hold code, it is tried again after this long."""
-MOST_COMPILED = 512
+Finished = TypeVar("Finished", CodeResult, CommandResult)
+MAX_COMPILED = 512
 """Programs that are kept in their compiled form."""
 
 logger = logging.getLogger("toolgate.sandbox")
-
-
-class CodeResult(msgspec.Struct, frozen=True):
-    """What came of code."""
-
-    value: Any
-    failure: CodeFailure | None
-    stdout: str
-    stderr: str
-    logs: tuple[LogLine, ...]
-    stopped: Stopped | None
-    """The limit that it ran into, if it did."""
-    limits: ResourceLimits
-    lane: str
-    jail: str
-    enforced: Mapping[Feature, str]
-    """What was held, and by what means."""
-    seconds: float
-    left: tuple[str, ...] = ()
-    """What is to be said of the changes that it made in its layer."""
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """What came of a command."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-    stopped: Stopped | None
-    """The limit that it ran into, if it did."""
-    limits: ResourceLimits
-    jail: str
-    enforced: Mapping[Feature, str]
-    seconds: float
-    left: tuple[str, ...] = ()
-    """What is to be said of the changes that it made in its layer."""
 
 
 class Sandbox:
@@ -105,16 +53,11 @@ class Sandbox:
         self.settings = settings or SandboxSettings()
         given = self.settings
         self.limits = ResourceLimits(
-            seconds=given.seconds,
-            memory=given.memory_mb * MB,
-            disk=given.disk_mb * MB,
-            processes=given.processes,
+            seconds=given.seconds, memory=given.memory_mb * MB, disk=given.disk_mb * MB, processes=given.processes,
             output=given.output_bytes,
-        )
+        )  # fmt: skip
         self._rooms: dict[int, asyncio.Semaphore] = {}
-        self._choosing: asyncio.Task[Jail] | None = None
-        self._choosing_servers: asyncio.Task[Jail] | None = None
-        self._chosen_at = 0.0
+        self._jails: dict[str, ChosenJail] = {}
         self._pool: Pool | None = None
         self._monty: MontyRuntime | None = None
         self._docker: Docker | None = None
@@ -153,24 +96,15 @@ class Sandbox:
             ))  # fmt: skip
         limits = self._within(seconds)
         job: dict[str, Any] = {
-            "mode": mode,
-            "code": code,
-            "name": name,
-            "language": language,
-            "arguments": dict(arguments or {}),
-            "context": dict(context or {}),
-            "tools": None if tools is None else list(tools),
-            "output": limits.output,
-        }
+            "mode": mode, "code": code, "name": name, "language": language, "arguments": dict(arguments or {}),
+            "context": dict(context or {}), "tools": None if tools is None else list(tools), "output": limits.output,
+        }  # fmt: skip
         async with self._room(depth):
             if language == "python" and workspace is None and mode in ("script", "program"):
                 ran = await self._try_monty(job, serve, limits)
                 if ran is not None:
                     return ran
-            if language == "python":
-                spec = self._python(workspace, fixed, hidden, layered=layer is not None)
-            else:
-                spec = self._deno()
+            spec = self._spec(language, workspace=workspace, fixed=fixed, hidden=hidden, layered=layer is not None)
             if limits.seconds > self.limits.seconds:
                 spec = msgspec.structs.replace(spec, limits=self._within(self._rounded(limits.seconds)))
             if language != "python":
@@ -194,14 +128,13 @@ class Sandbox:
             "tools": None, "wants_execute": wants_execute, "output": self.limits.output,
         }  # fmt: skip
         async with self._room(depth):
-            spec = self._python(None, (), ()) if language == "python" else self._deno()
-            heard, stopped, _, _ = await self._converse(spec, job, None, self.limits)
+            heard, stopped, _ = await self._converse(self._spec(language), job, None, self.limits)
         stopped = stopped or (None if heard.failure is None else heard.failure.stopped)
         if stopped == "time":  # which says nothing of the code: the machine may have been too busy
             raise timed_out(self.limits.seconds)
         if stopped is None and (heard.failure is None or heard.failure.kind in ("syntax", "missing")):
             self._compiled[key] = heard.failure or heard.compiled or ""
-            if len(self._compiled) > MOST_COMPILED:
+            if len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
         return heard.failure
 
@@ -233,7 +166,8 @@ class Sandbox:
         async with self._room(depth):
             jail = await self.jail()
             begun = perf_counter()
-            process = await self._start(jail, spec)
+            with _as_unavailable():
+                process = await jail.start(spec)
             timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
             with UpperLayers() as uppers:
                 try:
@@ -248,7 +182,10 @@ class Sandbox:
         stopped = process.stopped or (
             limit_met(code) if code < 0 else None
         )  # a program may itself exit with any number from 0 on
-        return CommandResult(code, out, errors, stopped, limits, jail.name, jail.enforces(), perf_counter() - begun, left)
+        return CommandResult(
+            exit_code=code, stdout=out, stderr=errors, stopped=stopped, limits=limits, jail=jail.name,
+            enforced=jail.enforces(), seconds=perf_counter() - begun, left=left,
+        )  # fmt: skip
 
     async def run_container(
         self,
@@ -277,16 +214,14 @@ class Sandbox:
         async with self._room(depth):
             begun = perf_counter()
             docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
-            try:
+            with _as_unavailable():
                 ended = await run_container(
                     docker, image, command, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
                     environment=environment,
                 )  # fmt: skip
-            except Unavailable as error:
-                raise unavailable(error.message) from error
-        took = perf_counter() - begun
         return CommandResult(
-            ended.exit_code, ended.stdout, ended.stderr, ended.stopped, limits, docker.name, docker.enforces(), took
+            exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr, stopped=ended.stopped, limits=limits,
+            jail=docker.name, enforced=docker.enforces(), seconds=perf_counter() - begun,
         )  # fmt: skip
 
     async def _lays_layers(self) -> bool:
@@ -315,33 +250,22 @@ class Sandbox:
 
     async def jail(self) -> Jail:
         """What holds code on this machine, found out once."""
-        if self._closed:
-            raise unavailable("it is closed")
-        if self._choosing is None:
-            self._choosing, self._chosen_at = asyncio.ensure_future(self._choose()), monotonic()
-        try:
-            return await asyncio.shield(self._choosing)
-        except Unavailable as error:
-            if monotonic() > self._chosen_at + AGAIN_SECONDS:
-                self._choosing = None  # the machine may only have been too busy for the trial
-            raise unavailable(error.message, error.suggestion) from error
-        except asyncio.CancelledError:
-            if self._closed and self._choosing.cancelled():
-                raise unavailable("it is closed") from None
-            raise
+        return await self._chosen(self.settings)
 
     async def server_jail(self) -> Jail:
         """What holds servers, which stay: the same jail, but for containers, whose processes are not ours to watch."""
-        if self.settings.backend != "docker":
-            return await self.jail()
+        return await self._chosen(SandboxSettings() if self.settings.backend == "docker" else self.settings)
+
+    async def _chosen(self, settings: SandboxSettings) -> Jail:
         if self._closed:
             raise unavailable("it is closed")
-        if self._choosing_servers is None or (self._choosing_servers.done() and self._choosing_servers.exception()):
-            self._choosing_servers = asyncio.ensure_future(choose_for_servers())
-        try:
-            return await asyncio.shield(self._choosing_servers)
-        except Unavailable as error:
-            raise unavailable(error.message) from error
+        chosen = self._jails.get(settings.backend)
+        if chosen is None:
+            from toolgate.sandbox.jails.selection import ChosenJail
+
+            chosen = self._jails[settings.backend] = ChosenJail(settings)
+        with _as_unavailable():
+            return await chosen.get()
 
     async def _has_jail(self) -> bool:
         try:
@@ -350,36 +274,22 @@ class Sandbox:
             return False
         return True
 
-    async def _choose(self) -> Jail:
-        from toolgate.sandbox.jails.selection import choose
-
-        return await choose(self.settings)
-
     async def survey(self) -> "list[JailReport]":
         """What could hold code here, and why the rest can't: each tried."""
         from toolgate.sandbox.jails.selection import survey
 
         return await survey(self.settings)
 
-    # -- lanes
+    # -- runtimes
 
-    def _python(
-        self, workspace: Path | None, fixed: tuple[Path, ...], hidden: tuple[Path, ...], *, layered: bool = False
-    ) -> Spec:
-        from toolgate.sandbox.runtimes import python
+    def _spec(self, language: Language, **workspace: Any) -> Spec:
+        from toolgate.sandbox.runtimes import deno, python
 
         with _as_unavailable():
+            if language != "python":
+                return deno.spec(deno.find_deno(self.settings.deno), self.limits)
             interpreter = python.find_python(self.settings.python)
-        return python.spec(
-            interpreter, self.limits, workspace=workspace, fixed=fixed, hidden=hidden, packages=self.settings.packages,
-            layered=layered,
-        )  # fmt: skip
-
-    def _deno(self) -> Spec:
-        from toolgate.sandbox.runtimes import deno
-
-        with _as_unavailable():
-            return deno.spec(deno.find_deno(self.settings.deno), self.limits)
+            return python.spec(interpreter, self.limits, packages=self.settings.packages, **workspace)
 
     async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits) -> CodeResult | None:
         """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
@@ -399,15 +309,15 @@ class Sandbox:
             return None
         if self._monty.broken is not None:
             raise unavailable(self._monty.broken)
-        return _ran(heard, stopped, limits, "monty", "monty", self._monty.enforces(), begun)
+        return _code_result(heard, stopped, limits, self._monty, "monty", begun)
 
     async def _in_worker(
         self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits, layer: SettleChanges | None
     ) -> CodeResult:
         jail = await self.jail()
         begun = perf_counter()
-        heard, stopped, lane, left = await self._converse(spec, job, serve, limits, layer)
-        return _ran(heard, stopped, limits, lane, jail.name, jail.enforces(), begun, left)
+        heard, stopped, left = await self._converse(spec, job, serve, limits, layer)
+        return _code_result(heard, stopped, limits, jail, spec.profile, begun, left)
 
     async def _converse(
         self,
@@ -416,18 +326,17 @@ class Sandbox:
         serve: Serve | None,
         limits: ResourceLimits,
         layer: SettleChanges | None = None,
-    ) -> tuple[WorkerResult, Stopped | None, str, tuple[str, ...]]:
-        """What the code said, why it was stopped, its lane, and what is to be said of its changes."""
+    ) -> tuple[WorkerResult, Stopped | None, tuple[str, ...]]:
+        """What the code said, why it was stopped, and what is to be said of its changes."""
         jail = await self.jail()
-        pool = self._pool
-        if pool is None:
-            pool = self._pool = self._make_pool(jail)
-        try:
-            worker = await pool.take(spec)
-        except Unavailable as error:
-            raise unavailable(error.message) from error
+        if self._pool is None:
+            from toolgate.sandbox.pool import Pool
+
+            given = self.settings
+            self._pool = Pool(jail, warm=given.warm, memory=given.warm_memory_mb * MB, idle_seconds=given.idle_seconds)
+        with _as_unavailable():
+            worker = await self._pool.take(spec)
         timer = asyncio.get_running_loop().call_later(limits.seconds, worker.process.kill, "time")
-        lane = "python" if spec.profile == "python" else "deno"
         with UpperLayers() as uppers:
             try:
                 heard = await worker.run(job, serve, limits)
@@ -438,19 +347,7 @@ class Sandbox:
                     await self._let_go(worker.close())
                 else:
                     self._in_background(worker.close())
-            return heard, worker.process.stopped, lane, await uppers.looked_at(layer)
-
-    def _make_pool(self, jail: Jail) -> "Pool":
-        from toolgate.sandbox.pool import Pool
-
-        given = self.settings
-        return Pool(jail, warm=given.warm, memory=given.warm_memory_mb * MB, idle_seconds=given.idle_seconds)
-
-    async def _start(self, jail: Jail, spec: Spec) -> Any:
-        try:
-            return await jail.start(spec)
-        except Unavailable as error:
-            raise unavailable(error.message) from error
+            return heard, worker.process.stopped, await uppers.looked_at(layer)
 
     # -- limits and endings
 
@@ -488,28 +385,19 @@ class Sandbox:
             await asyncio.wait(list(self._closing))
         if self._docker is not None:
             await self._docker.close()
-        for choosing in filter(None, (self._choosing, self._choosing_servers)):
-            if not choosing.done():
-                choosing.cancel()
-            elif not choosing.cancelled() and choosing.exception() is None:
-                await choosing.result().close()
+        for chosen in self._jails.values():
+            await chosen.close()
 
 
-async def choose_for_servers() -> Jail:
-    """One that is always there for programs that stay."""
-    from toolgate.sandbox.jails.selection import choose
-
-    return await choose(SandboxSettings())
-
-
-def _ran(
-    heard: WorkerResult, stopped: Stopped | None, limits: ResourceLimits, lane: str, jail: str,
-    enforced: Mapping[Feature, str], begun: float, left: tuple[str, ...] = (),
+def _code_result(
+    heard: WorkerResult, stopped: Stopped | None, limits: ResourceLimits, holder: "Jail | MontyRuntime", lane: str,
+    begun: float, left: tuple[str, ...] = (),
 ) -> CodeResult:  # fmt: skip
     stopped = stopped or (None if heard.failure is None else heard.failure.stopped)
     return CodeResult(
-        heard.value, heard.failure, heard.stdout, heard.stderr, tuple(heard.logs), stopped, limits, lane, jail, enforced,
-        perf_counter() - begun, left,
+        value=heard.value, failure=heard.failure, stdout=heard.stdout, stderr=heard.stderr, logs=tuple(heard.logs),
+        stopped=stopped, limits=limits, lane=lane, jail=holder.name, enforced=holder.enforces(),
+        seconds=perf_counter() - begun, left=left,
     )  # fmt: skip
 
 
@@ -545,54 +433,13 @@ def _look(layer: SettleChanges, upper: int) -> tuple[str, ...]:
         os.close(upper)
 
 
-def unavailable(why: str, suggestion: str | None = None) -> NotReached:
-    """What is said where nothing can hold code: it is not run."""
-    return NotReached(
-        "SANDBOX_UNAVAILABLE",
-        f"No sandbox can be had: {why}",
-        suggestion=suggestion or "`toolgate doctor` shows what was tried. On Debian: apt-get install bubblewrap.",
-    )
-
-
-def limit_error(ended: CodeResult | CommandResult) -> CallError:
-    """The error of a run that met a limit, with the end of what it wrote: TIMEOUT if it was that of time, SANDBOX_ERROR for
-    memory, disk, processes and output."""
-    assert ended.stopped is not None
-    wrote = (("stdout", ended.stdout), ("stderr", ended.stderr))
-    details = {"stopped": ended.stopped, **{name: text[-MAX_TOLD_CHARS:] for name, text in wrote if text}}
-    return _limit_error(ended.stopped, ended.limits, details)
-
-
-def _limit_error(stopped: Stopped, limits: ResourceLimits, details: dict[str, Any]) -> CallError:
-    if stopped == "time":
-        return timed_out(limits.seconds, details=details)
-    return Failed(
-        "SANDBOX_ERROR",
-        limit_message(stopped, limits),
-        suggestion=f"Give it less to do. Whoever runs Toolgate can raise the setting {LIMIT_SETTINGS[stopped]}.",
-        details=details,
-    )
-
-
-def as_error(failure: CodeFailure, ran: CodeResult | None = None) -> CallError:
-    """The error of code that failed: what it did wrong, and where."""
-    details: dict[str, Any] = {"kind": failure.kind}
-    for field in ("name", "line", "column", "stack"):
-        if getattr(failure, field) is not None:
-            details[field] = getattr(failure, field)
-    if ran is not None:
-        details["lane"] = ran.lane
-        details |= {name: text[-MAX_TOLD_CHARS:] for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text}
-    return Failed("SANDBOX_ERROR", f"The code failed: {failure}", details=details)
-
-
 def _key(language: str, code: str) -> bytes:
     return sha256(f"{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
 
 
-class _as_unavailable:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Unavailable):
-            raise unavailable(error.message, error.suggestion) from error
+@contextmanager
+def _as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        raise unavailable(error.message, error.suggestion) from error

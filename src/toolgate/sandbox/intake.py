@@ -1,16 +1,13 @@
 """Which of the changes that a program made in its layer reach the workspace: data, by a list of what is allowed.
 
-A file is brought in if a pattern, of `DATA` or of the setting `sandbox.bring_in`, matches its path, it is a regular file
-that can't be executed, and no folder above it is a virtual environment or a repository. Wildcards match neither hidden
-names nor the folders of packages, nor names that a shell or a program would obey. Everything else, deletions included, is
-set aside (`quarantine`).
+A file is brought in if a pattern (`bring_in`) matches its path, it is a regular file that can't be executed, and no folder
+above it is a virtual environment or a repository. Everything else, deletions included, is set aside (`quarantine`).
 
 Nothing in the layer is trusted: it was written by the program, which in the case of a server still runs. Everything is
 opened from the folder it is in, without following links, and looked at once it is open.
 """
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +15,7 @@ from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
+from toolgate.sandbox.bring_in import REPOSITORY, IntakeRule, Parts, is_plain
 from toolgate.sandbox.quarantine import Kind, QuarantinedChange, QuarantineWriter, delete, files_below, replace, stays_inside
 from toolgate.sandbox.workspace_scan import is_environment, is_repository
 from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder
@@ -27,100 +25,10 @@ MAX_DEPTH, MAX_PATH = 100, 1_000
 MAX_NAMED = 10
 """Changes that are named in an outcome."""
 OPAQUE = "user.overlay.opaque"
-PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__")
-"""Folders whose content is installed, not written: a pattern has to name them."""
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
-_COMPRESSED = ("gz", "bz2", "xz", "zst")
-DATA = (
-    *(f"*.{suffix}" for suffix in (
-        *_TABLES, "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
-        "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
-        "wav", "mp3", "ogg", "flac", "mp4", "webm", "log",
-    )),
-    *(f"*.{suffix}.{how}" for suffix in (*_TABLES, "log") for how in _COMPRESSED),
-)  # fmt: skip
-"""Formats of data that no program obeys for their being there. Neither text nor archives: requirements.txt, package.json and
-AGENTS.md are text, and package managers install from archives."""
-
-Parts = tuple[str, ...]
 Signature = tuple[int, ...] | None
-
-
-class IntakeRule:
-    """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
-    `*` and `?` stay within a name, `**` stands for any folders."""
-
-    def __init__(self, patterns: Iterable[str], *, any_name: bool = False) -> None:
-        """`any_name`: names may be made of anything."""
-        names = _ANY if any_name else _PLAIN
-        self._patterns = [_compiled(pattern, names) for pattern in patterns]
-
-    def admits(self, parts: Parts) -> bool:
-        """Whether a file at this path is brought in, by its name."""
-        if not all(part.isprintable() for part in parts):
-            return False
-        return _matches(self._patterns, "/".join(parts).lower())
-
-
-def is_plain(parts: Parts) -> bool:
-    """Whether a folder is neither hidden nor one for packages, nor in one, and its name is nothing that is obeyed."""
-    return all(_PLAIN_NAME.fullmatch(part.lower()) and part.isprintable() for part in parts)
-
-
-class _Names(NamedTuple):
-    """What wildcards stand for."""
-
-    first: str
-    """What a name may not begin with, or has to."""
-    letter: str
-
-
-_NO_PACKAGE = "(?!(?:" + "|".join(PACKAGES) + ")(?:/|$))"
-_ANY = _Names(r"(?!\.)", "[^/]")
-_PLAIN = _Names(r"(?=[a-z0-9_(\[@\x80-\U0010ffff])", r"[a-z0-9_ .,+=@%()\[\]\x80-\U0010ffff-]")
-"""In small letters. Of ASCII only what no shell obeys: people's Makefiles hand names to one (`$(wildcard *.csv)`). And no
-name is an option or a command to a program that is given `*`."""
-_PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN.first}{_PLAIN.letter}+")
-
-
-class _Pattern(NamedTuple):
-    """One of a rule's."""
-
-    end: str
-    """What every path that it matches ends with: most paths are told apart by that."""
-    whole: re.Pattern[str]
-
-
-def _compiled(pattern: str, names: _Names) -> _Pattern:
-    folders = f"(?:{names.first}{_NO_PACKAGE}{names.letter}+/)*"
-    *above, last = pattern.lower().strip("/").split("/") if "/" in pattern else ("**", pattern.lower())
-    body = "".join(folders if segment == "**" else _segment(segment, names) + "/" for segment in above)
-    whole = re.compile(body + (folders + _segment("*", names) if last == "**" else _segment(last, names)))
-    return _Pattern(re.split(r"[*?]", last)[-1], whole)
-
-
-def _segment(segment: str, names: _Names) -> str:
-    """One name. A wildcard that it begins with matches no hidden name, and one that is all of it no folder of packages."""
-    wild = {"*": f"{names.letter}*", "?": names.letter}
-    text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))
-    return (names.first if segment[:1] in wild else "") + (_NO_PACKAGE if segment in wild else "") + text
-
-
-def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
-    return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
-
-
-REPOSITORY = IntakeRule(
-    (
-        "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",
-        "/REVERT_HEAD", "/COMMIT_EDITMSG", "/index", "/packed-refs", "/objects/**", "/refs/**", "/logs/**",
-    ),
-    any_name=True,
-)  # fmt: skip
-"""What git writes of a repository: nothing of it names a program."""
 
 
 class IntakeReport(NamedTuple):
@@ -241,10 +149,10 @@ class Intake:
         return False
 
     @contextmanager
-    def _above(self, parts: Parts) -> Iterator[int]:
+    def _above(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
         """The folder of the workspace that something is in, open. What is behind a link is not there: the program did not
         see it, and is not to learn of it from what is said of its changes."""
-        above, _ = folder_beneath(self.top, self.top, os.path.join(*parts))  # noqa: PTH118
+        above, _ = folder_beneath(self.top, self.top, os.path.join(*parts), make=make)  # noqa: PTH118
         try:
             yield above
         finally:
@@ -299,12 +207,8 @@ class Intake:
         if self._in_repository(parts) is None and not (is_plain(parts) and self._is_plain_place(parts)):
             self._set_aside(parts, "folder", "its name is hidden, or that of a folder for packages")
             return
-        with self._errors(parts, "folder"):
-            folder, name = folder_beneath(self.top, self.top, os.path.join(*parts), make=True)  # noqa: PTH118
-            try:
-                make_folder(name, folder)
-            finally:
-                os.close(folder)
+        with self._errors(parts, "folder"), self._above(parts, make=True) as folder:
+            make_folder(parts[-1], folder)
 
     def _file(self, folder: int, parts: Parts) -> None:
         try:
@@ -330,14 +234,11 @@ class Intake:
             os.close(content)
 
     def _bring_in(self, parts: Parts, content: int, status: os.stat_result) -> None:
-        folder, name = folder_beneath(self.top, self.top, os.path.join(*parts), make=True)  # noqa: PTH118
-        try:
+        with self._above(parts, make=True) as folder:
             mode = status.st_mode & 0o664 | 0o600  # what everybody may write, everybody may put something into
             with suppress(FileNotFoundError):
-                mode = stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
-            replace(folder, name, content, mode, status.st_size)
-        finally:
-            os.close(folder)
+                mode = stat.S_IMODE(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
+            replace(folder, parts[-1], content, mode, status.st_size)
         self._taken = self._taken._replace(brought=self._taken.brought + 1)
 
     def _deleted(self, parts: Parts, at: int) -> None:
@@ -350,12 +251,8 @@ class Intake:
         if self.withheld is not None or not all(self._may_delete(below, found) for below, found in files):
             self._set_aside(parts, "deleted", self.withheld or "what is deleted is no data")
             return
-        with self._errors(parts, "deleted"):
-            folder, name = folder_beneath(self.top, self.top, str(path))
-            try:
-                delete(name, folder)
-            finally:
-                os.close(folder)
+        with self._errors(parts, "deleted"), self._above(parts) as folder:
+            delete(parts[-1], folder)
 
     def _may_delete(self, parts: Parts, path: Path) -> bool:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
@@ -432,27 +329,15 @@ class Intake:
         self.kept.add(QuarantinedChange(path, kind, why, mode=mode, size=size, target=target), content)
         self._taken.aside.append(path if path.isprintable() else ascii(path))
 
+    @contextmanager
     def _errors(
         self, parts: Parts, kind: Kind, status: os.stat_result | None = None, content: int | None = None
-    ) -> "_SettingAside":
-        return _SettingAside(self, parts, kind, status, content)
-
-
-class _SettingAside:
-    """What can't be done in the workspace is set aside."""
-
-    def __init__(self, intake: Intake, *what: object) -> None:
-        self._intake = intake
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, OSError | PathEscape):
-            return False
-        parts, kind, status, content = self._what
-        self._intake._set_aside(parts, kind, f"it could not be brought in: {error}", status, content)  # type: ignore[arg-type]
-        return True
+    ) -> Iterator[None]:
+        """What can't be done in the workspace is set aside."""
+        try:
+            yield
+        except (OSError, PathEscape) as error:
+            self._set_aside(parts, kind, f"it could not be brought in: {error}", status, content)
 
 
 # -- small things

@@ -11,7 +11,8 @@ from typing import Any
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
 from toolgate.model import Entry, ToolProgram
 from toolgate.pipeline.context import InvokeContext
-from toolgate.sandbox.engine import CodeResult, Language, Sandbox, as_error, limit_error
+from toolgate.sandbox.engine import Language, Sandbox
+from toolgate.sandbox.results import CodeResult, as_error, limit_error
 from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
 from toolgate.sandbox.workspaces import Workspaces
 

@@ -15,7 +15,8 @@ from toolgate.errors import CallError, InvalidInput
 from toolgate.model import NANO, Capability, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import CodeResult, Language, Sandbox, as_error, limit_error
+from toolgate.sandbox.engine import Language, Sandbox
+from toolgate.sandbox.results import CodeResult, as_error, limit_error
 from toolgate.sandbox.worker_protocol import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 

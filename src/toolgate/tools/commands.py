@@ -17,7 +17,8 @@ from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.sandbox.engine import CommandResult, Sandbox, limit_error
+from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
 from toolgate.screening.safe_open import name_of, open_beneath
 from toolgate.threads import to_thread

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -25,9 +26,11 @@ TRIAL = INSIDE / "trial.py"
 TRIED: frozenset[Feature] = frozenset(("files", "environment", "network", "processes", "memory", "cpu", "disk", "signals"))
 """The others, time and output, are held by the host itself."""
 
-LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
-SECONDS = 10.0
-MOST = 64 * 1024
+TRIAL_LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
+TRIAL_SECONDS = 10.0
+MAX_TRIAL_OUTPUT_BYTES = 64 * 1024
+RETRY_SECONDS = 10.0
+"""If nothing could hold code, it is tried again after this long."""
 
 
 class JailReport(msgspec.Struct, frozen=True):
@@ -38,6 +41,37 @@ class JailReport(msgspec.Struct, frozen=True):
     reason: str | None
     """Why not."""
     enforces: Mapping[Feature, str]
+
+
+class ChosenJail:
+    """The jail that the settings mean: found out when it is first asked for, and anew some time after that failed."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        self._choosing: asyncio.Task[Jail] | None = None
+        self._chosen_at = 0.0
+
+    async def get(self) -> Jail:
+        if self._choosing is None:
+            self._choosing, self._chosen_at = asyncio.ensure_future(choose(self._settings)), monotonic()
+        try:
+            return await asyncio.shield(self._choosing)
+        except Unavailable:
+            if monotonic() > self._chosen_at + RETRY_SECONDS:
+                self._choosing = None  # the machine may only have been too busy for the trial
+            raise
+        except asyncio.CancelledError:
+            if self._choosing.cancelled():
+                raise Unavailable("it is closed") from None
+            raise
+
+    async def close(self) -> None:
+        if self._choosing is None:
+            return
+        if not self._choosing.done():
+            self._choosing.cancel()
+        elif not self._choosing.cancelled() and self._choosing.exception() is None:
+            await self._choosing.result().close()
 
 
 async def choose(settings: SandboxSettings) -> Jail:
@@ -117,14 +151,22 @@ async def _probed(settings: SandboxSettings) -> Jail:
 async def try_out(jail: Jail) -> None:
     """Raises Unavailable if the jail can't be started, lets something through, or lets nothing work."""
     async with _bait() as (secret, name):
-        argv = (str(python()), str(TRIAL), str(secret), name, str(os.getpid()), str(LIMITS.memory), str(LIMITS.disk))
-        process = await jail.start(Spec(profile="python", argv=argv, limits=LIMITS))
+        argv = (
+            str(python()),
+            str(TRIAL),
+            str(secret),
+            name,
+            str(os.getpid()),
+            str(TRIAL_LIMITS.memory),
+            str(TRIAL_LIMITS.disk),
+        )
+        process = await jail.start(Spec(profile="python", argv=argv, limits=TRIAL_LIMITS))
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(TRIAL_SECONDS):
                 said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
                 code = await process.wait()
         except TimeoutError:
-            raise Unavailable(f"The trial did not end within {SECONDS:g} s.") from None
+            raise Unavailable(f"The trial did not end within {TRIAL_SECONDS:g} s.") from None
         finally:
             await process.close()
     judge(said, complained, code, process.stopped)
@@ -163,6 +205,6 @@ async def _bait() -> AsyncIterator[tuple[Path, str]]:
 async def _all(read: Callable[[int], Awaitable[bytes]]) -> str:
     """What is said, to the end; the first of it is kept."""
     kept = b""
-    while piece := await read(MOST):
-        kept = (kept + piece)[:MOST]
+    while piece := await read(MAX_TRIAL_OUTPUT_BYTES):
+        kept = (kept + piece)[:MAX_TRIAL_OUTPUT_BYTES]
     return kept.decode(errors="replace")

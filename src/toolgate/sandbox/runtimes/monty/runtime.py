@@ -42,6 +42,8 @@ logger = logging.getLogger("toolgate.sandbox")
 class MontyRuntime:
     """A pool of Monty's workers. Nothing is started before the first run."""
 
+    name = "monty"
+
     def __init__(self, limits: ResourceLimits, at_once: int | None = None) -> None:
         self._limits = limits
         self._at_once = at_once or max(2, min(8, os.cpu_count() or 2))

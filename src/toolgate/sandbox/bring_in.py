@@ -1,0 +1,100 @@
+"""The patterns of what programs may change in a workspace without review: data, and what `sandbox.bring_in` adds.
+
+Wildcards match neither hidden names nor the folders of packages, nor names that a shell or a program would obey.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__")
+"""Folders whose content is installed, not written: a pattern has to name them."""
+
+_TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
+_COMPRESSED = ("gz", "bz2", "xz", "zst")
+DATA = (
+    *(f"*.{suffix}" for suffix in (
+        *_TABLES, "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
+        "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
+        "wav", "mp3", "ogg", "flac", "mp4", "webm", "log",
+    )),
+    *(f"*.{suffix}.{how}" for suffix in (*_TABLES, "log") for how in _COMPRESSED),
+)  # fmt: skip
+"""Formats of data that no program obeys for their being there. Neither text nor archives: requirements.txt, package.json and
+AGENTS.md are text, and package managers install from archives."""
+
+Parts = tuple[str, ...]
+
+
+class IntakeRule:
+    """The patterns of what is brought in. Without a slash: a name, in any folder; with one: a path from the workspace's top.
+    `*` and `?` stay within a name, `**` stands for any folders."""
+
+    def __init__(self, patterns: Iterable[str], *, any_name: bool = False) -> None:
+        """`any_name`: names may be made of anything."""
+        names = _ANY if any_name else _PLAIN
+        self._patterns = [_compiled(pattern, names) for pattern in patterns]
+
+    def admits(self, parts: Parts) -> bool:
+        """Whether a file at this path is brought in, by its name."""
+        if not all(part.isprintable() for part in parts):
+            return False
+        return _matches(self._patterns, "/".join(parts).lower())
+
+
+def is_plain(parts: Parts) -> bool:
+    """Whether a folder is neither hidden nor one for packages, nor in one, and its name is nothing that is obeyed."""
+    return all(_PLAIN_NAME.fullmatch(part.lower()) and part.isprintable() for part in parts)
+
+
+class _Names(NamedTuple):
+    """What wildcards stand for."""
+
+    first: str
+    """What a name may not begin with, or has to."""
+    letter: str
+
+
+_NO_PACKAGE = "(?!(?:" + "|".join(PACKAGES) + ")(?:/|$))"
+_ANY = _Names(r"(?!\.)", "[^/]")
+_PLAIN = _Names(r"(?=[a-z0-9_(\[@\x80-\U0010ffff])", r"[a-z0-9_ .,+=@%()\[\]\x80-\U0010ffff-]")
+"""In small letters. Of ASCII only what no shell obeys: people's Makefiles hand names to one (`$(wildcard *.csv)`). And no
+name is an option or a command to a program that is given `*`."""
+_PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN.first}{_PLAIN.letter}+")
+
+
+class _Pattern(NamedTuple):
+    """One of a rule's."""
+
+    end: str
+    """What every path that it matches ends with: most paths are told apart by that."""
+    whole: re.Pattern[str]
+
+
+def _compiled(pattern: str, names: _Names) -> _Pattern:
+    folders = f"(?:{names.first}{_NO_PACKAGE}{names.letter}+/)*"
+    *above, last = pattern.lower().strip("/").split("/") if "/" in pattern else ("**", pattern.lower())
+    body = "".join(folders if segment == "**" else _segment(segment, names) + "/" for segment in above)
+    whole = re.compile(body + (folders + _segment("*", names) if last == "**" else _segment(last, names)))
+    return _Pattern(re.split(r"[*?]", last)[-1], whole)
+
+
+def _segment(segment: str, names: _Names) -> str:
+    """One name. A wildcard that it begins with matches no hidden name, and one that is all of it no folder of packages."""
+    wild = {"*": f"{names.letter}*", "?": names.letter}
+    text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))
+    return (names.first if segment[:1] in wild else "") + (_NO_PACKAGE if segment in wild else "") + text
+
+
+def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
+    return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
+
+
+REPOSITORY = IntakeRule(
+    (
+        "/HEAD", "/ORIG_HEAD", "/FETCH_HEAD", "/MERGE_HEAD", "/MERGE_MODE", "/MERGE_MSG", "/AUTO_MERGE", "/CHERRY_PICK_HEAD",
+        "/REVERT_HEAD", "/COMMIT_EDITMSG", "/index", "/packed-refs", "/objects/**", "/refs/**", "/logs/**",
+    ),
+    any_name=True,
+)  # fmt: skip
+"""What git writes of a repository: nothing of it names a program."""
