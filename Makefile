@@ -72,8 +72,9 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/reference/python.md anew, from signatures and docstrings
+reference: $(READY) ## Write docs/reference/python.md and stages.md anew, from signatures, docstrings, hooks and gates
 	$(BIN)/python -m tests.docs.python_reference
+	$(BIN)/python -m tests.docs.stages
 
 bench: $(READY) ## Measure against peers
 	$(BIN)/python benchmarks/run.py

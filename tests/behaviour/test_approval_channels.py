@@ -315,10 +315,7 @@ class Pushy(Hook):
     """Does all that a hook can do to a context."""
 
     def will_check_consent(self, ctx: InvokeContext) -> None:
-        ctx.consent = "approved by me"
         ctx.decision = ("approved",)
-        ctx.asked = True
-        ctx.has_quota = True
         ctx.data["approved"] = True
         ctx.bind("approval", True)
 

@@ -133,7 +133,7 @@ async def test_looking_says_what_would_happen_and_counts_nothing(shared: dict[st
         entry = app.catalog.resolve("look", "acme")
 
         async def count(actor: Actor) -> None:
-            counted = rates.acquire(Call(new_id(), "look", {}, actor), entry)
+            counted = rates.enter(Call(new_id(), "look", {}, actor), entry)
             if counted is not None:
                 await counted
 
@@ -158,7 +158,7 @@ async def test_a_call_that_redis_is_asked_about_twice_is_counted_once(redis_url:
         entry = app.catalog.resolve("look", "acme")
         calls = [Call(new_id(), "look", {}, ADA) for _ in range(2)]
         for call in (calls[0], calls[0], calls[1], calls[1], calls[0]):
-            await (rates.acquire(call, entry) or asyncio.sleep(0))
+            await (rates.enter(call, entry) or asyncio.sleep(0))
         assert await rates.look(calls[0], entry) is not None, "two were counted, and there is no room for a third"
     await redis.close()
 
@@ -172,7 +172,7 @@ async def test_what_nobody_asked_for_in_a_day_is_forgotten(monkeypatch: pytest.M
         entry = app.catalog.resolve("look", "acme")
         for day in range(5):
             for number in range(30):
-                rates.acquire(Call(new_id(), "look", {}, Actor("acme", None, f"{day}-{number}")), entry)
+                rates.enter(Call(new_id(), "look", {}, Actor("acme", None, f"{day}-{number}")), entry)
             clock.advance(90_000)
         assert len(rates._counts) <= 60
 

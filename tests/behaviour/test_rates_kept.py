@@ -71,7 +71,7 @@ async def test_windows_slide_and_what_one_limit_refuses_no_other_counts(database
         async def wait(actor: Actor) -> float:
             """Seconds until the call may be made; 0: it was."""
             try:
-                acquired = rates.acquire(call_of(entry, actor), entry)
+                acquired = rates.enter(call_of(entry, actor), entry)
                 if acquired is not None:
                     await acquired
             except Denied as error:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.gates.quota.money import MOST, actual, dollars, estimate, parse_dollars
+from toolgate.gates.quota.money import MOST, actual, estimate, parse_dollars
 from toolgate.model import Capability, Cost, Entry, Tool, nano
-from toolgate.pipeline.usage import Estimate, UsageReport
+from toolgate.pipeline.usage import Estimate, UsageReport, dollars
 from toolgate.registry.compile import compile_entry
 
 CENT = 10_000_000

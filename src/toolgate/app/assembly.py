@@ -84,14 +84,15 @@ class Wired:
         from toolgate.gates.ledger.details import KeptStages
         from toolgate.gates.ledger.retention import DetailArchive
         from toolgate.gates.outputs import Outputs
+        from toolgate.gates.policy.gate import PolicyGate
         from toolgate.gates.policy.guard import Guard
         from toolgate.gates.policy.observe import Observer
         from toolgate.gates.policy.open import open_engine
         from toolgate.gates.policy.shared import SharedDecisions
-        from toolgate.gates.quota.budget import Budgets
+        from toolgate.gates.quota.budget import Budgets, SpendingLimits
         from toolgate.gates.quota.concurrency import Concurrency, Running
         from toolgate.gates.quota.rate import Rates
-        from toolgate.gates.redaction import Redactor
+        from toolgate.gates.redaction import Redaction, Redactor
         from toolgate.gates.screening.tiers import TierRules, plan
         from toolgate.gates.secrets import Secrets, open_sources
         from toolgate.mcp.catalog import McpTools
@@ -132,6 +133,7 @@ class Wired:
         self.redis = Redis(settings.redis_url) if settings.redis_url else None
         self.notices = open_notices(settings.database, self.redis)
         self.presence = Presence(self.store, limits.lease_seconds)
+        offload = Offload()
         self.tiers = TierRules(
             sensitive=settings.paths.sensitive,
             own=[*settings.own_files, *([head] if head else []), *self.project.own_files],
@@ -140,6 +142,8 @@ class Wired:
             home=None if settings.in_memory else settings.home,
             allow=settings.commands.allow,
             deny=settings.commands.deny,
+            folder=lambda call: self.places.known(call),
+            offload=offload,
         )
         self._kinds: dict[str, Tier] = {"sandbox": "execute"}
         seconds = settings.max_execution_time
@@ -263,6 +267,7 @@ class Wired:
         self.idempotency = Idempotency(self.store, self.presence, keep_days=limits.key_days, clock=self._now)
         self.running = Running()
         self._listeners: list[Listener] = []
+        inputs = Inputs(limits.input_bytes, offload)
         pipeline = self._pipeline = Pipeline(
             running=self.running,
             notices=self.notices,
@@ -270,10 +275,11 @@ class Wired:
             providers=self.providers,
             hooks=self.hooks,
             catalog=self.catalog,
-            guard=self.guard,
-            inputs=Inputs(limits.input_bytes),
-            tiers=self.tiers,
-            places=self.places,
+            policy=PolicyGate(
+                self.guard, glance=inputs.glance, without_fields=self.redactor.without_fields, observer=self.observer
+            ),
+            inputs=inputs,
+            screening=self.tiers,
             consent=self.consent,
             continuations=self.continuations,
             rates=Rates(
@@ -284,18 +290,16 @@ class Wired:
                 self._wall_time,
             ),
             budgets=self.budgets,
+            spending=SpendingLimits(),
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,
-            redactor=self.redactor,
+            redaction=Redaction(self.redactor, offload),
             cache=ResultCache(self._monotonic, redis=self.redis),
             secrets=self.secrets,
             execution=self.execution,
-            outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes),
-            artifacts=self.artifacts,
+            outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes, self.artifacts.keep, offload),
             ledger=self.ledger,
-            ending=Ending(self.redactor, keeps_records=not settings.in_memory),
-            offload=Offload(),
-            observer=self.observer,
+            ending=Ending(self.redactor, self.budgets.charge, keeps_records=not settings.in_memory),
         )
         self._invoke: Invoke = pipeline.__call__
         self._observe()
@@ -478,8 +482,7 @@ class Wired:
         """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""
         entry = self.catalog.resolve(tool, tenant)
         ctx = InvokeContext(Call("", tool, arguments), self.providers, self._invoke, 0, 0.0)
-        self._pipeline.inputs.validate(ctx, entry)
-        self._pipeline.inputs.normalize(ctx, entry)
+        self._pipeline.inputs.accept(ctx, entry)
         if entry.guards is not None:
             self.tiers.check(entry, ctx.arguments, Path(os.path.realpath(self.settings.home)) / workspace)
         return ctx.canonical

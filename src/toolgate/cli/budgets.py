@@ -12,9 +12,10 @@ from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.ledger_accounts import EACH, described, new_budget, scope_of, zone
-from toolgate.gates.quota.money import dollars, parse_dollars
+from toolgate.gates.quota.money import parse_dollars
 from toolgate.gates.quota.report import BudgetStatus
 from toolgate.model import NANO
+from toolgate.pipeline.usage import dollars
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow, Period
 from toolgate.store.database import now

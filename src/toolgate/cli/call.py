@@ -19,9 +19,9 @@ from toolgate.cli.output import complain, emit, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import Failed, span_words
-from toolgate.gates.quota.money import dollars
 from toolgate.mcp.runner import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome
+from toolgate.pipeline.usage import dollars
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import Scope
 

@@ -10,8 +10,8 @@ from toolgate.cli.context import AsJson, opened, readable
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.table import columns
 from toolgate.cli.times import iso, shown, since_when
-from toolgate.gates.quota.money import dollars
 from toolgate.model import NANO
+from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import By, CostLine
 
 

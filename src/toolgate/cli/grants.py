@@ -12,8 +12,8 @@ from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.table import pieces
 from toolgate.cli.times import seconds_of, shown
 from toolgate.gates.approval.request import Grant, GrantScope, GrantTerms
-from toolgate.gates.quota.money import dollars
 from toolgate.model import LOCAL, NANO, Actor
+from toolgate.pipeline.usage import dollars
 from toolgate.store.database import now
 
 group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=True)

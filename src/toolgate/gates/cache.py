@@ -20,6 +20,8 @@ import orjson
 
 from toolgate.coordination.redis import PREFIX, BusError, Redis
 from toolgate.model import LOCAL_DOORS, Call, Entry
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.hooks import Stages
 
 Key = tuple[str, str, str, tuple[str | None, ...] | None, bytes]
 
@@ -27,7 +29,7 @@ logger = logging.getLogger("toolgate")
 
 
 class ResultCache:
-    """Results with an end. With Redis, `shared` is to be asked instead."""
+    """The gate: results with an end, in memory or, with Redis, shared."""
 
     def __init__(
         self,
@@ -41,10 +43,32 @@ class ResultCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._held: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
-        self.shared = None if redis is None else SharedCache(redis, most_bytes // 10)
+        self._shared = None if redis is None else SharedResults(redis, most_bytes // 10)
+
+    async def enter(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
+        """Whether the cache has the answer, and no hook declines it."""
+        key = self._key(entry, ctx.call, ctx.canonical)
+        hit = self._read(key) if self._shared is None else await self._shared.read(key)
+        if hit is None:
+            return False
+        ctx.output = hit[0]
+        if on.did_cache_hit:
+            await on.did_cache_hit(ctx)
+        ctx.cached = ctx._scratch is None or not ctx._scratch.hit_declined
+        return ctx.cached
+
+    async def keep(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Keeps what is given out for the next caller."""
+        if entry.cache is None:
+            return
+        key = self._key(entry, ctx.call, ctx.canonical)
+        if self._shared is None:
+            self._write(key, ctx.result, entry.cache.ttl)
+        else:
+            await self._shared.write(key, ctx.result, entry.cache.ttl)
 
     @staticmethod
-    def key(entry: Entry, call: Call, canonical: bytes) -> Key:
+    def _key(entry: Entry, call: Call, canonical: bytes) -> Key:
         actor = call.actor
         own = (entry.cache is not None and entry.cache.scope == "user") or entry.auth is not None or b"secret:" in canonical
         whose = None
@@ -53,7 +77,7 @@ class ResultCache:
             whose = (actor.persona, actor.user, call.session, here, *actor.scopes)
         return entry.fingerprint, entry.name, actor.tenant, whose, canonical
 
-    def read(self, key: Key) -> tuple[Any] | None:
+    def _read(self, key: Key) -> tuple[Any] | None:
         """The result, in a tuple because it may be None."""
         held = self._held.get(key)
         if held is None:
@@ -65,7 +89,7 @@ class ResultCache:
         self._held.move_to_end(key)
         return (orjson.loads(text),)
 
-    def write(self, key: Key, output: Any, ttl: float) -> None:
+    def _write(self, key: Key, output: Any, ttl: float) -> None:
         text = orjson.dumps(output)
         if len(text) > self._most_bytes // 10:
             return
@@ -81,7 +105,7 @@ class ResultCache:
         self._bytes -= len(text) + len(key[-1])
 
 
-class SharedCache:
+class SharedResults:
     """Results in Redis, which forgets them in time."""
 
     def __init__(self, redis: Redis, most_bytes: int) -> None:

@@ -13,7 +13,7 @@ In one process, one call at a time asks the store about a key; the others wait f
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -25,6 +25,9 @@ import orjson
 from toolgate.errors import UNSURE, Failed, StoreError
 from toolgate.jsontext import find_not_json
 from toolgate.model import LOCAL_DOORS, Call, Decision, Entry, Metrics, Outcome
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.line import GateVerdict
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import Holder, KeyRow, Scope, State
@@ -56,8 +59,10 @@ class Held:
         """The outcome as JSON, once there is one."""
 
 
-class Idempotency:
-    """The step."""
+class Idempotency(HoldingGate):
+    """The gate."""
+
+    runs_once = is_settled_by_start = True
 
     def __init__(
         self, store: Store, presence: Presence, *, keep_days: float = 30, clock: Callable[[], datetime] = now
@@ -73,6 +78,21 @@ class Idempotency:
         self._prune_at = clock()
 
     # -- the life of a call
+
+    async def enter(self, ctx: InvokeContext, entry: Entry, args_hash: str | None) -> bool:
+        """Whether the call's key was used before: then what came of it comes again, and the call took nothing."""
+        hold(ctx, self)
+        first = await self.claim(ctx.call, entry, ctx.canonical, args_hash)
+        if first is None:
+            return False
+        ctx.cached = True
+        first.raise_for_status()
+        ctx.output, ctx.artifact = first.output, first.artifact
+        return True
+
+    def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
+        """Says what came of the call, if it has its key; for any other this does nothing."""
+        return None if outcome is None else self.complete(ctx.call, outcome, ctx.ran, ctx.unsure)
 
     async def claim(self, call: Call, entry: Entry, canonical: bytes, args_hash: str | None = None) -> Outcome | None:
         """Take the call's key: None, it is ours, run; or the outcome of the first call that had it. Raises Failed where the
@@ -160,10 +180,13 @@ class Idempotency:
         """Judge the keys of processes that died; it happens by itself when somebody asks for such a key."""
         await self._store.transact(keys.reap(self._clock(), lease=self._presence.seconds))
 
+    async def explain(self, ctx: InvokeContext, _entry: Entry) -> AsyncIterator[GateVerdict]:
+        if ctx.call.idempotency_key is not None:
+            used = await self.look(ctx.call, ctx.canonical)
+            yield GateVerdict("idempotency", "pass" if used.allow else "deny", used.reason)
+
     async def look(self, call: Call, canonical: bytes) -> Decision:
         """What `claim` would say now, taking nothing."""
-        if call.idempotency_key is None:
-            return Decision(True, "the call has no idempotency key")
         try:
             found = await self._store.read(keys.find(_scope(call)))
         except Failed as error:

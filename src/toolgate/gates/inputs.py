@@ -1,14 +1,14 @@
 """Arguments on their way in: parsed, checked against the schema, completed with defaults, put into canonical form.
 
-The canonical form is what is hashed, cached, approved and run: from `normalize` on, the arguments can't change.
+The canonical form is what is hashed, cached, approved and run: from `seal` on, the arguments can't change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from toolgate.errors import Failed, did_you_mean
+from toolgate.errors import CallError, Failed, did_you_mean
 from toolgate.jsontext import (
     MANY_BYTES,
     MANY_VALUES,
@@ -22,7 +22,8 @@ from toolgate.jsontext import (
 )
 from toolgate.model import Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.offload import LARGE
+from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.offload import LARGE, Offload
 from toolgate.schema import whole_numbers
 
 CANONICAL = (
@@ -39,10 +40,11 @@ FLOATS_OR_MORE = frozenset({float, dict, list, tuple})
 
 
 class Inputs:
-    """The step; its state is the limit, and which definitions speak of integers."""
+    """The gate; its state is the limit, and which definitions speak of integers."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, offload: Offload) -> None:
         self._most = most_bytes
+        self._offload = offload
         self._few = min(most_bytes, MAX_VALUES, LARGE)
         """Bytes up to which arguments are neither too big, nor too many, nor large."""
         self._wants_integers: dict[str, bool] = {}
@@ -79,14 +81,29 @@ class Inputs:
             raise _invalid([Wrong("", f"must be a JSON object, not {type(read).__name__}")])
         return read
 
-    def validate(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Write the arguments, and check what was written."""
-        if self.write(ctx, entry):
-            self.check(ctx, entry)
+    def accept(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Checks and seals at once arguments that did not come in by the line: a person's, or those of an explanation."""
+        self._validate(ctx, entry)
+        self.seal(ctx, entry)
 
-    def write(self, ctx: InvokeContext, entry: Entry) -> bool:
-        """Write the arguments as JSON and check them, unless they are large: gives whether they are, for then checking takes
-        long. What is no JSON (objects, 300 levels), or too much, is refused."""
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        """If the arguments are valid, the context has them in canonical form afterwards."""
+        try:
+            if type(ctx.arguments) is not dict:
+                self.parse(ctx)
+            self.accept(ctx, entry)
+        except CallError as error:
+            yield GateVerdict("input", "deny", error.message)
+        else:
+            yield GateVerdict("input", "pass", "the arguments fit the schema")
+
+    def _validate(self, ctx: InvokeContext, entry: Entry) -> None:
+        if self.enter(ctx, entry):
+            self._check(ctx, entry)
+
+    def enter(self, ctx: InvokeContext, entry: Entry) -> bool:
+        """Writes the arguments as JSON and checks them against the schema. Gives whether they are large: then they are not
+        checked yet, for that takes long (`check_large`). What is no JSON (objects, 300 levels), or too much, is refused."""
         arguments = ctx.arguments
         try:
             canonical = ctx.canonical = orjson.dumps(arguments, None, CANONICAL)
@@ -94,7 +111,7 @@ class Inputs:
             raise _invalid([find_not_json(arguments) or Wrong("", f"can't be written as JSON: {error}")]) from error
         if len(canonical) > self._few and self._is_large(canonical):
             return True
-        self.check(ctx, entry)
+        self._check(ctx, entry)
         return False
 
     def _is_large(self, canonical: bytes) -> bool:
@@ -104,7 +121,7 @@ class Inputs:
             raise _invalid([Wrong("", f"they hold more than {MAX_VALUES:,} values; send them as text, or in several calls")])
         return len(canonical) > LARGE
 
-    def check(self, ctx: InvokeContext, entry: Entry) -> None:
+    def _check(self, ctx: InvokeContext, entry: Entry) -> None:
         """What was written against the schema."""
         arguments, canonical = ctx.arguments, ctx.canonical
         if N in canonical and b"null" in canonical and (where := find_nan(arguments)) is not None:
@@ -113,11 +130,19 @@ class Inputs:
             every = len(canonical) <= MANY_BYTES and canonical.count(b",") <= MANY_VALUES
             raise _invalid(schema_faults(entry.check_input, arguments, every=every), entry)
 
-    def normalize(self, ctx: InvokeContext, entry: Entry) -> None:
+    def check_large(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None]:
+        """Checks large arguments off the event loop."""
+        ctx.arguments = orjson.loads(ctx.canonical)  # the caller's own could change while a thread looks at them
+        return self._offload(ctx.call.actor.tenant, self._check, ctx, entry)
+
+    def seal_large(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None]:
+        return self._offload(ctx.call.actor.tenant, self.seal, ctx, entry)
+
+    def seal(self, ctx: InvokeContext, entry: Entry) -> None:
         """Fill in defaults, write whole numbers as such, and seal. Where hooks saw the arguments, they are checked again;
         there, and where the call will wait before it runs, the tool gets a copy that nobody else holds."""
         if ctx.hooked:
-            self.validate(ctx, entry)
+            self._validate(ctx, entry)
         changed: dict[str, Any] | None = None
         if entry.defaults:
             changed = {name: value for name, value in entry.defaults.items() if name not in ctx.arguments}

@@ -3,7 +3,7 @@
 What is cut is not lost: the whole output goes to `keep`, which gives an id under which it can be fetched.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from itertools import islice
@@ -15,8 +15,9 @@ from pydantic import BaseModel
 
 from toolgate.errors import Failed
 from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, Wrong, find_nan, schema_faults
-from toolgate.model import Entry
+from toolgate.model import Artifact, Call, Entry
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.offload import LARGE, Offload
 
 STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 LENIENT = orjson.OPT_PASSTHROUGH_DATACLASS
@@ -27,17 +28,23 @@ ENCODED = ("data", "blob")
 """Where an object that names a MIME type has the encoded content."""
 
 
-class Outputs:
-    """The step; its state is the limits."""
+Keep = Callable[[Call, bytes, tuple[str, ...]], Awaitable[Artifact]]
+"""Keeps an output that was cut, whole."""
 
-    def __init__(self, most_string: int, most_items: int, most_bytes: int) -> None:
+
+class Outputs:
+    """The gate; its state is the limits."""
+
+    def __init__(self, most_string: int, most_items: int, most_bytes: int, keep: Keep, offload: Offload) -> None:
+        self._keep = keep
+        self._offload = offload
         self._string = most_string
         self._items = most_items
         self._bytes = most_bytes
         self._surely_small = min(most_string, most_items * 2, most_bytes)
         """JSON shorter than this can hold neither a string nor a list that is too long."""
 
-    def validate(self, ctx: InvokeContext, entry: Entry) -> int:
+    def enter(self, ctx: InvokeContext, entry: Entry) -> int:
         """Make the output plain JSON values, and check them against what the tool promised. Gives its size in bytes."""
         output, size = ctx.result, 0
         if type(output) not in SCALARS:
@@ -67,7 +74,26 @@ class Outputs:
                 raise _invalid(Wrong(where, NOT_A_NUMBER))
         return plain, len(text)
 
-    def too_long(self, ctx: InvokeContext) -> bytes | None:
+    def limit(self, ctx: InvokeContext, size: int) -> Awaitable[None] | None:
+        """Cuts an output that is over a limit, when awaited; `size` are its bytes as JSON."""
+        if ctx.call.whole:
+            return None
+        if size > LARGE:
+            return self._cut_large(ctx)
+        whole = self._too_long(ctx)
+        return None if whole is None else self._cut(ctx, whole, *self.cut(ctx.result))
+
+    async def _cut_large(self, ctx: InvokeContext) -> None:
+        tenant = ctx.call.actor.tenant
+        whole = await self._offload(tenant, self._too_long, ctx)
+        if whole is not None:
+            await self._cut(ctx, whole, *await self._offload(tenant, self.cut, ctx.result))
+
+    async def _cut(self, ctx: InvokeContext, whole: bytes, shown: Any, cuts: tuple[str, ...]) -> None:
+        ctx.output = shown
+        ctx.artifact = await self._keep(ctx.call, whole, cuts)
+
+    def _too_long(self, ctx: InvokeContext) -> bytes | None:
         """The whole output as JSON if any of it is over a limit, else None."""
         output = ctx.result
         if type(output) in SCALARS:

@@ -8,14 +8,16 @@ hold a secret.
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
 from toolgate.errors import CallError, shortened
-from toolgate.model import MASK, ErrorInfo
-from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without_assigned
+from toolgate.model import MASK, Entry, ErrorInfo
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.offload import LARGE, Offload
+from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without, without_assigned
 from toolgate.screening.secret_patterns import masker
 from toolgate.threads import to_thread
 
@@ -316,6 +318,55 @@ class Redactor:
         return self._scanner or None
 
 
+class Redaction:
+    """The gate: the copy of the arguments that records hold, and the output that is given out, without secrets."""
+
+    def __init__(self, redactor: Redactor, offload: Offload) -> None:
+        self._redactor = redactor
+        self._offload = offload
+
+    def enter(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
+        """Makes the copy of the arguments that records hold."""
+        ctx.recorded = ctx.canonical
+        if entry.takes_text and (ctx.injected or not self._redactor.is_harmless(ctx.arguments)):
+            return self.mask_arguments(ctx, entry)
+        return None
+
+    def mask_arguments(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
+        """Masks the copy; a large one, and where a scanner has to be loaded first, when awaited."""
+        if len(ctx.canonical) > LARGE or not self._redactor.ready:
+            return self._mask_later(ctx, entry, self._mask_arguments, ctx.arguments, len(ctx.canonical))
+        self._mask_arguments(ctx, entry)
+        return None
+
+    def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
+        arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
+        ctx.recorded = self._redactor.arguments(ctx.canonical, arguments, entry.public_input, ctx.injected)
+
+    def mask_output(self, ctx: InvokeContext, entry: Entry, size: int) -> Awaitable[None] | None:
+        """Masks the output, which has so many bytes as JSON; when awaited, as above."""
+        if not ctx.injected and self._redactor.is_harmless(ctx.result):
+            return None
+        if size > LARGE or not self._redactor.ready:
+            return self._mask_later(ctx, entry, self._mask_output, ctx.result, size)
+        self._mask_output(ctx, entry)
+        return None
+
+    def _mask_output(self, ctx: InvokeContext, entry: Entry) -> None:
+        masked = self._redactor.mask(ctx.result, entry.public_output, ctx.injected)
+        if masked is not ctx.result:
+            ctx.output = masked
+
+    async def _mask_later(
+        self, ctx: InvokeContext, entry: Entry, mask: Callable[[InvokeContext, Entry], None], value: Any, size: int
+    ) -> None:
+        if size > LARGE:
+            await self._offload(ctx.call.actor.tenant, mask, ctx, entry)
+        else:
+            await self._redactor.prepare(value)
+            mask(ctx, entry)
+
+
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
     """Where a long text can be cut without cutting a word. One search through all of it would let no other thread run."""
     begin = 0
@@ -333,12 +384,6 @@ def _short(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     return f"{found['keep']}{MASK}" if "keep" in found.re.groupindex else MASK
-
-
-def without(secrets: tuple[str, ...], text: str) -> str:
-    """The text without the secrets; the longest first, so that none leaves a rest of another."""
-    present = sorted({secret for secret in secrets if secret and secret in text}, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
 
 
 def _without_quoted(secrets: tuple[str, ...], value: Any) -> Any:

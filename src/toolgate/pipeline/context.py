@@ -4,7 +4,7 @@ to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothi
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -14,7 +14,8 @@ from toolgate.errors import CallError, Failed, described, said, shortened
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.control import Abort, Halt, Respond, RetryAfter
-from toolgate.pipeline.usage import UsageReport
+from toolgate.pipeline.held import Held, is_agreed
+from toolgate.pipeline.usage import UNPRICED, UsageReport
 from toolgate.screening.secret_patterns import masker
 from toolgate.sessions import SessionKey, Sessions
 
@@ -63,6 +64,8 @@ class Scratch(msgspec.Struct):
     logs: list[dict[str, str]] = msgspec.field(default_factory=list)
     observed: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """What candidate policies said of the call."""
+    hit_declined: bool = False
+    """Whether a hook would have the tool run although the cache has an answer."""
     traceback: str | None = None
     """Of the crash that ended the call: masked, for the end record."""
 
@@ -74,12 +77,10 @@ class InvokeContext:
     """
 
     __slots__ = (
-        "_invoke", "_providers", "_scratch", "agreed_with", "arguments", "artifact", "asked", "at", "attempts", "cached",
-        "call", "canonical", "consent", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
-        "from_purse", "has_key", "has_place", "has_quota", "hit_declined", "hooked", "inherits_secrets", "injected", "marks",
-        "node",
-        "outcome", "owes", "recorded", "redacted", "refused", "report", "reserved", "result", "resumed", "sealed", "start",
-        "started_at", "step", "unpaid", "unsure", "went_away",
+        "_held", "_invoke", "_providers", "_released", "_scratch", "agreed_with", "arguments", "artifact", "at", "attempts",
+        "cached", "call", "canonical", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
+        "hooked", "inherits_secrets", "injected", "marks", "node", "outcome", "recorded", "refused", "report", "result",
+        "resumed", "sealed", "start", "started_at", "step", "unpaid", "unsure", "went_away",
     )  # fmt: skip
 
     def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
@@ -104,25 +105,13 @@ class InvokeContext:
         """The value of what the tool's `requires_auth` names."""
         self.decision: tuple[str, ...] = ()
         """Why the gates let the call through."""
-        self.consent: str | None = None
-        """What a person said, if one had to be asked."""
-        self.estimate: Any = None
+        self.estimate = UNPRICED
         """What the call may cost, if it can cost anything."""
         self.cost = 0
         """What it did cost, in nano-dollars."""
-        self.from_purse: int | None = None
-        """What it took out of its program's purse."""
-        self.owes = False
-        """Whether the call took something that must be settled when it ends: one of the next three."""
-        self.asked = False
-        self.has_key = False
-        self.reserved = False
-        self.has_quota = False
-        self.has_place = False
         self.hooked = False
         """Whether any hook takes part in this call."""
         self.cached = False
-        self.hit_declined = False
         self.start: Any = None
         """The start record, once there is one."""
         self.attempts = 0
@@ -133,8 +122,6 @@ class InvokeContext:
         self.unsure = False
         """Whether an attempt failed in a way that leaves open whether it had its effect."""
         self.result: Any = None
-        self.redacted = False
-        """Whether anything of the output was masked."""
         self.artifact: Artifact | None = None
         self.report: UsageReport | None = None
         self.error: CallError | None = None
@@ -151,6 +138,10 @@ class InvokeContext:
         """The approval that it was agreed to with."""
         self.marks: Any = None
         """Which stage was passed when, a list of marks (`pipeline.stage_marks`), if the tool's stages are kept."""
+        self._held: Held | None = None
+        """What the call took and owes: the gates' own (`held`). Most calls take nothing."""
+        self._released: tuple[Callable[[InvokeContext], Awaitable[None]], ...] = ()
+        """Stages that are owed to a call which has passed those where places and quota are taken, once all is left."""
         self._invoke = invoke
         self._providers = providers
         self._scratch: Scratch | None = None
@@ -308,7 +299,7 @@ class InvokeContext:
 
     def decline_cache_hit(self) -> None:
         """In `did_cache_hit`: has the tool run although the cache has an answer."""
-        self.hit_declined = True
+        self.scratch.hit_declined = True
 
     # -- calling other tools
 
@@ -343,7 +334,7 @@ class InvokeContext:
             depth=call.depth + 1,
             door=call.door,
             allow=allow,
-            covered=self.asked and bool(allow),
+            covered=bool(allow) and is_agreed(self),
             from_code=from_code,
             spending_limit=spending_limit or call.spending_limit,
             whole=whole,

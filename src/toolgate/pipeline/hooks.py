@@ -29,13 +29,13 @@ class Stages:
     will_check_feature_flags: Stage  # before the flags of tool and tenant
     will_parse_input: Stage  # the raw arguments, as the caller sent them
     will_validate_input: Stage  # before the schema
-    will_normalize_input: Stage  # valid; before defaults and the canonical form
+    will_normalize_input: Stage  # valid; from here on arguments can't change
     will_check_consent: Stage  # before tier and approval
     will_acquire_quota: Stage  # before rate and budget
     will_acquire_semaphore: Stage  # before a place among the running calls
     will_redact_input: Stage  # before the copy is made that records will hold
     will_read_cache: Stage  # before the result cache
-    did_cache_hit: Stage  # found; ctx.decline_cache_hit() runs the tool all the same
+    did_cache_hit: Stage  # found; the call goes on to will_audit unless the hit is declined
     did_cache_miss: Stage  # not found, declined, or the tool has no cache
     will_inject_secrets: Stage  # before references to secrets become values
     will_execute: Stage  # before every attempt
@@ -43,15 +43,15 @@ class Stages:
     on_retry: Stage  # before every attempt but the first
     on_give_up: Stage  # the last attempt failed too
     will_validate_output: Stage  # the raw output
-    will_redact_output: Stage  # valid; before secrets are masked
+    will_redact_output: Stage  # valid; a hook that fails here ends the call, without output
     will_transform_output: Stage  # before the limits
     will_write_cache: Stage  # what will be given out
-    on_error: Stage  # ctx.error says why the call did not succeed
+    on_error: Stage  # the call did not succeed, ctx.error says why (not for pending)
     will_audit: Stage  # before the end record
     did_audit: Stage  # after it
     on_metrics: Stage  # ctx.outcome is complete
-    did_release_semaphore: Stage  # the place is free again
-    did_release_quota: Stage  # what was reserved is settled
+    did_release_semaphore: Stage  # the place is free again; only if the call got as far as taking one
+    did_release_quota: Stage  # what was reserved is settled; only if the call got as far as that
     will_finalize_invoke: Stage  # last, whatever happened
 
     around_execute: Callable[[InvokeContext, Next], Awaitable[Any]] | None  # wraps all attempts
@@ -61,6 +61,8 @@ class Stages:
         """Whether there is any hook at all."""
         self.marked = False
         """Whether the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
+        self.empty = True
+        """Whether nothing runs at any stage: then the line need not look at each."""
         for stage in STAGES:
             setattr(self, stage, None)
 
@@ -145,7 +147,7 @@ def compose(hooks: Iterable[Any], seconds: float) -> Stages:
         taking_part = [_part(hook, stage, seconds) for hook in ordered if callable(getattr(hook, stage, None))]
         if not taking_part:
             continue
-        stages.any = True
+        stages.any, stages.empty = True, False
         if stage == "around_execute":
             stages.around_execute = _around(taking_part)
         else:

@@ -1,121 +1,71 @@
-"""The life of one call, in order. The only module that knows all steps; each is a call into the module of its name.
+"""The life of one call, in order, in named phases. The only module that knows all gates; each step is a call into its room.
 
-Users' hooks run at the named stages of this line (`hooks.Stages` lists them). Toolgate's own steps are not hooks: nobody
-can reorder or remove them. A feature is a new step with one line here, not a new branch.
+    identify   who calls what, and with what around it
+    permit     may it? policy, feature flags
+    validate   with these arguments? schema, canonical form, policy and screening of what will run; made before?
+    agree      does a person agree, and may its program spend so much?
+    reserve    rate, money, a place among the running calls
+    recall     the copy that records hold; is the answer known already?
+    run        secrets, start record, the tool itself
+    deliver    output as promised, without secrets, not too long
+    settle     end record; whatever the call holds is left; finalize
 
-    resolve → context → authorize → flags → parse, validate, normalize → tier → idempotency → continuation → consent → quota
-    → place → redact → cache → secrets → start record → execute → output → cache → end record → metrics → release → finalize
+Users' hooks run at the named stages of this line (`hooks.Stages` lists them, `line.LINE` the gates). Gates are not hooks:
+nobody can reorder or remove them. A feature is a new gate with one line in its phase, not a new branch. What a gate takes
+for a call it holds (`held`) before it awaits anything; what can change while a call waits it looks at when it is entered.
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
-way out, `_settle`, which gives back what was taken. Only a cancellation of the caller leaves as an exception.
+way out, `_settle`, which leaves what is held. Only a cancellation of the caller leaves as an exception.
 """
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter, time_ns
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
-import msgspec
 import orjson
 
-from toolgate.coordination.notices import Notices
-from toolgate.errors import CallError, Denied, Failed, Pending, described, not_found, said
-from toolgate.gates.approval.consent import Consent
-from toolgate.gates.approval.continuation import Continuations
-from toolgate.gates.approval.records import changed_meanwhile
-from toolgate.gates.cache import ResultCache
-from toolgate.gates.idempotency import Idempotency
-from toolgate.gates.inputs import Inputs
-from toolgate.gates.ledger.artifacts import Artifacts
-from toolgate.gates.ledger.audit import Ledger
-from toolgate.gates.outputs import Outputs
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.observe import Observer
-from toolgate.gates.quota.budget import Budgets
-from toolgate.gates.quota.concurrency import Concurrency, Running
-from toolgate.gates.quota.money import estimate
-from toolgate.gates.quota.rate import Rates
-from toolgate.gates.redaction import Redactor
-from toolgate.gates.screening.tiers import TierRules
-from toolgate.gates.secrets import Secrets
-from toolgate.model import NANO, TIERS, Call, Decision, Entry, Outcome, SpendingLimit
-from toolgate.pipeline.context import InvokeContext, Providers
+from toolgate.errors import CallError, Failed, Pending, not_found
+from toolgate.model import TIERS, Call, Entry, ErrorInfo, Outcome
+from toolgate.pipeline import held
+from toolgate.pipeline.checks import ask, check_arguments, refuse_missing, take_arguments
+from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Halt, Respond
-from toolgate.pipeline.hooks import HookSet, Stages, caller_is_cancelled
-from toolgate.pipeline.offload import LARGE, Offload
-from toolgate.pipeline.outcome import Ending
-from toolgate.pipeline.usage import UNPRICED
-from toolgate.registry.catalog import Catalog
-from toolgate.runners.execution import Execution
-from toolgate.sandbox.workspaces import Workspaces
-
-UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
-T = TypeVar("T")
-SURELY_FEW = 2_000
-"""Bytes of arguments that hold few paths: each takes up to a millisecond to judge."""
-PATTERN = re.compile(rb"[*?]|[^,:\[{\s]\[")
-"""What may be the wildcards of a path among arguments as JSON: to see what they find takes longer than a path does."""
+from toolgate.pipeline.hooks import Stages, caller_is_cancelled
+from toolgate.pipeline.rooms import Rooms
 
 logger = logging.getLogger("toolgate")
+UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 
 
-class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
-
-    running: Running
-    notices: Notices
-    refresh: Callable[[], Awaitable[None]]
-    providers: Providers
-    hooks: HookSet
-    catalog: Catalog
-    guard: Guard
-    inputs: Inputs
-    tiers: TierRules
-    places: Workspaces
-    consent: Consent
-    continuations: Continuations
-    rates: Rates
-    budgets: Budgets
-    concurrency: Concurrency
-    idempotency: Idempotency
-    redactor: Redactor
-    cache: ResultCache
-    secrets: Secrets
-    execution: Execution
-    outputs: Outputs
-    artifacts: Artifacts
-    ledger: Ledger
-    ending: Ending
-    offload: Offload
-    observer: Observer | None = None
 
     async def __call__(self, call: Call) -> Outcome:
         ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
         self.running.count += 1
         on = self.hooks.common
         ctx.hooked = on.any
-        if call.parent is not None:
-            self.secrets.inherit(ctx)
         try:
+            if call.parent is not None:
+                self.secrets.inherit(ctx)
             if self.notices.changed():
                 await self.notices.catch_up(self.refresh)
-            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await self._missing(ctx, call)
+            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await refuse_missing(self, ctx, call)
             if entry.hooks:
                 on = self.hooks.stages(entry.hooks)
                 ctx.hooked = on.any
             try:
-                await self._run(ctx, call, entry, on)
+                is_known = await self._way_in(ctx, call, entry, on)
             except Respond as answer:
                 ctx.output = answer.value
                 await self._deliver(ctx, entry, on)
             else:
-                if not ctx.cached:
-                    await self._deliver(ctx, entry, on)
+                if not is_known:
+                    is_whole = await self._deliver(ctx, entry, on)
                     if on.will_write_cache or entry.cache is not None:
-                        await self._remember(ctx, entry, on)
+                        await self._keep(ctx, entry, on, is_whole)
             ctx.error = None  # of an attempt that was made up for
         except asyncio.CancelledError:
             ctx.went_away = caller_is_cancelled()
@@ -125,425 +75,241 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ctx.error = self.ending.understand(error)
         return await self._settle(ctx, on)
 
-    async def _run(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> None:  # noqa: C901 - a straight line
-        """From the call to its raw output."""
-        # who is calling, and with what around it
+    async def _way_in(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> bool:
+        """From the call to its raw output. True: what comes of it is known already, and nothing was run."""
+        may_be_known = call.approval is not None or call.idempotency_key is not None or call.place is not None
+        no_arguments = await self._identify(ctx, call, on) if may_be_known or not on.empty else None
+        reason = await self._permit(ctx, call, entry, on)
+        if no_arguments is not None:
+            raise no_arguments
+        await self._validate(ctx, entry, on)
+        if (may_be_known or entry.name in self.continuations.tools) and await self._is_known(ctx, call, entry):
+            return True
+        costs = entry.priced or entry.name in self.budgets.reporting
+        if costs or entry.asks is not None or call.spending_limit is not None or not on.empty:
+            ctx.decision = (reason, await self._agree(ctx, call, entry, on, costs))
+        else:
+            ctx.decision = (reason, UNASKED[entry.tier])
+        if costs or entry.rate_limit or entry.concurrency or self.rates.ruled or self.concurrency.bounded or not on.empty:
+            await self._reserve(ctx, entry, on, costs)
+        if entry.takes_text or entry.cache is not None or not on.empty:
+            if await self._recall(ctx, entry, on):
+                return True
+        else:
+            ctx.recorded = ctx.canonical
+        await self._run(ctx, entry, on)
+        return False
+
+    async def _identify(self, ctx: InvokeContext, call: Call, on: Stages) -> CallError | None:
+        """Binds what the call finds around it, and the arguments that an approval is about, if it has one and none of its
+        own. Gives why there are none: only who may know of the tool is told."""
         if on.will_create_invoke_context:
             await on.will_create_invoke_context(ctx)
         if on.did_create_invoke_context:
             await on.did_create_invoke_context(ctx)
         if on.will_bind_providers:
             await on.will_bind_providers(ctx)
-        comes_again = call.approval is not None or call.idempotency_key is not None or call.place is not None
-        no_arguments = await self._take_arguments(ctx) if comes_again and call.arguments is None else None
+        return await take_arguments(self, ctx, call)
 
-        # may it?
+    async def _permit(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> str:
+        """Why the policy lets the call through."""
         if on.will_authorize:
             await on.will_authorize(ctx)
-        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self.decide(ctx, entry)
-        if not decision.allow:
-            raise await self._refusal(ctx, decision.reason)
-        ctx.decision = (decision.reason,)
+        known = self.policy.guard.known(call.actor, "tool.request", entry.name)
+        reason = known.reason if known is not None and known.allow else await self.policy.enter(ctx, entry)
+        ctx.decision = (reason,)
         if on.will_check_feature_flags:
             await on.will_check_feature_flags(ctx)
         off = self.catalog.why_off(entry, call.actor.tenant)
         if off is not None:
-            await self._refusal(ctx, off)  # not for its answer: whatever is hidden is looked up alike
+            await self.policy.refusal(ctx, off)  # not for its answer: whatever is hidden is looked up alike
             raise not_found(call.tool, off)
-        if no_arguments is not None:
-            raise no_arguments
+        return reason
 
-        # with these arguments?
+    async def _validate(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
+        """Makes sure of the arguments: from here on they can't change, and what is checked is what runs."""
         if on.will_parse_input:
             await on.will_parse_input(ctx)
         if type(ctx.arguments) is not dict:
             self.inputs.parse(ctx)
         if on.will_validate_input:
             await on.will_validate_input(ctx)
-        large = self.inputs.write(ctx, entry)
-        if large:
-            ctx.arguments = orjson.loads(ctx.canonical)  # the caller's own could change while a thread looks at them
-            await self.offload(call.actor.tenant, self.inputs.check, ctx, entry)
+        is_large = self.inputs.enter(ctx, entry)
+        if is_large:
+            await self.inputs.check_large(ctx, entry)
         if on.will_normalize_input:
             await on.will_normalize_input(ctx)
-        if large:
-            await self.offload(call.actor.tenant, self.inputs.normalize, ctx, entry)
+        if is_large:
+            await self.inputs.seal_large(ctx, entry)
         else:
-            self.inputs.normalize(ctx, entry)
-        if entry.guards is not None or self.guard.reads_arguments:
-            await self._check_arguments(ctx, entry)
+            self.inputs.seal(ctx, entry)
+        if entry.guards is not None or self.policy.guard.reads_arguments:
+            await check_arguments(self, ctx, entry)
 
-        # once only?
-        if (comes_again or entry.name in self.continuations.tools) and await self._is_known(ctx, entry):
-            return
+    async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
+        """True if the call was made before: its outcome is given again. One that was only begun goes on."""
+        if call.idempotency_key is not None:
+            args_hash = await self.consent.key_hash(call)
+            if await self.idempotency.enter(ctx, entry, args_hash):
+                return True
+        return await self.continuations.enter(ctx, entry)
 
-        # does a person agree, and is there money and room?
+    async def _agree(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages, costs: bool) -> str:
+        """Has a person's approval where one is needed, or ends the call here. Gives who agreed, and how."""
         if on.will_check_consent:
             await on.will_check_consent(ctx)
-        costs = self.budgets.applies(entry)
         if costs:
-            ctx.estimate = estimate(entry, ctx.arguments)
-        if entry.asks is not None:
-            await self._ask(ctx, entry)
+            self.budgets.estimate(ctx, entry)
+        words = UNASKED[entry.tier] if entry.asks is None else await ask(self, ctx, call, entry, costs=costs)
         if call.spending_limit is not None:
-            self._take_from_purse(ctx, entry, call.spending_limit)
-        ctx.decision = (decision.reason, ctx.consent or UNASKED[entry.tier])
+            self.spending.enter(ctx, entry, call.spending_limit)
+        return words
+
+    async def _reserve(self, ctx: InvokeContext, entry: Entry, on: Stages, costs: bool) -> None:
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
         if (self.rates.ruled or entry.rate_limit is not None) and not ctx.resumed:
-            rated = self.rates.acquire(call, entry)
-            if rated is not None:
-                await rated
+            counting = self.rates.enter(ctx.call, entry)
+            if counting is not None:
+                await counting
         if costs:
-            await self._reserve(ctx, entry)
-        ctx.has_quota = True
+            await self.budgets.enter(ctx, entry)
+        if on.did_release_quota:
+            ctx._released = (on.did_release_quota,)
         if on.will_acquire_semaphore:
             await on.will_acquire_semaphore(ctx)
         if self.concurrency.bounded or entry.concurrency is not None:
-            placed = self.concurrency.acquire(call, entry)
-            if placed is not None:
-                await placed
-        ctx.has_place = True
+            taking = self.concurrency.enter(ctx, entry)
+            if taking is not None:
+                await taking
+        if on.did_release_semaphore:
+            ctx._released = (on.did_release_semaphore, *ctx._released)
+
+    async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
+        """Whether the answer is in the cache."""
         if on.will_redact_input:
             await on.will_redact_input(ctx)
-        if not ctx.recorded:
-            ctx.recorded = ctx.canonical
-            if entry.takes_text and (ctx.injected or not self.redactor.is_harmless(ctx.arguments)):
-                await self._mask_arguments(ctx, entry)
-
-        # is the answer known already?
+        masking = None if ctx.recorded else self.redaction.enter(ctx, entry)
+        if masking is not None:
+            await masking
         if on.will_read_cache:
             await on.will_read_cache(ctx)
-        if entry.cache is not None and not ctx.inherits_secrets and await self._recall(ctx, entry, on):
-            return
+        if entry.cache is not None and not ctx.inherits_secrets and await self.cache.enter(ctx, entry, on):
+            return True
         if on.did_cache_miss:
             await on.did_cache_miss(ctx)
+        return False
 
-        # run it: from the secrets on nothing raw is logged, from the start record on the log knows of it
+    async def _run(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
+        """Runs the tool: from the secrets on nothing raw is logged, from the start record on the log knows of it."""
         if on.will_inject_secrets:
             await on.will_inject_secrets(ctx)
-        arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
+        arguments = orjson.loads(ctx.canonical) if on.any else ctx.arguments  # whatever hooks did to theirs
         if entry.takes_text or entry.auth is not None:
-            arguments = self.secrets.inject(ctx, entry, arguments)
-        on_disk = self.ledger.start(ctx, entry)
+            arguments = self.secrets.enter(ctx, entry, arguments)
+        waits = ctx._held is not None and held.is_settled_by_start(ctx._held)
+        on_disk = self.ledger.start(ctx, entry, waits)
         if on_disk is not None:
             await on_disk
-        if ctx.has_key:
-            await self.idempotency.confirm(call)
-        if ctx.reserved:
-            await self.budgets.confirm(call)
+        if waits:
+            await held.confirm(ctx)
         if ctx.node is not None:
             await self.continuations.confirm(ctx)
         if on.around_execute:
-            ctx.result = await on.around_execute(ctx, self._inner(ctx, entry, arguments, on))
+            ctx.result = await on.around_execute(ctx, partial(self._run_once, ctx, entry, arguments, on))
         else:
             await self.execution.run(ctx, entry, arguments, on)
         if ctx.node is not None and ctx.node.is_halted:
             raise Halt(ctx.node.tree.stop())  # whatever the tool made of it
 
-    async def _deliver(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
-        """Make the output fit to be given out: as promised, without secrets, not too long."""
+    async def _run_once(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
+        """What around_execute hooks have as `next`. What was approved once, or has a key, they can't run twice."""
+        if ctx.attempts and held.runs_once(ctx):
+            raise Failed("UNEXPECTED_ERROR", "A hook called next() twice for a call that may run once.")
+        return await self.execution.run(ctx, entry, arguments, on)
+
+    async def _deliver(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
+        """Makes the output fit to be given out. True: nothing of it had to be masked or cut."""
         if on.will_validate_output:
             await on.will_validate_output(ctx)
-        size = self.outputs.validate(ctx, entry)
+        size = self.outputs.enter(ctx, entry)
+        if on.empty and not size and not ctx.injected:  # a number or a truth, in which nothing can hide
+            return True
         if on.will_redact_output:
             await on.will_redact_output(ctx)
-        if ctx.injected or not self.redactor.is_harmless(ctx.result):
-            await self._mask_result(ctx, entry, size)
+        raw = ctx.result
+        masking = self.redaction.mask_output(ctx, entry, size)
+        if masking is not None:
+            await masking
+        is_whole = ctx.result is raw
         if on.will_transform_output:
             await on.will_transform_output(ctx)
-        if size > LARGE:
-            await self._shorten(ctx)
-            return
-        whole = None if ctx.call.whole else self.outputs.too_long(ctx)
-        if whole is not None:
-            ctx.output, cuts = self.outputs.cut(ctx.result)
-            ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)
+        cutting = self.outputs.limit(ctx, size)
+        if cutting is not None:
+            await cutting
+        return is_whole and ctx.artifact is None
 
-    async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:  # noqa: C901 - a straight line
+    async def _keep(self, ctx: InvokeContext, entry: Entry, on: Stages, is_whole: bool) -> None:
+        """Keeps for others what is given out, unless it was masked or cut: the next caller may be owed more."""
+        if on.will_write_cache:
+            await on.will_write_cache(ctx)
+        if is_whole and entry.cache is not None and not ctx.inherits_secrets and not ctx.call.whole:
+            await self.cache.keep(ctx, entry)
+
+    async def _settle(self, ctx: InvokeContext, on: Stages) -> Outcome:
         """The one way out: record, count, give back. Nothing in here changes how the call ended, and a caller that goes away
         is let go only at its end."""
         ctx.finished_at = perf_counter()
         if ctx.node is not None:
-            await self._to_the_end(ctx, self._try(ctx, self.continuations.leave(ctx)))
-        error = ctx.error
+            await held.to_the_end(ctx, self._conclude(ctx))
+        outcome, error = None, ctx.error
         try:
-            if on.on_error and error is not None and not isinstance(error, Pending):
-                await on.on_error(ctx)
-                ctx.error = error  # how it ended, a hook can't change
-            told = None if error is None else await self.ending.told(ctx, error)
+            told = None if error is None else await self._tell(ctx, error, on)
             outcome = ctx.outcome = self.ending.outcome(ctx, told)
-            if self.observer is not None and ctx.entry is not None:
-                await self._observe(ctx, ctx.entry, self.observer)
+            if self.policy.observer is not None and ctx.entry is not None:
+                await self.policy.observe(ctx, ctx.entry, self.policy.observer)
             if on.will_audit:
                 await on.will_audit(ctx)
-            if error is not None and error.reason is not None:
-                error.reason = self.redactor.text(said(error.reason), ctx.injected)
+            if error is not None:
+                self.ending.mask_reason(ctx, error)
             on_disk = self.ledger.end(ctx, outcome, self.ending.remarks(ctx) if ctx.has_remarks else None)
             if on_disk is not None:
                 outcome = ctx.outcome = await on_disk
-            if on.did_audit:
-                await on.did_audit(ctx)
-            if on.on_metrics:
-                await on.on_metrics(ctx)
+            if not on.empty:
+                await self._did_audit(ctx, on)
         finally:
-            if ctx.has_place and (entry := ctx.entry) and (self.concurrency.bounded or entry.concurrency is not None):
-                released = self.concurrency.release(ctx.call, entry)
-                if released is not None:
-                    await self._to_the_end(ctx, released)
-            if ctx.owes:
-                await self._to_the_end(ctx, self._settle_debts(ctx))
-            if ctx.injected:
-                self.secrets.forget(ctx)
-            if ctx.from_purse is not None and ctx.call.spending_limit is not None:
-                ctx.call.spending_limit.left += ctx.from_purse - ctx.cost
+            leaving = None if ctx._held is None else held.leave(ctx, ctx._held, outcome, self.ending.words)
+            if leaving is not None:
+                await held.to_the_end(ctx, leaving)
             self.running.leave()
-        if ctx.has_place and on.did_release_semaphore:
-            await on.did_release_semaphore(ctx)
-        if ctx.has_quota and on.did_release_quota:
-            await on.did_release_quota(ctx)
-        if on.will_finalize_invoke:
-            await on.will_finalize_invoke(ctx)
-        if ctx.hooked:
-            self.ending.log_hook_errors(ctx)
+        if not on.empty:
+            await self._finalize(ctx, on)
         if ctx.went_away:
             raise asyncio.CancelledError
         return outcome
 
-    # -- parts of the line that not every call has
-
-    async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
-        """Whether the cache has the answer, and no hook declines it."""
-        key, shared = self.cache.key(entry, ctx.call, ctx.canonical), self.cache.shared
-        hit = self.cache.read(key) if shared is None else await shared.read(key)
-        if hit is None:
-            return False
-        ctx.output = hit[0]
-        if on.did_cache_hit:
-            await on.did_cache_hit(ctx)
-        ctx.cached = not ctx.hit_declined
-        return ctx.cached
-
-    async def _remember(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
-        """Keep what is given out, unless it was masked or cut: the next caller may be owed more."""
-        if on.will_write_cache:
-            await on.will_write_cache(ctx)
-        if entry.cache is not None and not (ctx.redacted or ctx.inherits_secrets or ctx.artifact or ctx.call.whole):
-            key, shared = self.cache.key(entry, ctx.call, ctx.canonical), self.cache.shared
-            if shared is None:
-                self.cache.write(key, ctx.result, entry.cache.ttl)
-            else:
-                await shared.write(key, ctx.result, entry.cache.ttl)
-
-    async def decide(self, ctx: InvokeContext, entry: Entry | None) -> Decision:
-        """What the policy says of this call, where that is not known yet."""
-        call = ctx.call
-        arguments = self.inputs.glance(ctx.arguments, entry) if self.guard.reads_arguments else None
-        return await self.guard.decide(
-            call.actor, "tool.request", call.tool if entry is None else entry.name,
-            tier=None if entry is None else entry.tier, session=call.session, door=call.door, arguments=arguments,
-        )  # fmt: skip
-
-    async def _take_arguments(self, ctx: InvokeContext) -> CallError | None:
-        """Have the arguments that an approval is about, if the call has one. Gives why there are none, for who may know of
-        the tool."""
-        if ctx.call.approval is None:
-            return None
+    async def _conclude(self, ctx: InvokeContext) -> None:
+        """Settles what becomes of a call that made others, which may be that it waits: before its outcome is made."""
         try:
-            ctx.input = await self.consent.arguments_of(ctx.call)
-        except CallError as error:
-            return error
-        return None
-
-    async def _missing(self, ctx: InvokeContext, call: Call) -> NoReturn:
-        """Refuse a tool that does not exist, after all that is done for one that is hidden before it is refused: neither the
-        answer nor the time that it takes tells them apart. What is recorded is the ledger's to see to."""
-        if isinstance(call.tool, str):  # nothing is called otherwise
-            if call.approval is not None and call.arguments is None:
-                await self._take_arguments(ctx)
-            decision = self.guard.known(call.actor, "tool.request", call.tool) or await self.decide(ctx, None)
-            await self._refusal(ctx, decision.reason)
-        raise self.catalog.missing(call.tool)
-
-    async def _observe(self, ctx: InvokeContext, entry: Entry, observer: Observer) -> None:
-        """Note what candidate policies say of this call."""
-        call = ctx.call
-        arguments = self.inputs.glance(ctx.arguments, entry) if observer.reads_arguments else None
-        ctx.scratch.observed = await observer.answers(
-            call.actor, entry.name, tier=entry.tier, session=call.session, door=call.door, arguments=arguments
-        )
-
-    async def _refusal(self, ctx: InvokeContext, reason: str) -> CallError:
-        """Hidden and missing look the same; only what may be seen can be denied. Where the policy can't be asked, what the
-        actor had is not called missing."""
-        actor, tool = ctx.call.actor, ctx.call.tool
-        view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
-        if self.guard.reads_arguments:
-            reason = self.redactor.without_fields(reason, ctx.arguments)
-        if not view.allow and (view.sure or self.guard.hides(actor, tool)):
-            return not_found(tool, reason)
-        return Denied("PERMISSION_DENIED", f"{tool} is not permitted: {reason}.", reason=reason)
-
-    async def _check_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
-        """What policy and tier say of the very arguments that will run, whatever hooks made of those that came in."""
-        if self.guard.reads_arguments:
-            decision = await self.decide(ctx, entry)
-            if not decision.allow:
-                raise await self._refusal(ctx, decision.reason)
-        if entry.guards is not None:
-            await self._check_files(ctx, entry)
-
-    async def _check_files(self, ctx: InvokeContext, entry: Entry) -> None:
-        """The files and commands among the arguments, seen from the folder that the call works in."""
-        call, canonical = ctx.call, ctx.canonical
-        check = partial(self.tiers.check, entry, ctx.arguments, self.places.known(call), call.allow)
-        if len(canonical) > SURELY_FEW or PATTERN.search(canonical) is not None:
-            await self.offload(call.actor.tenant, check)
-        else:
-            check()
-
-    async def _is_known(self, ctx: InvokeContext, entry: Entry) -> bool:
-        """True if the call was made before: its outcome is given again. One that was only begun goes on."""
-        if ctx.call.idempotency_key is not None and await self._repeat(ctx, entry):
-            return True
-        return await self.continuations.enter(ctx, entry)
-
-    async def _repeat(self, ctx: InvokeContext, entry: Entry) -> bool:
-        """Whether the call's key was used before: then what came of it comes again."""
-        asked = None if ctx.call.approval is None else await self.consent.key_hash(ctx.call)
-        ctx.has_key = ctx.owes = True
-        first = await self.idempotency.claim(ctx.call, entry, ctx.canonical, asked)
-        if first is None:
-            return False
-        ctx.has_key = False
-        ctx.cached = True
-        first.raise_for_status()
-        ctx.output, ctx.artifact = first.output, first.artifact
-        return True
-
-    async def _ask(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Have a person's approval, or end here. What a person edits is checked like what a caller sends."""
-        if ctx.call.covered and not entry.destructive:
-            ctx.consent = f"agreed to with call {ctx.call.parent}"
-            return
-        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
-        await self._mask_arguments(ctx, entry)
-        ctx.asked = ctx.owes = True
-        try:
-            edited = await self.consent.obtain(ctx, entry, ctx.estimate or UNPRICED)
-        except Pending:
-            ctx.asked = False
-            raise
-        await self._check_again(ctx, entry)
-        if edited is None:
-            return
-        ctx.arguments, ctx.sealed = orjson.loads(edited), False
-        self.inputs.validate(ctx, entry)
-        self.inputs.normalize(ctx, entry)
-        await self._check_arguments(ctx, entry)
-        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
-        await self._mask_arguments(ctx, entry)
-        if ctx.estimate is not None:
-            ctx.estimate = estimate(entry, ctx.arguments)
-
-    async def _check_again(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Whether the call may still be made, now that a person has answered: that can take long, and rules change."""
-        call = ctx.call
-        if self.notices.changed():
-            await self.notices.catch_up(self.refresh)
-        decision = self.guard.known(call.actor, "tool.request", entry.name) or await self.decide(ctx, entry)
-        if not decision.allow:
-            raise await self._refusal(ctx, decision.reason)
-        off = self.catalog.why_off(entry, call.actor.tenant)
-        if off is not None:
-            raise not_found(call.tool, off)
-        there = self.catalog.find(entry.name, call.actor.tenant) or await self._missing(ctx, call)
-        if there.fingerprint != entry.fingerprint:
-            raise changed_meanwhile(entry.name)
-        if entry.guards is not None:
-            await self._check_files(ctx, entry)  # what a path leads to may have changed as well
-
-    def _inner(
-        self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages
-    ) -> Callable[[], Awaitable[Any]]:
-        """What around_execute hooks have as `next`. What was approved once, or has a key, they can't run twice."""
-
-        async def run() -> Any:
-            if ctx.attempts and (ctx.asked or ctx.has_key):
-                raise Failed("UNEXPECTED_ERROR", "A hook called next() twice for a call that may run once.")
-            return await self.execution.run(ctx, entry, arguments, on)
-
-        return run
-
-    def _take_from_purse(self, ctx: InvokeContext, entry: Entry, purse: SpendingLimit) -> None:
-        """What the call may cost, out of what is left to the program that makes it; what it did not cost comes back."""
-        cost = (ctx.estimate or estimate(entry, ctx.arguments)).nano
-        if cost > max(purse.left, 0):
-            left = max(purse.left, 0) / NANO
-            raise Denied("BUDGET_EXCEEDED", f"{entry.name} may cost ${cost / NANO:g}, and the program has ${left:g} left.")
-        purse.left -= cost
-        ctx.from_purse = cost
-
-    async def _reserve(self, ctx: InvokeContext, entry: Entry) -> None:
-        ctx.reserved = ctx.owes = True
-        await self.budgets.reserve(ctx.call, entry, ctx.estimate)
-
-    async def _to_the_end(self, ctx: InvokeContext, settling: Awaitable[T]) -> T:
-        """Settle what was taken, or record what happened: a caller that goes away meanwhile waits for it."""
-        work = asyncio.ensure_future(settling)
-        while not work.done():
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                ctx.went_away = True
-        return work.result()
-
-    async def _settle_debts(self, ctx: InvokeContext) -> None:
-        """Pay, say what came of the key, give back what was not used. One that fails keeps none of the others from it."""
-        call, entry, outcome = ctx.call, ctx.entry, ctx.outcome
-        if (ctx.reserved or ctx.cost) and entry is not None:
-            await self._try(ctx, self.budgets.settle(call, entry, ctx.estimate or UNPRICED, ctx.cost))
-        if ctx.has_key and outcome is not None:
-            await self._try(ctx, self.idempotency.complete(call, outcome, ctx.ran, ctx.unsure))
-        if ctx.asked and not ctx.ran and (outcome is None or not outcome.ok):
-            await self._try(ctx, self.consent.give_back(call.id))
-        elif ctx.asked and isinstance(ctx.error, Pending):
-            await self._try(ctx, self.consent.suspend(call.id))
-        elif ctx.asked:
-            self.consent.keep(call.id)
-
-    async def _try(self, ctx: InvokeContext, settling: Awaitable[None]) -> None:
-        try:
-            await settling
+            await self.continuations.conclude(ctx)
         except Exception as error:
-            logger.error("a call could not be settled: %s", self.redactor.text(described(error), ctx.injected))
+            logger.error("a call could not be settled: %s", self.ending.words(ctx, error))
 
-    async def _mask_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
-        arguments = orjson.loads(ctx.canonical) if ctx.hooked else ctx.arguments  # whatever hooks did to theirs
-        mask = partial(self.redactor.arguments, ctx.canonical, arguments, entry.public_input, ctx.injected)
-        if len(ctx.canonical) > LARGE:
-            ctx.recorded = await self.offload(ctx.call.actor.tenant, mask)
-            return
-        if not self.redactor.ready:
-            await self.redactor.prepare(arguments)
-        ctx.recorded = mask()
+    async def _tell(self, ctx: InvokeContext, error: CallError, on: Stages) -> ErrorInfo:
+        if on.on_error and not isinstance(error, Pending):
+            await on.on_error(ctx)
+            ctx.error = error  # how it ended, a hook can't change
+        return await self.ending.told(ctx, error)
 
-    async def _mask_result(self, ctx: InvokeContext, entry: Entry, size: int) -> None:
-        mask = partial(self.redactor.mask, ctx.result, entry.public_output, ctx.injected)
-        if size > LARGE:
-            masked = await self.offload(ctx.call.actor.tenant, mask)
-        else:
-            if not self.redactor.ready:
-                await self.redactor.prepare(ctx.result)
-            masked = mask()
-        if masked is not ctx.result:
-            ctx.output = masked
-            ctx.redacted = True
+    async def _did_audit(self, ctx: InvokeContext, on: Stages) -> None:
+        if on.did_audit:
+            await on.did_audit(ctx)
+        if on.on_metrics:
+            await on.on_metrics(ctx)
 
-    async def _shorten(self, ctx: InvokeContext) -> None:
-        """Cut a large output, if it is over a limit."""
-        tenant = ctx.call.actor.tenant
-        whole = None if ctx.call.whole else await self.offload(tenant, self.outputs.too_long, ctx)
-        if whole is not None:
-            ctx.output, cuts = await self.offload(tenant, self.outputs.cut, ctx.result)
-            ctx.artifact = await self.artifacts.keep(ctx.call, whole, cuts)
+    async def _finalize(self, ctx: InvokeContext, on: Stages) -> None:
+        for stage in ctx._released:
+            await stage(ctx)
+        if on.will_finalize_invoke:
+            await on.will_finalize_invoke(ctx)
+        self.ending.log_hook_errors(ctx)

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import (
     CODES,
@@ -21,13 +22,14 @@ from toolgate.errors import (
     said,
     span_words,
 )
-from toolgate.gates.quota.money import actual
-from toolgate.gates.redaction import Redactor, without
-from toolgate.model import NANO, Crash, CrashedOutcome, ErrorInfo, Metrics, Outcome, PendingInfo
+from toolgate.model import Crash, CrashedOutcome, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Abort, Control, Halt, RetryAfter
-from toolgate.pipeline.usage import UNPRICED
+from toolgate.screening.secret_fields import without
 from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from toolgate.gates.redaction import Redactor
 
 logger = logging.getLogger("toolgate")
 
@@ -43,8 +45,12 @@ SHORTEST_QUOTED = 4
 class Ending:
     """Makes outcomes."""
 
-    def __init__(self, redactor: Redactor, *, keeps_records: bool) -> None:
+    def __init__(
+        self, redactor: "Redactor", charge: Callable[[InvokeContext, Entry], float], *, keeps_records: bool
+    ) -> None:
+        """`charge` says what a call of a tool that can cost something did cost, in dollars."""
         self._redactor = redactor
+        self._charge = charge
         self._keeps_records = keeps_records
         """True if another process, such as `toolgate audit show`, finds the records of this one."""
 
@@ -106,9 +112,7 @@ class Ending:
             report = ctx.report
             cost = 0.0
             if entry is not None and (entry.priced or report is not None):
-                ctx.cost = actual(entry, ctx.estimate or UNPRICED, report, charged=ctx.charged, failed=error is not None)
-                ctx.owes = ctx.owes or ctx.cost > 0
-                cost = ctx.cost / NANO
+                cost = self._charge(ctx, entry)
             if report is None:
                 metrics = Metrics(duration, ctx.attempts, ctx.cached, None, cost)
             else:
@@ -161,6 +165,14 @@ class Ending:
             return ()
         found = self._redactor.named_secrets(ctx.arguments, ctx.entry.public_input)
         return tuple(secret for secret in found if len(secret) >= SHORTEST_QUOTED)
+
+    def words(self, ctx: InvokeContext, error: BaseException) -> str:
+        """What the program's log may hold of an error."""
+        return self._redactor.text(described(error), ctx.injected)
+
+    def mask_reason(self, ctx: InvokeContext, error: CallError) -> None:
+        if error.reason is not None:
+            error.reason = self._redactor.text(said(error.reason), ctx.injected)
 
     def _reason(self, reason: str, ctx: InvokeContext) -> str:
         """A policy's reason without what it may quote of the arguments that records do not hold."""

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from toolgate.model import NANO
+
 Confidence = Literal["exact", "estimate", "unknown"]
 
 
@@ -41,3 +43,10 @@ class UsageReport(msgspec.Struct):
         if attempt != self.last_attempt:
             self.last_attempt = attempt
             self.attempts += 1
+
+
+def dollars(amount: int) -> str:
+    """Nano-dollars for people: at least cents, and no zeros after them that say nothing."""
+    whole, rest = divmod(abs(amount), NANO)
+    decimals = f"{rest:09d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}${whole:,}.{decimals}"

@@ -4,12 +4,14 @@ What the store says of tools (flags) is given to it by `App`, which also tells i
 but enabled or not; whether a persona may is `policy`'s.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered, not_found
 from toolgate.model import SOURCES, Actor, Entry, Implementation, Tool
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.line import GateVerdict
 from toolgate.registry.declare import declared, where_of
 
 PROBLEMS = "toolgate.tools"
@@ -163,6 +165,10 @@ class Catalog:
             if flag is not None:
                 return None if flag else f"{name} is disabled for tenant {tenant}"
         return f"{name} is disabled" if name in self._off else None
+
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        off = self.why_off(entry, ctx.call.actor.tenant)
+        yield GateVerdict("flags", "deny" if off else "pass", off or "it is enabled")
 
     def is_on(self, name: str) -> bool:
         """Whether a tool is enabled for those who have no flag of their own."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from copy import deepcopy
 from functools import partial
 from time import perf_counter
@@ -13,6 +13,7 @@ from toolgate.model import Entry, Retry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Control
 from toolgate.pipeline.hooks import Stages
+from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.runner import Runner
 from toolgate.pipeline.stage_marks import ATTEMPT_FAILED
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
@@ -20,17 +21,37 @@ from toolgate.runners.local import understand
 
 
 class Execution:
-    """The step."""
+    """The gate to the tool itself."""
 
     def __init__(self, runners: Mapping[str, Runner], breakers: Breakers) -> None:
         self.runners = dict(runners)
         self.breakers = breakers
 
-    async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
-        """Run the tool, as often as its retry rule allows, all attempts within the time that the caller gives."""
+    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Awaitable[Any]:
+        """What to await for the tool's output."""
         runner = self.runners.get(entry.kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
+        if entry.target is None and entry.retry is None and on.empty:
+            return self._run_once(runner, ctx, entry, arguments)
+        return self._run_attempts(runner, ctx, entry, arguments, on)
+
+    async def _run_once(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
+        """One attempt, without a breaker and without hooks: as most calls are."""
+        ctx.attempts += 1
+        try:
+            ctx.result = await runner.run(ctx, entry, arguments)
+        except (Control, asyncio.CancelledError):
+            raise
+        except BaseException as raised:
+            error = _understood(ctx, entry, raised)
+            raise error from _origin(error, raised)
+        return ctx.result
+
+    async def _run_attempts(
+        self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages
+    ) -> Any:
+        """As many attempts as the retry rule allows, all within the time that the caller gives."""
         deadline = None
         if entry.retry is not None and ctx.call.timeout is not None:
             deadline = asyncio.get_running_loop().time() + ctx.call.timeout
@@ -39,15 +60,11 @@ class Execution:
                 await on.will_execute(ctx)
             ctx.attempts += 1
             try:
-                if entry.target is None and entry.retry is None:
-                    ctx.result = await runner.run(ctx, entry, arguments)
-                else:
-                    ctx.result = await self._attempt(runner, ctx, entry, arguments, deadline)
+                ctx.result = await self._attempt(runner, ctx, entry, arguments, deadline)
             except (Control, asyncio.CancelledError):
                 raise
             except BaseException as raised:
-                error = understand(raised, getattr(entry.implementation, "instance", None))
-                _judge(ctx, error)
+                error = _understood(ctx, entry, raised)
                 if on.marked:
                     ctx.marks.append((ATTEMPT_FAILED, perf_counter(), error.code))
                 await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
@@ -55,6 +72,13 @@ class Execution:
             if on.did_execute:
                 await on.did_execute(ctx)
             return ctx.result
+
+    async def explain(self, _ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        broken = await self.breakers.look(entry)
+        yield GateVerdict("breaker", "deny" if broken else "pass", broken or "circuit closed")
+        runs = entry.kind in self.runners
+        words = f"kind {entry.kind}" if runs else f"nothing here runs kind {entry.kind}"
+        yield GateVerdict("runner", "pass" if runs else "deny", words)
 
     async def _attempt(
         self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], deadline: float | None
@@ -138,15 +162,17 @@ class Execution:
         return [trouble for runner in reversed(self.runners.values()) for trouble in await runner.close()]
 
 
-def _judge(ctx: InvokeContext, error: CallError) -> None:
-    """What a failed attempt says of whether the tool was reached, and had its effect."""
+def _understood(ctx: InvokeContext, entry: Entry, raised: BaseException) -> CallError:
+    """The error of a failed attempt; the context is told whether the tool was reached, and may have had its effect."""
+    error = understand(raised, getattr(entry.implementation, "instance", None))
     if isinstance(error, NotReached):
         ctx.refused += 1
-        return
+        return error
     if error.code in UNSURE:
         ctx.unsure = True
     if error.charged is False:
         ctx.unpaid += 1
+    return error
 
 
 def _origin(error: CallError, raised: BaseException) -> BaseException | None:

@@ -82,6 +82,12 @@ def looks_like_a_token(value: object) -> bool:
     return len(value) <= 200 and len(_CHANGE.findall(value)) >= MANY_CHANGES and any(char.isdigit() for char in value)
 
 
+def without(secrets: tuple[str, ...], text: str) -> str:
+    """The text without the secrets; the longest first, so that none leaves a rest of another."""
+    present = sorted({secret for secret in secrets if secret and secret in text}, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, present)), MASK, text) if present else text
+
+
 def without_assigned(text: str, rank: Rank) -> str:
     """A text without the values that are assigned in it to names of secrets: in settings, scripts, YAML, JSON and logs."""
     if "=" not in text and ":" not in text:

@@ -5,8 +5,8 @@ from typing import Any
 
 from toolgate.cli.catalog import BADGES, ListedTool, declared
 from toolgate.cli.output import say, show
-from toolgate.gates.quota.money import dollars
 from toolgate.model import Entry, Tool, nano
+from toolgate.pipeline.usage import dollars
 
 
 def to_dict(tool: ListedTool, *, enforced: bool) -> dict[str, Any]:

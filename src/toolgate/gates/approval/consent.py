@@ -8,14 +8,14 @@ nobody answers, the call ends as pending. There is no way around: silence denies
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.errors import Denied, Failed, StoreError
+from toolgate.errors import Denied, Failed, Pending, StoreError
 from toolgate.gates.approval.answers import PAGE, Answers, Mask, Validate, is_id
 from toolgate.gates.approval.approvers import Approvers, is_own
 from toolgate.gates.approval.asking import ask, name_of
@@ -24,7 +24,17 @@ from toolgate.gates.approval.continuation import Continuations
 from toolgate.gates.approval.disclosure import disclosed, unkept
 from toolgate.gates.approval.edits import restore
 from toolgate.gates.approval.grants import Grants, Note, Workspace
-from toolgate.gates.approval.records import ASK_ANEW, asked_by, canonical, hash_of, pending, rejected, request_of, void
+from toolgate.gates.approval.records import (
+    ASK_ANEW,
+    asked_by,
+    canonical,
+    changed_meanwhile,
+    hash_of,
+    pending,
+    rejected,
+    request_of,
+    void,
+)
 from toolgate.gates.approval.request import (
     Answer,
     Approval,
@@ -38,10 +48,12 @@ from toolgate.gates.approval.request import (
     visible,
     words,
 )
-from toolgate.model import LOCAL, MASK, Actor, Call, Entry
+from toolgate.model import LOCAL, MASK, NANO, Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.usage import Estimate
+from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
 from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
@@ -56,8 +68,19 @@ NAME_MORE = "Have somebody else call it, or name more approvers in the setting a
 logger = logging.getLogger("toolgate.gates.approval")
 
 
-class Consent:
-    """The step, and all that is done about approvals from outside a call."""
+class Agreement(NamedTuple):
+    """That a person agreed to a call."""
+
+    words: str
+    """Who, when and how."""
+    edited: bytes | None = None
+    """The arguments that are to run, where they are not those that were asked about."""
+
+
+class Consent(HoldingGate):
+    """The gate, and all that is done about approvals from outside a call."""
+
+    runs_once = is_settled_by_start = is_agreed = True
 
     def __init__(
         self,
@@ -98,9 +121,10 @@ class Consent:
 
     # -- in a call
 
-    async def obtain(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> bytes | None:
-        """Let a call go on that a person agreed to: gives the arguments that are to run if they were edited, else None.
-        Raises Pending where nobody has answered yet, Denied where somebody said no or the approval is not for this call."""
+    async def enter(self, ctx: InvokeContext, entry: Entry) -> Agreement:
+        """Lets a call go on that a person agreed to. Raises Pending where nobody has answered yet, Denied where somebody
+        said no or the approval is not for this call."""
+        hold(ctx, self)
         step = ctx.step
         if step is not None and step.agreed:
             return await self._agreed_before(ctx, step)
@@ -111,12 +135,11 @@ class Consent:
             raise Denied("PERMISSION_DENIED", f"{entry.name} is not asked about: {nobody}.", suggestion=NAME_MORE)
         shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
-            draft = self._draft(ctx, entry, estimate)
+            draft = self._draft(ctx, entry, ctx.estimate)
             grant, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
             if grant is not None:
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
-                ctx.consent = f"covered by grant {grant.id} of {grant.granted_by} until {until}"
-                return None
+                return Agreement(f"covered by grant {grant.id} of {grant.granted_by} until {until}")
             answered = row if row.used_by else await self._question(ctx, row, shown, is_new=is_new)
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
@@ -150,33 +173,43 @@ class Consent:
         self._must_be_for(row, call)
         return row.args_hash
 
-    def unanswerable(self, call: Call, entry: Entry) -> str | None:
-        """Why no answer could let a call run; None if one could."""
-        return self._who.unanswerable(entry.name, call.actor)
-
-    async def covering(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+    async def covering(self, call: Call, entry: Entry, estimate: Estimate) -> Grant | None:
         """The grant that would let a call run unasked; nothing is charged to it."""
-        nano = 0 if estimate is None else estimate.nano
-        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
-        return next((grant for grant in found if grant.has_room(nano)), None)
+        found = [] if entry.destructive else await self.grants.covering(call, entry, estimate.nano)
+        return next((grant for grant in found if grant.has_room(estimate.nano)), None)
 
-    async def exhausted(self, call: Call, entry: Entry, estimate: Estimate | None) -> Grant | None:
+    async def _exhausted(self, call: Call, entry: Entry, estimate: Estimate) -> Grant | None:
         """The grant that would let a call run unasked, had it room for it."""
-        nano = 0 if estimate is None else estimate.nano
-        found = [] if entry.destructive else await self.grants.covering(call, entry, nano)
-        return next((grant for grant in found if not grant.has_room(nano)), None)
+        found = [] if entry.destructive else await self.grants.covering(call, entry, estimate.nano)
+        return next((grant for grant in found if not grant.has_room(estimate.nano)), None)
 
-    async def give_back(self, call_id: str) -> None:
-        """The call did not run: its approval, or its share of a grant, is free again (once the store can be written)."""
-        await self._takings.give_back(call_id)
+    def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
+        """If the call did not run, its approval, or its share of a grant, is free again. If it has run and will go on, its
+        approval stays used, for that is remembered, and a grant is asked again then."""
+        if not ctx.ran and (outcome is None or not outcome.ok):
+            return self._takings.give_back(ctx.call.id)
+        if isinstance(ctx.error, Pending):
+            return self._takings.give_back(ctx.call.id, grants_only=True)
+        self._takings.keep(ctx.call.id)
+        return None
 
-    def keep(self, call_id: str) -> None:
-        """The call has run: what it took stays taken."""
-        self._takings.keep(call_id)
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        call, expected = ctx.call, ctx.estimate
+        if entry.asks is None:
+            yield GateVerdict("consent", "pass", f"tier {entry.tier} runs unasked")
+        elif (nobody := self._who.unanswerable(entry.name, call.actor)) is not None:
+            yield GateVerdict("consent", "deny", nobody)
+        elif (grant := await self.covering(call, entry, expected)) is not None:
+            yield GateVerdict("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
+        else:
+            full = await self._exhausted(call, entry, expected)
+            room = "" if full is None else f"; {_exhausted(full, expected)}"
+            yield GateVerdict("consent", "ask", f"a person must approve it: {entry.asks}{room}")
 
-    async def suspend(self, call_id: str) -> None:
-        """The call has run, and will go on: its approval stays used, for that is remembered; a grant is asked again then."""
-        await self._takings.give_back(call_id, grants_only=True)
+    def must_be_unchanged(self, entry: Entry, now: Entry) -> None:
+        """Raises if the tool is not any more what the person agreed to."""
+        if now.fingerprint != entry.fingerprint:
+            raise changed_meanwhile(entry.name)
 
     async def close(self) -> None:
         """Let what is being given back be written, before the store is closed."""
@@ -184,7 +217,7 @@ class Consent:
 
     # -- a call that brings an approval
 
-    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> bytes | None:
+    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> Agreement:
         call = ctx.call
         row = await self._find(id, call.actor)
         self._must_be_for(row, call)
@@ -247,24 +280,24 @@ class Consent:
         using = self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
         return await self._takings.take(call_id, using, lambda used: taken if used else None, perhaps=taken)
 
-    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
-        """Note that the call uses an approval; gives what is to run in place of what was asked about."""
+    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> Agreement:
+        """Note that the call uses an approval."""
         call = ctx.call
         self._must_work_there(row, call)  # it can have been pointed elsewhere while a person thought
-        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
         await self._note("approval.used", call.actor, row.tool_name, {"approval": row.id, "call": call.id})
         ctx.agreed_with = row.id
         if ctx.step is not None:
             ctx.step.state = "running"
-        return self._edited(ctx, row)
+        words = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
+        return Agreement(words, self._edited(ctx, row))
 
-    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> bytes | None:
+    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> Agreement:
         """The call goes on, which was agreed to when it began."""
         row = await self._find(step.approval or "", ctx.call.actor)
         self._must_work_there(row, ctx.call)
-        ctx.consent = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
         ctx.agreed_with = row.id
-        return self._edited(ctx, row)
+        words = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
+        return Agreement(words, self._edited(ctx, row))
 
     def _edited(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
         if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
@@ -274,7 +307,7 @@ class Consent:
 
     # -- a call that asks
 
-    def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate | None) -> ApprovalRow:
+    def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate) -> ApprovalRow:
         call, tool, at = ctx.call, entry.tool, self._clock()
         outer_call, outer_tool = _outer(ctx)
         return ApprovalRow(
@@ -299,9 +332,9 @@ class Consent:
             arguments=ctx.recorded.decode(),
             complete=ctx.recorded == ctx.canonical,
             idempotency_key=call.idempotency_key,
-            estimate=0 if estimate is None else estimate.nano,
-            confidence="exact" if estimate is None else estimate.confidence,
-            expected_ms=entry.expected_ms if estimate is None else estimate.expected_ms,
+            estimate=estimate.nano,
+            confidence=estimate.confidence,
+            expected_ms=estimate.expected_ms,
             created_at=at,
             expires_at=at + self._lasts,
             outer_call=outer_call,
@@ -471,6 +504,15 @@ def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) 
     if grant is not None:
         return Taken(grant=grant.id, nano=draft.estimate)
     return Taken(approval=row.id) if row is not None and row.used_by else None
+
+
+def _exhausted(grant: Grant, expected: Estimate) -> str:
+    """Why a grant that is for the call does not cover it."""
+    spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
+    return (
+        f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "
+        f"{dollars(expected.nano)}"
+    )
 
 
 def _too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:

@@ -297,7 +297,7 @@ class Continuations:
 
     # -- a call ends
 
-    async def leave(self, ctx: InvokeContext) -> None:
+    async def conclude(self, ctx: InvokeContext) -> None:
         """A call has run, or was stopped. An inner one that was stopped stays open, an outer one waits, with all that was
         done; or it has ended, and nothing of it is kept."""
         node = ctx.node

@@ -197,18 +197,19 @@ def _hash_of(arguments: Any) -> str | None:
 
 
 class Ledger:
-    """The step."""
+    """The gate of records: no effect before the start, no outcome before the end."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def start(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
-        """Record that the call starts; gives what to await before its effect, if it has to wait. Raises, or lets the awaited
-        raise, StoreError: then the tool must not run."""
+    def start(self, ctx: InvokeContext, entry: Entry, waits: bool) -> Awaitable[None] | None:
+        """Records that the call starts; gives what to await before its effect, if it has to wait: for its tier, or since it
+        holds what is settled, after a crash, by whether it began (`waits`). Raises, or lets the awaited raise, StoreError:
+        then the tool must not run."""
         at = ctx.at if entry.asks is None else time_ns()  # a person may have been asked for a long time
         record = ctx.start = Start(at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
         store = self._store
-        if entry.tier != "read_only" or ctx.owes:  # what was taken is settled, after a crash, by whether the call began
+        if entry.tier != "read_only" or waits:
             return store.append_durably(record)
         if store.late():
             return self._start_later(record)

@@ -6,7 +6,7 @@ call has cost must not fail a call that ran: what can't be counted yet is kept a
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -25,10 +25,13 @@ from toolgate.gates.quota.ledger_accounts import (
     scope_of,
     zone,
 )
-from toolgate.gates.quota.money import MOST, dollars, reservable
+from toolgate.gates.quota.money import MOST, actual, estimate, reservable
 from toolgate.gates.quota.report import BudgetStatus, Look
-from toolgate.model import NANO, Call, Entry, nano
-from toolgate.pipeline.usage import Estimate
+from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.held import HoldingGate, hold, holds
+from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import spending
 from toolgate.store.budgets import Already, BudgetRow, By, CostLine
@@ -57,8 +60,10 @@ class _Debt(NamedTuple):
     counted: tuple[Counted, ...]
 
 
-class Budgets:
-    """The step. `announce` is told of thresholds that are crossed."""
+class Budgets(HoldingGate):
+    """The gate. `announce` is told of thresholds that are crossed."""
+
+    is_settled_by_start = True
 
     def __init__(
         self,
@@ -103,6 +108,25 @@ class Budgets:
         return entry.priced or entry.name in self.reporting
 
     # -- the life of a call
+
+    def estimate(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Notes what the call may cost with the arguments that it has."""
+        ctx.estimate = estimate(entry, ctx.arguments)
+
+    async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Takes the estimate from every budget that the call falls under, or raises BUDGET_EXCEEDED."""
+        hold(ctx, self, entry)
+        await self.reserve(ctx.call, entry, ctx.estimate)
+
+    def charge(self, ctx: InvokeContext, entry: Entry) -> float:
+        """What the call cost, in dollars. A tool without a price that reports a cost never entered: it is settled too."""
+        ctx.cost = actual(entry, ctx.estimate, ctx.report, charged=ctx.charged, failed=ctx.error is not None)
+        if ctx.cost and not holds(ctx, self):
+            hold(ctx, self, entry)
+        return ctx.cost / NANO
+
+    def leave(self, ctx: InvokeContext, token: Entry, _outcome: Outcome | None) -> Awaitable[None]:
+        return self.settle(ctx.call, token, ctx.estimate, ctx.cost)
 
     async def reserve(self, call: Call, entry: Entry, estimate: Estimate) -> None:
         """Take the estimate from every budget that the call falls under, or raise BUDGET_EXCEEDED and take nothing."""
@@ -256,6 +280,14 @@ class Budgets:
 
     # -- looking
 
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        looks = await self.look(ctx.call, entry, ctx.estimate) if self.applies(entry) else []
+        for look in looks:
+            yield GateVerdict("budget", "pass" if look.passes else "deny", f"{look.budget}: {look.reason}")
+        if not looks:
+            free = f"no budget counts its {dollars(ctx.estimate.nano)}" if entry.priced else "the tool names no price"
+            yield GateVerdict("budget", "pass", free)
+
     async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
         """What each budget would say to a call, taking nothing."""
         counted = self._book.counted(call.actor, entry, self._clock())
@@ -270,6 +302,24 @@ class Budgets:
     async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
         """What calls have cost since then: the most expensive first, or day by day, in the time zone of the settings."""
         return await standing.costs(self._store, self._zone, by, since, tenant)
+
+
+class SpendingLimits(HoldingGate):
+    """The gate of calls that a program makes: what they may cost together, whatever budgets say."""
+
+    def enter(self, ctx: InvokeContext, entry: Entry, limit: SpendingLimit) -> None:
+        """Takes what the call may cost out of what is left to its program."""
+        cost, left = ctx.estimate.nano, max(limit.left, 0)
+        if cost > left:
+            words = f"{entry.name} may cost ${cost / NANO:g}, and the program has ${left / NANO:g} left."
+            raise Denied("BUDGET_EXCEEDED", words)
+        limit.left -= cost
+        hold(ctx, self, (limit, cost))
+
+    def leave(self, ctx: InvokeContext, token: tuple[SpendingLimit, int], _outcome: Outcome | None) -> None:
+        """Gives back what the call did not cost."""
+        limit, cost = token
+        limit.left += cost - ctx.cost
 
 
 def _of(found: Held | Crossed, counted: Iterable[Counted]) -> Counted:

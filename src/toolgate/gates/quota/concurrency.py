@@ -12,7 +12,9 @@ from typing import Any
 
 from toolgate.coordination.redis import Argument, BusError, Redis, key
 from toolgate.errors import Failed
-from toolgate.model import Call, Entry
+from toolgate.model import Call, Entry, Outcome
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.held import HoldingGate, hold
 
 RETRY_AFTER = 1.0
 RENEWALS = 3
@@ -20,6 +22,8 @@ RENEWALS = 3
 
 Name = tuple[str, ...]
 """What has only so many places: a tenant, or a tool. Tools of one name that two tenants made for themselves are two."""
+
+Limited = list[tuple[Name, int]]
 
 logger = logging.getLogger("toolgate")
 
@@ -75,8 +79,8 @@ class Running:
                 await asyncio.wait_for(self._none.wait(), seconds)
 
 
-class Concurrency:
-    """The step: counts the calls that are running where there is a limit."""
+class Concurrency(HoldingGate):
+    """The gate: counts the calls that are running where there is a limit."""
 
     def __init__(self, per_tenant: int | None, redis: Redis | None = None, lease_seconds: float = 30.0) -> None:
         self._per_tenant = per_tenant
@@ -85,31 +89,36 @@ class Concurrency:
         self._running: dict[Name, int] = {}
         self._shared = None if redis is None else SharedPlaces(redis, lease_seconds)
 
-    def acquire(self, call: Call, entry: Entry) -> Awaitable[None] | None:
-        """Take a place of a call that is counted, or raise CAPACITY_EXCEEDED; with Redis, when awaited."""
-        limits = self._limits(call, entry)
+    def enter(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
+        """Takes a place of a call that is counted, or raises CAPACITY_EXCEEDED; with Redis, when awaited."""
+        limits = self._limits(ctx.call, entry)
         if self._shared is not None:
-            return self._shared.take(call.id, limits)
+            return self._enter_shared(ctx, self._shared, limits)
         for name, most in limits:
             if self._running.get(name, 0) >= most:
                 raise _full(name, most)
         for name, _ in limits:
             self._running[name] = self._running.get(name, 0) + 1
+        hold(ctx, self, limits)
         return None
 
-    def release(self, call: Call, entry: Entry) -> Awaitable[None] | None:
-        """Give the place back. With Redis it is on its way at once; awaited, it is done. Never fails."""
+    async def _enter_shared(self, ctx: InvokeContext, shared: "SharedPlaces", limits: "Limited") -> None:
+        await shared.take(ctx.call.id, limits)
+        hold(ctx, self, limits)  # not before: what is cancelled while it is taken, `take` gives back, once it was taken
+
+    def leave(self, ctx: InvokeContext, token: "Limited", _outcome: Outcome | None) -> Awaitable[None] | None:
+        """Gives the place back. With Redis it is on its way at once; awaited, it is done. Never fails."""
         if self._shared is not None:
-            return self._shared.give_back(call.id)
-        for name, _ in self._limits(call, entry):
+            return self._shared.give_back(ctx.call.id)
+        for name, _ in token:
             if self._running[name] == 1:
                 del self._running[name]
             else:
                 self._running[name] -= 1
         return None
 
-    def _limits(self, call: Call, entry: Entry) -> list[tuple[Name, int]]:
-        limits: list[tuple[Name, int]] = []
+    def _limits(self, call: Call, entry: Entry) -> "Limited":
+        limits: Limited = []
         if entry.concurrency is not None:
             limits.append((("tool", entry.name, entry.tool.tenant or ""), entry.concurrency))
         if self._per_tenant is not None:

@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
-from toolgate.gates.quota.money import MOST, dollars
+from toolgate.gates.quota.money import MOST
 from toolgate.model import LOCAL, Actor, Entry
+from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import EACH as EACH
 from toolgate.store.budgets import BudgetRow, Period, account_name, whose
 from toolgate.store.database import now

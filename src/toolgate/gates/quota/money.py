@@ -24,13 +24,6 @@ FLOAT_DIGITS = 12
 _AMOUNT = re.compile(r"\$?([0-9]{1,40})(?:\.([0-9]{1,40}))?\Z")
 
 
-def dollars(amount: int) -> str:
-    """Nano-dollars for people: at least cents, and no zeros after them that say nothing."""
-    whole, rest = divmod(abs(amount), NANO)
-    decimals = f"{rest:09d}".rstrip("0").ljust(2, "0")
-    return f"{'-' if amount < 0 else ''}${whole:,}.{decimals}"
-
-
 def parse_dollars(text: str) -> int:
     """An amount that a person wrote, such as `10`, `$2.50` or `0.000001`, as nano-dollars."""
     found = _AMOUNT.match(text.strip())

@@ -9,7 +9,7 @@ and can't be asked, the call is refused: a limit that nobody counts is none.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from time import time as wall_time
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ import orjson
 from toolgate.coordination.redis import Argument, BusError, Redis, key
 from toolgate.errors import Denied, Failed, StoreError, span_words
 from toolgate.model import Actor, Call, Entry, RateLimit
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.line import GateVerdict
 from toolgate.settings import RateRule
 from toolgate.store import rates
 from toolgate.store.database import Store
@@ -114,7 +116,7 @@ Limits = Sequence[tuple[Name, Rule]]
 
 
 class Rates:
-    """The step. A call without limits should not come here at all: test `entry.rate_limit is not None or rates.ruled`."""
+    """The gate. A call without limits should not come here at all: test `entry.rate_limit is not None or rates.ruled`."""
 
     def __init__(
         self,
@@ -138,8 +140,8 @@ class Rates:
         self.ruled = bool(self._rules)
         """Whether there are rules that are not a tool's own."""
 
-    def acquire(self, call: Call, entry: Entry) -> Awaitable[None] | None:
-        """Count the call, or raise RATE_LIMITED with the time to wait; with Redis, when awaited."""
+    def enter(self, call: Call, entry: Entry) -> Awaitable[None] | None:
+        """Counts the call, or raises RATE_LIMITED with the time to wait; with Redis, when awaited."""
         limits = self._limits(call.actor, entry)
         if not limits:
             return None
@@ -153,6 +155,10 @@ class Rates:
         if self._store is not None and (kept := _kept(limits)):
             return self._acquire_kept(self._store, limits, kept, now)
         return None
+
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        limited = await self.look(ctx.call, entry)
+        yield GateVerdict("rate", "deny" if limited else "pass", limited or "no limit is reached")
 
     async def look(self, call: Call, entry: Entry) -> str | None:
         """Why the call would be refused, if it would be; counts nothing."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolgate.gates.quota.ledger_accounts import EACH, Counted, described, is_in_force, period_after, period_of, scope_of
-from toolgate.gates.quota.money import dollars, reservable
+from toolgate.gates.quota.money import reservable
 from toolgate.model import NANO
-from toolgate.pipeline.usage import Estimate
+from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import spending
 from toolgate.store.budgets import BUCKET, BudgetRow, By, CostLine, whose

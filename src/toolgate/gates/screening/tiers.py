@@ -4,15 +4,18 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.errors import Denied
+from toolgate.errors import CallError, Denied
 from toolgate.gates.screening.arguments import Guarded, Plan, plan
 from toolgate.jsontext import json_path
-from toolgate.model import Entry
+from toolgate.model import Call, Entry
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.offload import Offload
 
 if TYPE_CHECKING:
     from toolgate.screening.commands import CommandRules
@@ -32,6 +35,10 @@ MOST = 500
 """Paths and commands in one call. Each costs up to a millisecond of looking at files."""
 LONGEST = 4096
 DECODINGS = 8
+FEW_PATHS_BYTES = 2_000
+"""Bytes of arguments that hold few paths: each takes up to a millisecond to judge."""
+WILDCARD = re.compile(rb"[*?]|[^,:\[{\s]\[")
+"""What may be the wildcards of a path among arguments as JSON: to see what they find takes longer than a path does."""
 
 
 class TierRules:
@@ -47,9 +54,14 @@ class TierRules:
         home: Path | None = None,
         unwritable: Sequence[Path] = (),
         own: Sequence[Path] = (),
+        folder: Callable[[Call], Path | None] = lambda _call: None,
+        offload: Offload | None = None,
     ) -> None:
         """`home` is where Toolgate keeps its own data, as in the settings, and `own` are files of its own elsewhere: no tool
-        opens them. `unwritable` is what it is set up by: no tool above read_only changes, moves or deletes it."""
+        opens them. `unwritable` is what it is set up by: no tool above read_only changes, moves or deletes it. `folder` says
+        where a call works, from which its paths are seen."""
+        self._folder = folder
+        self._offload = offload or Offload()
         self._path_rules = (sensitive, allowed, home, own, unwritable)
         self._command_rules = (allow, deny)
         self._narrower: dict[tuple[str, ...], SensitivePaths] = {}
@@ -69,6 +81,25 @@ class TierRules:
 
         allow, deny = self._command_rules
         return CommandRules(deny=deny) if allow is None else CommandRules(allow, deny)
+
+    def enter(self, ctx: InvokeContext, entry: Entry) -> Awaitable[None] | None:
+        """Judges the files and commands among the arguments; where there may be many of them, when awaited."""
+        call, canonical = ctx.call, ctx.canonical
+        check = partial(self.check, entry, ctx.arguments, self._folder(call), call.allow)
+        if len(canonical) > FEW_PATHS_BYTES or WILDCARD.search(canonical) is not None:
+            return self._offload(call.actor.tenant, check)
+        check()
+        return None
+
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        try:
+            if entry.guards is not None:
+                self.check(entry, ctx.arguments, self._folder(ctx.call))
+        except CallError as error:
+            yield GateVerdict("tier", "deny", error.message)
+            return
+        destructive = ", destructive" if entry.destructive else ""
+        yield GateVerdict("tier", "pass", f"tier {entry.tier}{destructive}; no argument is forbidden in it")
 
     def check(
         self,

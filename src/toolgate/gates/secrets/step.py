@@ -4,15 +4,17 @@ A reference is a caller's wish, so it is filled only where a setting names the t
 tool declares is the wish of whoever registered the tool: code that the operator installed gets it, others if named.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolgate.errors import CallError, Denied, StoreError
 from toolgate.gates.secrets.names import NAME, PREFIX, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
 from toolgate.gates.secrets.uses import Uses, is_code
-from toolgate.model import Actor, Entry
+from toolgate.model import Actor, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.line import GateVerdict
 from toolgate.settings import SecretUse
 
 MARK = b"secret:"
@@ -23,7 +25,7 @@ ENDED = 1_000
 """Ended calls whose secrets are kept in mind."""
 
 
-class Secrets:
+class Secrets(HoldingGate):
     """Finds secrets in its sources: the narrowest owner first, and for each owner the first source first.
 
     `use` says into which tools callers may have them put.
@@ -57,7 +59,7 @@ class Secrets:
     # -- in the pipeline
 
     def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor) -> None:
-        """Refuse a call that lacks a secret, before a person is asked about it."""
+        """Refuses a call that lacks a secret, before a person is asked about it."""
         if entry.auth is None and MARK not in canonical:
             return
         for name in _names_in(arguments):
@@ -72,8 +74,14 @@ class Secrets:
             errors.append(_error(self.credential, entry, actor))
         return [error for error in errors if error is not None]
 
-    def inject(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        lacking = " ".join(error.message for error in self.lacking(entry, ctx.arguments, ctx.call.actor))
+        yield GateVerdict("credentials", "deny" if lacking else "pass", lacking or "all that it needs are there")
+
+    def enter(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
+        if entry.auth is None and MARK not in ctx.canonical:
+            return arguments
         if ctx.call.from_code and MARK in ctx.canonical:
             raise Denied(
                 "SECURITY_VIOLATION", "Code in the sandbox can't name secrets: nobody saw what it would do with them."
@@ -91,6 +99,7 @@ class Secrets:
             if ctx.credential is not None:
                 used[entry.auth.config_key] = ctx.credential
         if used:
+            hold(ctx, self)
             ctx.injected = tuple(dict.fromkeys((*ctx.injected, *used.values())))
             self._in_use[ctx.id] = ctx.injected
         return filled
@@ -100,10 +109,11 @@ class Secrets:
         parent = ctx.call.parent or ""
         known = self._in_use.get(parent) or self._ended.get(parent, ())
         if known:
+            hold(ctx, self)
             ctx.injected, ctx.inherits_secrets = known, True
             self._in_use[ctx.id] = known
 
-    def forget(self, ctx: InvokeContext) -> None:
+    def leave(self, ctx: InvokeContext, _token: Any, _outcome: Outcome | None) -> None:
         """The call has ended. What it was given is kept in mind for a while: what it started may still hand it on."""
         known = self._in_use.pop(ctx.id, None)
         if known is not None:

@@ -1,0 +1,85 @@
+"""The gate: whether the policy lets a call be made, and what a caller is told that it does not let.
+
+What the policy says can change at any time, so it is asked when a call enters, never ahead.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from toolgate.errors import CallError, Denied, not_found
+from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.observe import Observer
+from toolgate.model import Decision, Entry
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.line import GateVerdict
+
+
+class PolicyGate:
+    """Asks the policy in force about calls, and candidate policies about what they would have said."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        glance: Callable[[Any, Entry | None], dict[str, Any]],
+        without_fields: Callable[[str, Any], str],
+        observer: Observer | None = None,
+    ) -> None:
+        """`glance` reads arguments that are not validated yet; `without_fields` takes out of a reason what it may quote of
+        secret fields among them."""
+        self.guard = guard
+        self.observer = observer
+        self._glance = glance
+        self._without_fields = without_fields
+
+    async def enter(self, ctx: InvokeContext, entry: Entry) -> str:
+        """Gives why the call is let through, or raises what its caller is told."""
+        decision = await self.decide(ctx, entry)
+        if not decision.allow:
+            raise await self.refusal(ctx, decision.reason)
+        return decision.reason
+
+    async def enter_again(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Asks about the very arguments that will run, whatever hooks made of those that came in."""
+        await self.enter(ctx, entry)
+
+    async def decide(self, ctx: InvokeContext, entry: Entry | None) -> Decision:
+        """What the policy says of this call; of a name without a tool as of one that is hidden."""
+        call, guard = ctx.call, self.guard
+        name = call.tool if entry is None else entry.name
+        known = guard.known(call.actor, "tool.request", name)
+        if known is not None:
+            return known
+        return await guard.decide(
+            call.actor, "tool.request", name, tier=None if entry is None else entry.tier, session=call.session,
+            door=call.door, arguments=self._glance(ctx.arguments, entry) if guard.reads_arguments else None,
+        )  # fmt: skip
+
+    async def refusal(self, ctx: InvokeContext, reason: str) -> CallError:
+        """Hidden and missing look the same; only what may be seen can be denied. Where the policy can't be asked, what the
+        actor had is not called missing."""
+        actor, tool = ctx.call.actor, ctx.call.tool
+        view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
+        if self.guard.reads_arguments:
+            reason = self._without_fields(reason, ctx.arguments)
+        if not view.allow and (view.sure or self.guard.hides(actor, tool)):
+            return not_found(tool, reason)
+        return Denied("PERMISSION_DENIED", f"{tool} is not permitted: {reason}.", reason=reason)
+
+    async def observe(self, ctx: InvokeContext, entry: Entry, observer: Observer) -> None:
+        """Notes what candidate policies say of this call."""
+        call = ctx.call
+        arguments = self._glance(ctx.arguments, entry) if observer.reads_arguments else None
+        ctx.scratch.observed = await observer.answers(
+            call.actor, entry.name, tier=entry.tier, session=call.session, door=call.door, arguments=arguments
+        )
+
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        decision = await self.decide(ctx, entry)
+        yield GateVerdict("policy", "pass" if decision.allow else "deny", decision.reason)
+
+    async def explain_again(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        if self.guard.reads_arguments:
+            decision = await self.decide(ctx, entry)
+            words = f"asked again with the arguments as they would run: {decision.reason}"
+            yield GateVerdict("policy_final", "pass" if decision.allow else "deny", words)

@@ -1,0 +1,65 @@
+"""The gates of the line, in its order: for `explain`, for the reference of stages, and for a test that follows a real call.
+
+The order that calls take is written in `invoke` and nowhere else; a test fails when this list differs from it.
+"""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Verdict = Literal["pass", "deny", "ask", "unknown"]
+
+
+class GateVerdict(msgspec.Struct, frozen=True):
+    """What one gate would say to a call, and why."""
+
+    gate: str
+    verdict: Verdict
+    reason: str
+
+
+class Gate(NamedTuple):
+    """One gate of the line."""
+
+    stage: str
+    """The stage whose hooks run before it."""
+    room: str
+    """The field of `Pipeline` that it is."""
+    enter: str
+    """Its method that a call passes."""
+    does: str
+    """What it does, for the reference."""
+    explain: str | None = None
+    """Its method that says what it would do, where it can refuse a call or have it asked about."""
+    verdicts: tuple[str, ...] = ()
+    """What explanations call it, where they can't be had without valid arguments."""
+
+
+LINE: tuple[Gate, ...] = (
+    Gate("", "catalog", "find", "name"),
+    Gate("will_authorize", "policy", "enter", "policy", "explain"),
+    Gate("will_check_feature_flags", "catalog", "why_off", "flags of tool and tenant", "explain"),
+    Gate("will_validate_input", "inputs", "enter", "schema", "explain"),
+    Gate("will_normalize_input", "inputs", "seal", "defaults, canonical form"),
+    Gate("will_normalize_input", "policy", "enter_again", "policy on the arguments", "explain_again", ("policy_final",)),
+    Gate("will_normalize_input", "screening", "enter", "paths and commands", "explain", ("tier",)),
+    Gate("will_normalize_input", "idempotency", "enter", "idempotency key", "explain", ("idempotency",)),
+    Gate("will_normalize_input", "continuations", "enter", "a call that goes on"),
+    Gate("will_check_consent", "budgets", "estimate", "estimate"),
+    Gate("will_check_consent", "secrets", "check_present", "credentials", "explain", ("credentials",)),
+    Gate("will_check_consent", "consent", "enter", "approval", "explain", ("consent",)),
+    Gate("will_check_consent", "spending", "enter", "spending limit of the program"),
+    Gate("will_acquire_quota", "rates", "enter", "rate", "explain"),
+    Gate("will_acquire_quota", "budgets", "enter", "budget", "explain", ("budget",)),
+    Gate("will_acquire_semaphore", "concurrency", "enter", "concurrency"),
+    Gate("will_redact_input", "redaction", "enter", "the copy that records hold"),
+    Gate("will_read_cache", "cache", "enter", "cache"),
+    Gate("will_inject_secrets", "secrets", "enter", "secrets"),
+    Gate("will_inject_secrets", "ledger", "start", "start record"),
+    Gate("will_execute", "execution", "run", "run", "explain"),
+    Gate("will_validate_output", "outputs", "enter", "schema"),
+    Gate("will_redact_output", "redaction", "mask_output", "redaction"),
+    Gate("will_transform_output", "outputs", "limit", "limits, artifact"),
+    Gate("will_write_cache", "cache", "keep", "cache"),
+    Gate("will_audit", "ledger", "end", "end record"),
+)

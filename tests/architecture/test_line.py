@@ -1,0 +1,104 @@
+"""The list of gates and the line that calls take are the same, and a call walks through the rooms in that order."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.walk import Visit, figures, followed, walk_of_calculator
+from toolgate import tool
+from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLimit
+from toolgate.pipeline.hooks import STAGES
+from toolgate.pipeline.invoke import Pipeline
+from toolgate.pipeline.line import LINE
+from toolgate.testing import memory_app
+
+READS_ARGUMENTS = """package soma.policy
+import rego.v1
+allow if input.context.arguments.file != "secret"
+"""
+NO_GATES = {
+    "Guard.known",  # what is remembered of the policy, which saves the gate
+    "Inputs.parse",
+    "Consent.key_hash",
+    "Redaction.mask_arguments",  # for a person to see
+    "Catalog.resolve",  # the tool again, after a person has answered
+    "Consent.must_be_unchanged",
+    "Budgets.confirm",
+    "Idempotency.confirm",
+    "Budgets.charge",
+    "Running.leave",
+}
+"""What the line asks of rooms besides the gates."""
+
+
+@tool(
+    tier="read_only",
+    capabilities=(Capability(action="look", requires_confirmation=True),),
+    cost="0.01",
+    rate_limit=RateLimit(per_minute=9),
+    concurrency=3,
+    cache=60,
+    requires_auth=Auth(config_key="BANK"),
+)
+async def everything(file: str) -> str:
+    """Meets every gate."""
+    return file * 2
+
+
+@tool(tier="read_only")
+async def plain(file: str) -> str:
+    """Asks nobody: the copy that records hold is made where it has its own place."""
+    return file * 2
+
+
+async def traced(folder: Path) -> tuple[Pipeline, list[list[Visit]]]:
+    """A call with a key, a price and limits, a path, a secret, an approval and a cache; and a plain one."""
+    file = folder / "own.rego"
+    file.write_text(READS_ARGUMENTS)
+    actor = Actor("acme", "analyst", "ada")
+    async with memory_app(policy={"file": file}) as app:
+        app.register_many([everything, plain])
+        app.add_approver(lambda _request: True)
+        pipeline: Pipeline = app._invoke.__self__  # type: ignore[attr-defined]
+        limit = SpendingLimit(10**9)
+        rich = Call("1", "everything", {"file": "notes.md"}, actor, idempotency_key="k", spending_limit=limit)
+        return pipeline, [await followed(pipeline(call)) for call in (rich, Call("2", "plain", {"file": "a"}, actor))]
+
+
+async def test_the_list_of_gates_is_the_order_of_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_BANK", "open sesame, please")
+    pipeline, walks = await traced(tmp_path)
+    gates = [getattr(getattr(pipeline, gate.room), gate.enter).__func__.__code__ for gate in LINE]
+    unmet = set(gates)
+    for visits in walks:
+        passed = [visit for visit in visits if visit.caller in ("pipeline/invoke.py", "pipeline/checks.py")]
+        met = list(dict.fromkeys(visit.code for visit in passed if visit.code in gates))
+        assert [code.co_qualname for code in met] == [code.co_qualname for code in gates if code in met]
+        unmet -= set(met)
+        rooms = [visit for visit in passed if visit.file.startswith(("gates/", "registry/", "runners/"))]
+        others = {visit.function for visit in rooms if visit.code not in gates and "._" not in visit.function}
+        assert {name for name in others if not name.endswith(".leave")} <= NO_GATES, (
+            "a gate of the line that is not in the list"
+        )
+    assert unmet == set(), "a gate of the list that no call meets"
+
+
+def test_every_gate_stands_at_a_stage_in_the_order_of_stages() -> None:
+    stages = [gate.stage for gate in LINE if gate.stage]
+    assert set(stages) <= set(STAGES)
+    assert stages == sorted(stages, key=STAGES.index)
+
+
+async def test_a_call_walks_through_the_rooms_in_the_order_of_the_line() -> None:
+    """It comes back to a room only for another gate of the line, or to leave one."""
+    visits = await walk_of_calculator()
+    async with memory_app() as app:
+        pipeline = app._invoke.__self__  # type: ignore[attr-defined]
+        order = [getattr(getattr(pipeline, gate.room), gate.enter).__func__.__code__ for gate in LINE]
+    spine = [visit for visit in visits if visit.caller == "pipeline/invoke.py" and visit.code in order]
+    places = [order.index(visit.code) for visit in spine]
+    assert places == sorted(set(places)), [visit.function for visit in spine]
+    assert visits[0].function == "Pipeline.__call__"
+    files, functions, _changes = figures(visits)
+    assert files <= 19
+    assert functions <= 60
