@@ -60,6 +60,7 @@ async def test_servers_of_npm_and_pypi_work_in_every_jail(tmp_path: Path, jail: 
         assert "Message: one" in await talk.call("git_log", repo_path=str(repository))
 
 
+@pytest.mark.matrix("runs servers of npm and PyPI")
 @pytest.mark.parametrize("jail", JAILS)
 async def test_the_filesystem_server_has_the_folders_that_it_is_lent(tmp_path: Path, jail: Jail) -> None:
     work, lent = tmp_path / "work", tmp_path / "lent"
