@@ -12,6 +12,7 @@ import atexit
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -124,7 +125,8 @@ def is_alike(environment: Mapping[str, str]) -> bool:
 
 
 def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LANG", "LC_"))}
+    """PYTHON_KEYRING_BACKEND and the like are for libraries, which read it when they are first used."""
+    return {name: value for name, value in environment.items() if re.match(r"PYTHON(?!_)|LANG|LC_", name)}
 
 
 OURS = _of_python(os.environ)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.teletype import Teletype
-from tests.terminal import SCRIPT, SECONDS, Terminal
+from tests.terminal import SCRIPT, Terminal
 
 pytestmark = pytest.mark.requirement("DOOR-6")
 TOOLS = '''
@@ -38,17 +38,9 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 def ask(terminal: Terminal, **environment: str) -> list[str]:
     """What the program answers to a shell, which is nothing but what is to be offered."""
-    done = subprocess.run(
-        [SCRIPT],
-        cwd=terminal.folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b""), done
-    return done.stdout.decode().split("\n")[:-1]
+    done = terminal.run(environment=environment)
+    assert (done.code, done.err) == (0, ""), done
+    return done.out.split("\n")[:-1]
 
 
 def bash(terminal: Terminal, *words: str) -> list[str]:
