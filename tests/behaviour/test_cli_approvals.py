@@ -147,7 +147,7 @@ def test_people_are_told_local_time_and_programs_utc(terminal: Terminal) -> None
     assert at.utcoffset() == timedelta(0)
     local = f"{at.astimezone(ZoneInfo('Asia/Kolkata')):%Y-%m-%d %H:%M} IST"
     assert f"Expires   {local}" in terminal.run("approvals", "show", id, environment=kolkata).out
-    assert f"until {local}" in terminal.run("approvals", "list", environment=kolkata).out
+    assert f"  {local}" in terminal.run("approvals", "list", environment=kolkata).out
 
 
 def test_reject_tells_the_caller_why(terminal: Terminal) -> None:

@@ -79,7 +79,7 @@ def test_a_secret_that_is_set_reaches_the_tool_and_is_never_shown(terminal: Pers
     assert said.out == "✓ Set SERVICE for everybody, in the encrypted file\n"
     assert terminal("call", "service").out == f"with {len(VALUE)} characters\n"
     shown = terminal("secrets", "list")
-    assert shown.lines[0].startswith("SERVICE  for everybody  file, set 20")
+    assert shown.lines[1].startswith("SERVICE  everybody  file     20")
     everything = "".join([said.out, said.err, shown.out, shown.err, terminal("audit", "tail", "--json").out])
     assert VALUE not in everything
     assert "secret.set" in everything
@@ -93,7 +93,7 @@ def test_a_secret_of_servers_is_kept_apart(terminal: Person) -> None:
     terminal.set_secret("A", "--servers")
     (one,) = terminal("secrets", "list", "--json").json["secrets"]
     assert (one["name"], one["tenant"], one["user"], one["servers"]) == ("A", None, None, True)
-    assert "A  for MCP servers" in terminal("secrets", "list").out
+    assert "A     MCP servers  file" in terminal("secrets", "list").out
     assert terminal("secrets", "remove", "A").code == 1, "there is none for everybody"
     both = terminal("secrets", "remove", "A", "--servers", "--tenant", "acme")
     assert (both.code, "--servers alone" in both.err) == (2, True)
@@ -113,12 +113,13 @@ def test_each_owner_has_its_own_and_list_names_them_all(terminal: Person) -> Non
         ("A", "acme", "ann/x", "file"),
     ]
     assert [(one["name"], one["available"]) for one in found["sources"]] == [("environment", True), ("file", True)]
-    lines = [line.partition(", set ")[0] for line in terminal("secrets", "list").out.splitlines()]
+    lines = [line.partition("  20")[0].rstrip() for line in terminal("secrets", "list").out.splitlines()]
     assert lines == [
-        "OF_THE_ENVIRONMENT  for everybody                  environment",
-        "A                   for everybody                  file",
-        "A                   for tenant acme                file",
-        "A                   for user ann/x of tenant acme  file",
+        "name                for                        kept in      set",
+        "OF_THE_ENVIRONMENT  everybody                  environment",
+        "A                   everybody                  file",
+        "A                   tenant acme                file",
+        "A                   user ann/x of tenant acme  file",
     ], "in columns, whatever is the longest"
     assert terminal("secrets", "remove", "a", "--tenant", "acme", "--json").json == {
         "name": "A", "tenant": "acme", "user": None, "servers": False, "removed_from": ["file"],

@@ -58,8 +58,10 @@ def test_a_call_goes_on_with_approval_and_by_being_repeated(terminal: Terminal) 
     assert waiting.code == 3, waiting
     first = waiting.json["pending"]["id"]
     listed, shown = terminal.run("approvals", "list"), terminal.run("approvals", "show", first)
-    said = f"asked by outer (call {waiting.json['id']})"
-    assert said in " ".join(listed.out.split()) and said in shown.out and "--run" in shown.err, listed.out + shown.err
+    said = f"outer (call {waiting.json['id']})"
+    assert said in " ".join(listed.out.split()) and f"asked by {said}" in shown.out and "--run" in shown.err, (
+        listed.out + shown.err
+    )
     assert terminal.run("approvals", "list", "--json").json["approvals"][0]["outer_tool"] == "outer"
     assert "outer goes on when it is called again" in terminal.run("approvals", "approve", first, "--user", "boss").err
     again = terminal.run("call", "outer", "--approval", first, "--json")

@@ -25,9 +25,10 @@ from toolgate.cli.context import (
     sentence,
 )
 from toolgate.cli.editor import edited
-from toolgate.cli.output import clean, emit, note, pretty, say
+from toolgate.cli.output import Part, clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
-from toolgate.cli.table import pieces
+from toolgate.cli.table import state as state_cell
+from toolgate.cli.table import table
 from toolgate.cli.times import seconds_of, shown
 from toolgate.gates.approval.answers import PAGE
 from toolgate.gates.approval.request import (
@@ -44,9 +45,6 @@ from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import LOCAL, MASK, Actor, Outcome
 from toolgate.store import approvals as kept
 
-STYLES: dict[State, str] = {
-    "waiting": "yellow", "approved": "green", "used": "green", "rejected": "red", "expired": "dim",
-}  # fmt: skip
 SHORT = 60
 """Characters of arguments that a list shows."""
 
@@ -94,8 +92,8 @@ async def list_approvals(
     if as_json:
         emit({"approvals": [to_dict(approval) for approval in found], "next": last})
         return 0
-    for approval in found:
-        _say_line(approval)
+    header = ["id", "state", "tool", "arguments", "caller", "asked by", "until"]
+    table(header, [_row(approval) for approval in found])
     if not found:
         note((_none(state, whose), "dim"))
     elif state == "waiting":
@@ -137,7 +135,7 @@ async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Own
         emit(to_dict(approval))
         return 0
     say(approval.request.text(most=WHOLE), lines=True)
-    say("  State     ", (approval.state, STYLES[approval.state]))
+    say("  State     ", state_cell(approval.state))
     if approval.agreed:
         say(f"  Agreed    {clean(', '.join(approval.agreed))}")
     if approval.answered_by:
@@ -342,22 +340,13 @@ def to_dict(approval: Approval) -> dict[str, Any]:
     return {**request, **plain}
 
 
-def _say_line(approval: Approval) -> None:
+def _row(approval: Approval) -> list[Part]:
     request = approval.request
     who = "/".join(part for part in (request.actor.tenant, request.actor.persona, request.actor.user) if part)
     given = visible(msgspec.json.encode(request.arguments).decode())
-    pieces(
-        request.id,
-        (f"{approval.state:<8}", STYLES[approval.state]),
-        request.tool,
-        given if len(given) <= SHORT else f"{given[:SHORT]}…",
-        *(
-            []
-            if request.outer_call is None
-            else [f"asked by {visible(request.outer_tool or '')} (call {request.outer_call})"]
-        ),
-        (f"{who}, until {shown(request.expires_at)}", "dim"),
-    )
+    short = given if len(given) <= SHORT else f"{given[:SHORT]}…"
+    outer = "" if request.outer_call is None else f"{visible(request.outer_tool or '')} (call {request.outer_call})"
+    return [request.id, state_cell(approval.state), request.tool, short, who, outer, shown(request.expires_at)]
 
 
 def _at(moment: datetime | None) -> str:

@@ -17,7 +17,8 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, NotFound, Usage, opened, readable
 from toolgate.cli.output import Unwritable, emit, note, say, show, write
-from toolgate.cli.records import CSV_HEADER, STYLES, AuditRecord
+from toolgate.cli.records import CSV_HEADER, AuditRecord
+from toolgate.cli.table import STATE_STYLES
 from toolgate.cli.times import shown
 from toolgate.cli.waterfall import show_details
 from toolgate.gates.ledger.retention import CallDetails
@@ -118,7 +119,7 @@ async def show_call(
     for record in records:
         say(
             (f"{record.kind} ", "bold"),
-            (record.status, STYLES.get(record.status, "")),
+            (record.status, STATE_STYLES.get(record.status, "")),
             f"  {record.tool or '-'}  {shown(record.moment, seconds=True)}",
         )
         say((f"row {record.seq}, call {record.call_id}, tenant {record.tenant}, hash {record.hash}", "dim"))

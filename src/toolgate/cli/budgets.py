@@ -9,14 +9,14 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, Usage, opened, readable, sentence
 from toolgate.cli.output import emit, note, say
-from toolgate.cli.table import columns
+from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.ledger_accounts import EACH, described, new_budget, scope_of, zone
 from toolgate.gates.quota.money import parse_dollars
 from toolgate.gates.quota.report import BudgetStatus
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
-from toolgate.store import budgets as table
+from toolgate.store import budgets as store
 from toolgate.store.budgets import BudgetRow, Period
 from toolgate.store.database import now
 
@@ -45,11 +45,8 @@ async def list_budgets(
     if not found:
         note(("No budgets: nothing limits what calls may cost. `toolgate budgets set --daily USD` sets one.", "dim"))
         return 0
-    columns(
-        ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"],
-        [_cells(one) for one in found],
-        styles=[_style(one) for one in found],
-    )
+    header = ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"]
+    table(header, [[(cell, _style(one)) for cell in _cells(one)] for one in found])
     return 0
 
 
@@ -120,7 +117,7 @@ async def set_budgets(
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
     async with opened(ctx) as app:
-        before = {budget.id: budget for budget in await app.store.read(table.list_budgets())}
+        before = {budget.id: budget for budget in await app.store.read(store.list_budgets())}
         make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
         wanted = [
             _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps

@@ -25,7 +25,6 @@ BADGES: dict[Source, str] = {
     "custom": "[Custom]",
     "dynamic": "[Dynamic]",
 }
-NAME_WIDTH = 25
 BAR_WIDTH = 40
 BAR_SCALE = 1000
 """Tokens that fill a bar, unless a tool has more."""
@@ -89,10 +88,6 @@ async def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
 def total(tools: list[ListedTool]) -> int:
     """What the enabled ones cost together."""
     return sum(tool.tokens for tool in tools if tool.on)
-
-
-def width(tools: list[ListedTool]) -> int:
-    return max([NAME_WIDTH, *(len(tool.name) for tool in tools)])
 
 
 def bar(tokens: int, largest: int) -> str:

@@ -8,7 +8,7 @@ import typer
 from toolgate.cli.catalog import BAR_WIDTH
 from toolgate.cli.context import AsJson, opened, readable
 from toolgate.cli.output import emit, note, plural, say
-from toolgate.cli.table import columns
+from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
@@ -46,7 +46,7 @@ async def costs(
         whose = "" if tenant is None else f" of tenant {tenant}"
         note((f"Nothing{whose} has run since {shown(begin)}. {more}", "dim"))
         return 0
-    columns(
+    table(
         [by, ">calls", ">cost", ">share", ""],
         [
             [_label(line, tenant), f"{line.calls:,}", dollars(line.nano), f"{_share(line, total):.1%}", _bar(line, lines)]

@@ -8,8 +8,8 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.approvals import Cap, cap_of, whole_id
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
-from toolgate.cli.output import emit, note, plural, say
-from toolgate.cli.table import pieces
+from toolgate.cli.output import Part, emit, note, plural, say
+from toolgate.cli.table import state, table
 from toolgate.cli.times import seconds_of, shown
 from toolgate.gates.approval.request import Grant, GrantScope, GrantTerms
 from toolgate.model import LOCAL, NANO, Actor
@@ -35,8 +35,10 @@ async def list_grants(
     if as_json:
         emit({"grants": [{**_to_dict(grant), "exhausted": exhausted} for grant, exhausted in found]})
         return 0
-    for grant, exhausted in found:
-        _say_line(grant, exhausted=exhausted)
+    table(
+        ["id", "state", "tool", "for", "until", "granted by", "used"],
+        [_row(grant, exhausted=exhausted) for grant, exhausted in found],
+    )
     if not found:
         holding = "" if everything else " that hold"
         command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
@@ -117,19 +119,11 @@ def _is_exhausted(app: App, grant: Grant) -> bool:
     return used_up or not grant.has_room(price)
 
 
-def _say_line(grant: Grant, *, exhausted: bool) -> None:
-    holds = grant.holds(now())
-    state = "holds" if holds else "revoked" if grant.revoked_at is not None else "ended"
-    if holds and exhausted:
-        state = "exhausted"
-    pieces(
-        grant.id,
-        (f"{state:<7}", "yellow" if exhausted and holds else "green" if holds else "dim"),
-        grant.tool,
-        grant.whom,
-        (f"until {shown(grant.expires_at)}, by {grant.granted_by}", "dim"),
-        (f"{plural(grant.uses, 'use')}{_money(grant)}", "dim"),
-    )
+def _row(grant: Grant, *, exhausted: bool) -> list[Part]:
+    holds = "exhausted" if exhausted else "holds"
+    found = holds if grant.holds(now()) else "revoked" if grant.revoked_at is not None else "ended"
+    used = f"{plural(grant.uses, 'use')}{_money(grant)}"
+    return [grant.id, state(found), grant.tool, grant.whom, shown(grant.expires_at), grant.granted_by, used]
 
 
 def _money(grant: Grant) -> str:

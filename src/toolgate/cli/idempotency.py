@@ -6,13 +6,13 @@ import orjson
 import typer
 
 from toolgate.cli.context import AsJson, Tenant, Usage, User, actor_of, naming, opened, readable
-from toolgate.cli.output import emit, note, say
-from toolgate.cli.table import columns
+from toolgate.cli.output import Part, emit, note, say
+from toolgate.cli.table import state as state_cell
+from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import KeyRow
 
-STYLES = {"unknown": "yellow", "running": "", "done": "green"}
 NONE = {
     "unknown": "No idempotency key has an unknown outcome.",
     "running": "No call with an idempotency key is running.",
@@ -46,11 +46,7 @@ async def list_keys(
     if not found:
         note((f"{NONE[state]} `toolgate call NAME KEY=VALUE … --idempotency-key KEY` uses a key.", "dim"))
         return 0
-    columns(
-        ["since", "state", "tool", "tenant", "user", "call", "key"],
-        [_cells(row) for row in found],
-        styles=[STYLES[row.state] for row in found],
-    )
+    table(["since", "state", "tool", "tenant", "user", "call", "key", "settled by"], [_cells(row) for row in found])
     if state == "unknown":
         command = f"toolgate idempotency settle KEY{_whose(found)} --happened | --did-not-happen"
         note((f"Find out what happened, then: {command}", "dim"))
@@ -116,10 +112,10 @@ def _whose(rows: list[KeyRow]) -> str:
     return naming(actors.pop(), user=True) if len(actors) == 1 else " --tenant TENANT --user USER"
 
 
-def _cells(row: KeyRow) -> list[str]:
+def _cells(row: KeyRow) -> list[Part]:
     scope, holder = row.scope, row.holder
-    state = row.state if row.settled_by is None else f"{row.state} (by {row.settled_by})"
-    return [shown(row.updated_at), state, holder.tool, scope.tenant, scope.user, holder.call_id, scope.key]
+    who = scope.tenant, scope.user, holder.call_id, scope.key, row.settled_by or ""
+    return [shown(row.updated_at), state_cell(row.state), holder.tool, *who]
 
 
 def _to_dict(row: KeyRow) -> dict[str, Any]:

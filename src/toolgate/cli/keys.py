@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.context import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
-from toolgate.cli.output import clean, emit, note, say
-from toolgate.cli.table import pieces
+from toolgate.cli.output import Part, clean, emit, note, say
+from toolgate.cli.table import state, table
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import nearest
 from toolgate.model import LOCAL
@@ -15,12 +15,11 @@ from toolgate.serve.key_names import check_name, check_user, own_user
 from toolgate.serve.keys import PREFIX, Keys
 from toolgate.serve.problems import KeyRefused
 from toolgate.store.database import now
-from toolgate.store.keys import ApiKey, KeyState
+from toolgate.store.keys import ApiKey
 
 group = typer.Typer(help="Who may call over HTTP, and as whom.", no_args_is_help=True)
 
 MOST_NAMED = 5
-STYLES: dict[KeyState, str] = {"valid": "green", "expired": "dim", "revoked": "dim"}
 
 
 @group.command()
@@ -79,8 +78,7 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson =
     if as_json:
         emit({"keys": [_to_dict(key) for key in found]})
         return 0
-    for key in found:
-        _say_line(key)
+    table(["id", "state", "name", "acts as", "scopes", "approves", "expires", "used"], [_row(key) for key in found])
     if not found:
         note(("There are no keys. `toolgate keys create NAME` makes one.", "dim"))
     return 0
@@ -159,16 +157,8 @@ def _to_dict(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _say_line(key: ApiKey) -> None:
-    state = key.state(now())
-    until = "never expires" if key.expires_at is None else f"until {shown(key.expires_at)}"
-    used = "never used" if key.last_used_at is None else f"used about {shown(key.last_used_at)}"
-    pieces(
-        key.id,
-        (f"{state:<7}", STYLES[state]),
-        key.name,
-        _whom(key),
-        (", ".join(key.actor.scopes), "dim"),
-        ("may approve" if key.may_approve else "", "yellow"),
-        (f"{until}, {used}", "dim"),
-    )
+def _row(key: ApiKey) -> list[Part]:
+    expires = "never" if key.expires_at is None else shown(key.expires_at)
+    used = "never" if key.last_used_at is None else f"about {shown(key.last_used_at)}"
+    approves = ("yes", "yellow") if key.may_approve else ""
+    return [key.id, state(key.state(now())), key.name, _whom(key), ", ".join(key.actor.scopes), approves, expires, used]

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from toolgate.cli.output import Part
+from toolgate.cli.table import STATE_STYLES
 from toolgate.cli.times import iso, shown
 
-STYLES = {"success": "green", "failure": "red", "timeout": "red", "denied": "red", "pending": "yellow"}
 CSV_FIELDS = ("persona", "user", "session", "door", "duration_ms", "attempts", "cached", "cost_usd", "code", "message")
 """What a table shows of the body in columns of their own."""
 CSV_HEADER = ("seq", "time", "kind", "call_id", "tenant", "tool", "status", *CSV_FIELDS, "body", "hash")
@@ -73,7 +73,10 @@ class AuditRecord(NamedTuple):
             (f"{when} ", "dim"),
             (f"{self.call_id[:SHORT_ID]} ", "dim"),
             f"{self.tool or '-':<{tool_width}} ",
-            (f"{self.status:<8}" if self.kind in ("start", "end") else f"{self.kind:<22}", STYLES.get(self.status, "")),
+            (
+                f"{self.status:<8}" if self.kind in ("start", "end") else f"{self.kind:<22}",
+                STATE_STYLES.get(self.status, ""),
+            ),
         ]
         if self.kind in ("start", "end"):
             took = known.get("duration_ms")

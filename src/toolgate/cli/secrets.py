@@ -16,6 +16,7 @@ from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import secret_names
 from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, diverted, interruptible, opened, readable, sentence
 from toolgate.cli.output import emit, note, say
+from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Denied, Failed, StoreError, described
 from toolgate.gates.secrets import Listed, Vault
@@ -102,11 +103,10 @@ async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
             }
         )
         return 0
-    width = max((len(one.name) for one in found), default=0)
-    whose = max((len(str(one.owner)) for one in found), default=0)
-    for one in found:
-        when = f", set {shown(one.set_at)}" if one.set_at is not None else ""
-        say((f"{one.name:<{width}}  ", "bold"), f"for {one.owner!s:<{whose}}", (f"  {one.source}{when}", "dim"))
+    table(
+        ["name", "for", "kept in", "set"],
+        [[one.name, str(one.owner), one.source, shown(one.set_at) if one.set_at is not None else ""] for one in found],
+    )
     if not found and all(why is None for _, why in states):
         note("There are no secrets. `toolgate secrets set NAME` sets one.")
     for name, why in states:

@@ -1,6 +1,7 @@
-"""Rows under each other, as wide as what they hold: for commands that show a table, or a line of several things.
+"""The one printer of lists: rows under a header, as wide as what they hold.
 
-A terminal that is too narrow for a table is shown a few lines for each row instead; a file or a pipe always gets the table.
+A terminal that is too narrow for the table is shown a few lines for each row instead, each cell with the name of its column.
+A file or a pipe always gets the table, a line for each row. Columns in which no row has anything are left out.
 """
 
 import sys
@@ -13,46 +14,75 @@ from toolgate.cli.output import Part, clean, say
 
 GAP = "  "
 INDENT = "  "
+STATE_STYLES = {
+    **dict.fromkeys(("approved", "used", "done", "valid", "holds", "success", "newly allowed", "trusted"), "green"),
+    **dict.fromkeys(("waiting", "unknown", "exhausted", "pending", "new"), "yellow"),
+    **dict.fromkeys(("rejected", "failure", "timeout", "denied", "newly denied", "changed"), "red"),
+    **dict.fromkeys(("expired", "revoked", "ended", "gone"), "dim"),
+}
+"""The colour of a state, the same in every list."""
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
-    """Print a table, each row in its style. A heading that begins with `>` is of numbers, which stand at the right."""
-    names = [name.lstrip(">") for name in header]
-    cleaned = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(names, *cleaned, strict=True)]
+def table(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
+    """Prints rows. A heading that begins with `>` is of numbers, which stand at the right; no headings, no header."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    used = [index for index in range(len(header)) if any(row[index] for row in texts)]
+    names = [header[index].lstrip(">") for index in used]
+    widths = [max(map(cell_len, (name, *(row[index] for row in texts)))) for name, index in zip(names, used, strict=True)]
     room = _room()
     if room is not None and sum(widths) + len(GAP) * (len(widths) - 1) > room:
-        for number, row in enumerate(cleaned):
-            pieces(*((text, styles[number] if styles else "") for text in _named(names, row)))
+        for row in rows:
+            _print_folded(names, [row[index] for index in used], room)
         return
-    right = [name.startswith(">") for name in header]
-    say((_line(names, widths, right), "bold"))
-    for number, row in enumerate(cleaned):
-        say((_line(row, widths, right), styles[number] if styles else ""))
+    rights = [header[index].startswith(">") for index in used]
+    if any(names):
+        _print_line([(name, "bold") for name in names], widths, rights)
+    for row in rows:
+        _print_line([row[index] for index in used], widths, rights)
 
 
-def pieces(*parts: Part) -> None:
-    """Print a line of parts with gaps between them: on a narrow terminal as several, all but the first indented."""
-    rest = iter(parts)
-    for number, line in enumerate(packed([_text(part) for part in parts], _room())):
-        shown: list[Part] = [INDENT] if number else []
-        for index in range(len(line)):
-            shown += [GAP, next(rest)] if index else [next(rest)]
-        say(*shown)
+def state(name: str) -> Part:
+    """A state as a cell, in its colour."""
+    return name, STATE_STYLES.get(name, "")
 
 
-def packed(texts: Sequence[str], room: int | None) -> list[list[str]]:
+def packed(texts: Sequence[str], room: int) -> list[list[str]]:
     """Texts in lines that fit, with gaps between them, and an indent before all but the first."""
     lines: list[list[str]] = [[]]
     left = room
     for text in texts:
         needed = cell_len(text) + (len(GAP) if lines[-1] else 0)
-        if room is not None and left is not None and lines[-1] and needed > left:
+        if lines[-1] and needed > left:
             lines.append([])
             left, needed = room - len(INDENT), cell_len(text)
         lines[-1].append(text)
-        left = None if left is None else left - needed
+        left -= needed
     return lines
+
+
+def _print_line(cells: Sequence[Part], widths: Sequence[int], rights: Sequence[bool]) -> None:
+    parts: list[Part] = []
+    for cell, width, right in zip(cells, widths, rights, strict=True):
+        space = " " * (width - cell_len(_text(cell)))
+        parts += [GAP, space, cell] if right else [GAP, cell, space]
+    while parts and not _text(parts[-1]).strip():
+        parts.pop()
+    say(*parts[1:])
+
+
+def _print_folded(names: Sequence[str], cells: Sequence[Part], room: int) -> None:
+    """Prints one row on as many lines as it takes, each cell but the first after the name of its column."""
+    labelled: list[tuple[str, Part]] = [
+        (f"{name}: " if index and name else "", cell)
+        for index, (name, cell) in enumerate(zip(names, cells, strict=True))
+        if _text(cell)
+    ]
+    rest = iter(labelled)
+    for number, line in enumerate(packed([label + _text(cell) for label, cell in labelled], room)):
+        parts: list[Part] = [INDENT] if number else []
+        for index in range(len(line)):
+            parts += [GAP if index else "", *next(rest)]
+        say(*parts)
 
 
 def _text(part: Part) -> str:
@@ -60,19 +90,5 @@ def _text(part: Part) -> str:
 
 
 def _room() -> int | None:
-    """How wide the terminal is; None if stdout is none."""
+    """The width of the terminal; None if stdout is none."""
     return get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _named(names: Sequence[str], row: Sequence[str]) -> list[str]:
-    """The cells of a row, each but the first with the name of its column."""
-    first, *rest = row
-    return [first, *(f"{name}: {cell}" if name else cell for name, cell in zip(names[1:], rest, strict=True) if cell)]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = []
-    for cell, width, at_right in zip(cells, widths, right, strict=True):
-        space = " " * (width - cell_len(cell))
-        padded.append(space + cell if at_right else cell + space)
-    return GAP.join(padded).rstrip()

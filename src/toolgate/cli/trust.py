@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options, interruptible
-from toolgate.cli.output import Part, emit, note, plural, say
+from toolgate.cli.output import Part, emit, note, say
+from toolgate.cli.table import STATE_STYLES, table
 from toolgate.discovery import discover
 from toolgate.project import Change, Project
 from toolgate.settings import load_settings
 from toolgate.trust import VARIABLE, Records
 
-STYLES = {"new": "yellow", "changed": "red", "gone": "dim", "trusted": "green"}
 HANG = len("  changed  ")
 """The indent of a folded line: below the name of its file."""
 
@@ -108,9 +108,13 @@ def _list(as_json: bool) -> int:
     if as_json:
         emit([{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()])
         return 0
-    for folder, agreed in records.items():
-        gone = "" if Path(folder).is_dir() else ", the folder no longer exists"
-        say(folder, (f"  {plural(len(agreed.files), 'file')}{gone}", "dim"))
+    table(
+        ["folder", ">files", ""],
+        [
+            [folder, str(len(agreed.files)), "" if Path(folder).is_dir() else "the folder no longer exists"]
+            for folder, agreed in records.items()
+        ],
+    )
     if not records:
         note(("No folder is trusted. `toolgate trust` trusts the files of the folder you are in.", "dim"))
     if os.environ.get(VARIABLE):
@@ -129,7 +133,7 @@ def _remove(folder: Path, as_json: bool) -> int:
 
 
 def _line(change: Change) -> list[Part]:
-    line: list[Part] = [(f"  {change.state:<8} ", STYLES[change.state]), change.found.name]
+    line: list[Part] = [(f"  {change.state:<8} ", STATE_STYLES[change.state]), change.found.name]
     if change.found.what:
         line.append((f"  {change.found.what}", "dim"))
     if change.found.caution:

@@ -6,7 +6,8 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, NotFound, Tenant, User, actor_of, opened
-from toolgate.cli.output import Part, emit, note, say
+from toolgate.cli.output import emit, note
+from toolgate.cli.table import table
 from toolgate.model import Actor
 from toolgate.undo import Undone
 
@@ -38,8 +39,7 @@ async def undo(
     if as_json:
         emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
     else:
-        for one in done:
-            say(*_line(one))
+        table(["", ""], [[(one.done, STYLES[one.done]), one.path] for one in done])
         note((_summary(done, dry_run=dry_run), "dim"))
     return 0
 
@@ -52,10 +52,6 @@ async def _one(app: App, beginning: str, actor: Actor) -> str:
     if beginning in found or not found or len(beginning) < SHORTEST:
         return beginning
     raise NotFound(f"{len(found)} calls begin with {beginning}.", suggestion=f"Name one: {', '.join(found[:5])}.")
-
-
-def _line(one: Undone) -> list[Part]:
-    return [(f"{one.done:<9} ", STYLES[one.done]), one.path]
 
 
 def _summary(done: list[Undone], *, dry_run: bool) -> str:

@@ -14,7 +14,7 @@ from toolgate.app.app import App
 from toolgate.cli.context import AsJson, Usage, opened
 from toolgate.cli.output import clean, emit, note, plural, say
 from toolgate.cli.prompt import at_a_terminal
-from toolgate.cli.table import columns
+from toolgate.cli.table import table
 from toolgate.cli.times import shown
 from toolgate.sandbox.quarantine import QuarantinedChange, QuarantineSet
 from toolgate.threads import to_thread
@@ -38,7 +38,7 @@ async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
         emit({"sets": [msgspec.to_builtins(one) for one in found]})
         return 0
     if found:
-        columns(["ID", "AT", "BY", ">CHANGES", "WORKSPACE"], [_row(one) for one in found])
+        table(["id", "at", "by", ">changes", "workspace"], [_row(one) for one in found])
     else:
         filled = "Changes of code_execute, commands and servers are listed here if sandbox.bring_in does not match them."
         note((f"No changes wait for review. {filled}", "dim"))

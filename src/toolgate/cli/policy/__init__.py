@@ -11,7 +11,7 @@ from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of
 from toolgate.cli.output import Part, emit, note, plural, say, show, write
 from toolgate.cli.policy.check import DataFile, checks, embedded, json_of, text_of
 from toolgate.cli.policy.lists import ToolName, lists
-from toolgate.cli.table import pieces
+from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
 from toolgate.gates.policy.cases import decider
 from toolgate.gates.policy.documents import Given
@@ -21,9 +21,8 @@ from toolgate.gates.policy.replay import Group, Replay
 from toolgate.model import Actor, Decision
 
 Action = Literal["tool.view", "tool.request", "tool.enable"]
-SHOWN = 30
+SHOWN_GROUPS = 30
 """Groups of a replay that people are shown."""
-STYLES = {"newly_denied": "red", "newly_allowed": "green", "unknown": "yellow"}
 
 group = typer.Typer(help="Who may do what: the policy and its data.", no_args_is_help=True)
 
@@ -143,32 +142,26 @@ async def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTena
 
 def _say(found: Replay) -> None:
     say(f"{plural(found.calls, 'call')} on record: {found.same:,} would end the same, ", *_counts(found))
-    for each in found.groups[:SHOWN]:
-        pieces(*_line(each))
-    if len(found.groups) > SHOWN:
-        note((f"and {plural(len(found.groups) - SHOWN, 'group')} more; --json shows all", "dim"))
+    if found.groups:
+        header = [">calls", "change", "tool", "who", "reason", "example"]
+        table(header, [_row(each) for each in found.groups[:SHOWN_GROUPS]])
+    if len(found.groups) > SHOWN_GROUPS:
+        note((f"and {plural(len(found.groups) - SHOWN_GROUPS, 'group')} more; --json shows all", "dim"))
 
 
 def _counts(found: Replay) -> list[Part]:
     return [
-        (f"{found.newly_denied:,} would be denied", STYLES["newly_denied"] if found.newly_denied else ""),
+        (f"{found.newly_denied:,} would be denied", "red" if found.newly_denied else ""),
         ", ",
-        (f"{found.newly_allowed:,} would be allowed", STYLES["newly_allowed"] if found.newly_allowed else ""),
+        (f"{found.newly_allowed:,} would be allowed", "green" if found.newly_allowed else ""),
         ", ",
-        (f"{found.unknown:,} can't be told", STYLES["unknown"] if found.unknown else ""),
+        (f"{found.unknown:,} can't be told", "yellow" if found.unknown else ""),
     ]
 
 
-def _line(each: Group) -> list[Part]:
+def _row(each: Group) -> list[Part]:
     who = each.tenant if each.persona is None else f"{each.tenant}/{each.persona}"
-    return [
-        f"{each.count:>8,}",
-        (f"{each.change.replace('_', ' '):<13}", STYLES[each.change]),
-        each.tool,
-        who,
-        each.reason,
-        (f"e.g. {each.examples[0]}", "dim"),
-    ]
+    return [f"{each.count:,}", state(each.change.replace("_", " ")), each.tool, who, each.reason, each.examples[0]]
 
 
 # -- what is in force

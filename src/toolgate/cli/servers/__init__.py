@@ -8,7 +8,7 @@ from toolgate.cli.context import AsJson, NotFound, opened
 from toolgate.cli.output import emit, note, plural, say
 from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, next_step, say_compared, state_of
-from toolgate.cli.table import columns
+from toolgate.cli.table import table
 from toolgate.errors import Denied, SettingsError
 from toolgate.mcp.presets import PRESETS
 from toolgate.settings import ServerSettings
@@ -49,8 +49,9 @@ async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
     if found:
-        rows = [[one.name, one.to_dict()["what"], state_of(one, lacking)] for one, lacking in found]
-        columns(["name", "what", "state"], rows, ["" if one.settings.enabled else "dim" for one, _ in found])
+        table(
+            ["name", "what", "state"], [[one.name, one.to_dict()["what"], state_of(one, lacking)] for one, lacking in found]
+        )
     elif not problems:
         note(("No servers yet: `toolgate servers add NAME -- COMMAND …`, or one of `toolgate servers presets`.", "dim"))
     if not enabled:

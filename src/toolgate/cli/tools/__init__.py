@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total, width
+from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total
 from toolgate.cli.completion import tool_names
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
-from toolgate.cli.output import emit, note, plural, say, show
+from toolgate.cli.output import Part, emit, note, plural, say, show
+from toolgate.cli.table import table
 from toolgate.cli.tools.flags import switch
 from toolgate.cli.tools.info import say_info, to_dict
 from toolgate.cli.tools.search import rank
@@ -80,8 +81,7 @@ async def list_tools(
         )
         return 0
     say("Available Tools:\n" if found else _none(source, somebody), lines=True)
-    for tool in found:
-        _say_tool(tool, width(found), with_tokens=with_tokens, why=everything)
+    table([""] * 5, [_row(tool, with_tokens=with_tokens, why=everything) for tool in found])
     if found and with_tokens:
         which = f"Total of source {source}" if source else "Total system prompt cost"
         say(f"\n{which}: ~{total(found)} tokens", lines=True)
@@ -112,18 +112,14 @@ def _none(source: Source | None, somebody: bool) -> str:
     return f"No tools of source {source}{f': {FIRST[source]}' if source in FIRST else ''}."
 
 
-def _say_tool(tool: ListedTool, name_width: int, *, with_tokens: bool, why: bool) -> None:
-    tokens = f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else ""
-    say(
-        ("✓ ", "green") if tool.on else ("✗ ", "red"),
-        (tool.name.ljust(name_width), "" if tool.on else "dim"),
-        " ",
-        (BADGES[tool.entry.tool.source].ljust(12), "cyan"),
-        " ",
-        tokens.ljust(13) + "  " if tokens else "",
+def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
+    return [
+        (f"✓ {tool.name:<24}", "") if tool.on else (f"✗ {tool.name:<24}", "red"),
+        (f"{BADGES[tool.entry.tool.source]:<11}", "cyan"),
+        f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else "",
         (tool.entry.tier, "dim"),
-        (f"  {tool.why_off}" if why and tool.why_off else "", "yellow"),
-    )
+        (tool.why_off if why and tool.why_off else "", "yellow"),
+    ]
 
 
 def _note_problems(problems: list[Problem]) -> None:
@@ -179,15 +175,11 @@ async def tokens(
         note(("No tools are enabled for this actor. `toolgate tools list --all` shows the others, and why.", "dim"))
         return 0
     say("Token Cost Breakdown:\n", lines=True)
-    largest = max((tool.tokens for tool in found), default=0)
-    for tool in found:
-        say(
-            tool.name.ljust(width(found)),
-            " ",
-            (bar(tool.tokens, largest), "cyan"),
-            f" {tool.tokens}",
-            (declared(tool), "dim"),
-        )
+    largest = max(tool.tokens for tool in found)
+    table(
+        [""] * 3,
+        [[f"{tool.name:<24}", (bar(tool.tokens, largest), "cyan"), f"{tool.tokens}{declared(tool)}"] for tool in found],
+    )
     say(f"\nTotal: {total(found)} tokens ({price(total(found), per_million)})", lines=True)
     if not is_exact():
         note((f"Estimated from length. To count them: {install_command('tokens')}", "dim"))
@@ -215,9 +207,10 @@ async def search(
         return 0
     if not found:
         note("No tool was found. `toolgate tools list` shows them all.")
-    for tool, _ in found:
-        words = shorten(tool.entry.tool.description, 72, placeholder=" …")
-        say((tool.name.ljust(width([each for each, _ in found])), "bold"), " ", words)
+    table(
+        ["", ""],
+        [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
+    )
     return 0
 
 

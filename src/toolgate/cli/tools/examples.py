@@ -8,13 +8,14 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.catalog import find
 from toolgate.cli.context import NotFound, diverted, opened
-from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.output import Part, emit, note, plural, say
 from toolgate.cli.prompt import approver_for
-from toolgate.cli.table import columns
+from toolgate.cli.table import table
 from toolgate.model import LOCAL, Example, Outcome
 
 LONGEST = 500
 """Characters of a value that a person is shown."""
+MARKS: dict[bool, Part] = {True: ("✓", "green"), False: ("✗", "red")}
 
 
 class ExampleRun(NamedTuple):
@@ -102,9 +103,9 @@ def _plain(one: ExampleRun) -> dict[str, Any]:
 
 def _say(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) -> None:
     rows = [
-        ("✗" if one.why else "✓", one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}") for one in tried
+        [MARKS[one.why is None], one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}"] for one in tried
     ]
-    columns(("", "example", "outcome", ">ms"), rows, ["red" if one.why else "" for one in tried])
+    table(["", "example", "outcome", ">ms"], rows)
     for one in failed:
         note((f"{one.label}: ", "bold"), (one.why or "", "red"))
         if one.outcome.error is not None and one.outcome.error.suggestion and one.outcome.pending is None:
