@@ -177,8 +177,8 @@ async def tokens(
     say("Token Cost Breakdown:\n", lines=True)
     largest = max(tool.tokens for tool in found)
     table(
-        [""] * 3,
-        [[f"{tool.name:<24}", (bar(tool.tokens, largest), "cyan"), f"{tool.tokens}{declared(tool)}"] for tool in found],
+        ["", ""],
+        [[f"{tool.name:<24}", (f"{bar(tool.tokens, largest)} {tool.tokens}{declared(tool)}", "cyan")] for tool in found],
     )
     say(f"\nTotal: {total(found)} tokens ({price(total(found), per_million)})", lines=True)
     if not is_exact():
