@@ -59,9 +59,9 @@ async def closing(request: dict[str, Any]) -> dict[str, Any]:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         async with App.open(home=home) as app:
-            app.register_many((ADD, LIMITED, *OTHERS))
-            await app.set_enabled("add", True, tenant="acme")
-            await app.set_enabled("limited", False, persona="intern", reason="a rule to look past")
+            app.tools.register_many((ADD, LIMITED, *OTHERS))
+            await app.tools.set_enabled("add", True, tenant="acme")
+            await app.tools.set_enabled("limited", False, persona="intern", reason="a rule to look past")
 
             def actor_each() -> Any:
                 return app.invoke("add", {"a": 1, "b": 2}, actor=Actor(tenant="acme", persona="analyst", user="u-1"))

@@ -24,8 +24,8 @@ async def fill(app: App) -> None:
     one = entry_of(tool(tier="read_only")(add))
     app.register(one)
     named = (one.tool.model_copy(update={"name": f"t{number}"}) for number in range(TOOLS))
-    app.register_many(compile_entry(made, one.implementation) for made in named)
-    await app.set_tenant_flags((f"tenant-{number}", f"t{number}", False) for number in range(TENANTS))
+    app.tools.register_many(compile_entry(made, one.implementation) for made in named)
+    await app.tools.set_flags((f"tenant-{number}", f"t{number}", False) for number in range(TENANTS))
 
 
 def spread_calls() -> Any:
@@ -48,14 +48,14 @@ async def main() -> None:
 
             async def list_for(actor: Actor) -> dict[str, Any]:
                 begin = perf_counter_ns()
-                permitted = await app.tools(actor)
+                permitted = await app.tools.list(actor)
                 took = perf_counter_ns() - begin
                 if len(permitted) < TOOLS // 2:
                     raise AssertionError(f"only {len(permitted)} tools permitted")
                 return {"ms": took / 1e6}
 
             async def list_cached(_: dict[str, Any]) -> dict[str, Any]:
-                await app.tools(ACTOR)
+                await app.tools.list(ACTOR)
                 return await list_for(ACTOR)
 
             await serve(

@@ -30,7 +30,7 @@ async def main() -> None:
     tim = Actor(tenant="acme", persona="intern", user="tim")
     async with App.open(policy={"file": str(POLICY)}) as app:
         app.register(pay)
-        app.add_approver(ask_the_boss)
+        app.approvals.add_approver(ask_the_boss)
         for actor, to, amount in ((tim, "bob", 10), (ann, "bob", 5000), (ann, "mallory", 10), (ann, "bob", 10)):
             outcome = await app.invoke("pay", {"to": to, "amount": amount}, actor=actor)
             said = outcome.output if outcome.ok else f"{outcome.error.code}: {outcome.error.message}"

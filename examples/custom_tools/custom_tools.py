@@ -18,8 +18,8 @@ async def main() -> None:
     # A folder that is named here is trusted. In one that is merely found, `toolgate trust` accepts files that were copied;
     # `toolgate tools add --from-file FILE` copies and accepts one.
     async with App.open(home=HOME) as app:
-        for tool in await app.tools(source="custom"):
-            print(tool.name, app.catalog.resolve(tool.name, "default").tier)
+        for tool in await app.tools.list(source="custom"):
+            print(tool.name, app.parts.catalog.resolve(tool.name, "default").tier)
 
         counted = await app.invoke("word_count", {"text": "the cat and the dog", "top": 1})
         print(counted.status, counted.output)

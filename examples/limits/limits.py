@@ -26,9 +26,9 @@ async def look_up(word: str) -> str:
 async def main() -> None:
     acme, globex = Actor(tenant="acme", user="ann"), Actor(tenant="globex", user="gus")
     async with App.open(rate_limits=[{"by": ["tenant"], "per_minute": 6}]) as app:
-        app.register_many([render, look_up])
+        app.tools.register_many([render, look_up])
         app.add_listener(lambda event, about: print(f"{event}: {about['message']}"))
-        await app.set_budget(new_budget("day", parse_dollars("1"), tenant="*"))  # each tenant on its own
+        await app.budgets.set(new_budget("day", parse_dollars("1"), tenant="*"))  # each tenant on its own
 
         # All at once: what a call may cost is reserved before it runs, so that they can't overspend together.
         pictures = await asyncio.gather(*(app.invoke(render, {"scene": "a gate"}, actor=acme) for _ in range(5)))
@@ -36,7 +36,7 @@ async def main() -> None:
         for actor, outcomes in ((acme, pictures), (globex, words)):
             print(actor.tenant, dict(Counter(one.error.code if one.error else "success" for one in outcomes)))
 
-        for line in await app.costs("tenant"):
+        for line in await app.budgets.costs("tenant"):
             print(f"{line.name} spent ${line.nano / 1e9:.2f}")
 
 

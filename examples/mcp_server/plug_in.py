@@ -15,13 +15,13 @@ SERVER = {"command": [sys.executable, "server.py"], "cwd": str(HERE), "tools": {
 
 async def main() -> None:
     async with App.open() as app:
-        if not any(status.name == "shop" for status in await app.servers()):
-            await app.try_server("shop", SERVER)  # raises if it can't be started; nothing is kept then
-            await app.add_server("shop", SERVER)
-            await app.refresh_server("shop")
-        for waiting in await app.quarantined("shop"):
+        if not any(status.name == "shop" for status in await app.servers.list()):
+            await app.servers.try_out("shop", SERVER)  # raises if it can't be started; nothing is kept then
+            await app.servers.add("shop", SERVER)
+            await app.servers.refresh("shop")
+        for waiting in await app.servers.quarantined("shop"):
             print(f"{waiting.name}: {waiting.found.get('description')}")  # look at it before you accept it
-        await app.accept_tools(await app.quarantined("shop"))
+        await app.servers.accept(await app.servers.quarantined("shop"))
         outcome = await app.invoke("mcp_shop_price", {"article": "apple", "pieces": 4})
         print(outcome.status, outcome.output)
 

@@ -57,9 +57,9 @@ async def traced(folder: Path) -> tuple[Pipeline, list[list[Visit]]]:
     file.write_text(READS_ARGUMENTS)
     actor = Actor("acme", "analyst", "ada")
     async with memory_app(policy={"file": file}) as app:
-        app.register_many([everything, plain])
-        app.add_approver(lambda _request: True)
-        pipeline: Pipeline = app._invoke.__self__  # type: ignore[attr-defined]
+        app.tools.register_many([everything, plain])
+        app.approvals.add_approver(lambda _request: True)
+        pipeline: Pipeline = app.parts.pipeline
         limit = SpendingLimit(10**9)
         rich = Call("1", "everything", {"file": "notes.md"}, actor, idempotency_key="k", spending_limit=limit)
         return pipeline, [await followed(pipeline(call)) for call in (rich, Call("2", "plain", {"file": "a"}, actor))]
@@ -93,7 +93,7 @@ async def test_a_call_walks_through_the_rooms_in_the_order_of_the_line() -> None
     """It comes back to a room only for another gate of the line, or to leave one."""
     visits = await walk_of_calculator()
     async with memory_app() as app:
-        pipeline = app._invoke.__self__  # type: ignore[attr-defined]
+        pipeline = app.parts.pipeline
         order = [getattr(getattr(pipeline, gate.room), gate.enter).__func__.__code__ for gate in LINE]
     spine = [visit for visit in visits if visit.caller == "pipeline/invoke.py" and visit.code in order]
     places = [order.index(visit.code) for visit in spine]

@@ -54,7 +54,7 @@ class Workshop:
         self.tools: list[Callable[..., Any]] = [run, send, delete_file, remove_server, look]
 
     def move_into(self, app: App) -> App:
-        app.register_many(self.tools)
+        app.tools.register_many(self.tools)
         return app
 
 
@@ -80,7 +80,7 @@ async def ask(app: App, tool: str = "run", arguments: Any = None, **more: Any) -
 async def approved(app: App, tool: str = "run", arguments: Any = None, **more: Any) -> str:
     """The id of an approval that the boss has given."""
     id = await ask(app, tool, arguments, **more)
-    await app.consent.answer(id, Answer("approve"), BOSS, "console")
+    await app.parts.consent.answer(id, Answer("approve"), BOSS, "console")
     return id
 
 
@@ -103,7 +103,7 @@ async def let_pass(app: App, seconds: float) -> None:
                     {"id": id, "created": _earlier(created, seconds), "expires": _earlier(expires, seconds)},
                 )
 
-    await app.store.transact(age())
+    await app.parts.store.transact(age())
 
 
 def _earlier(value: Any, seconds: float) -> Any:

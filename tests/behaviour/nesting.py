@@ -69,7 +69,7 @@ class Bench:
         self.tools: list[Any] = [note, risky, peek, follow, guarded, together, deep]
 
     def move_into(self, app: App) -> App:
-        app.register_many(self.tools)
+        app.tools.register_many(self.tools)
         return app
 
     @property
@@ -95,11 +95,11 @@ def waits(outcome: Outcome) -> str:
 
 
 async def approve(app: App, id: str, actor: Actor = BOSS) -> None:
-    await app.consent.answer(id, Answer("approve"), actor, "test")
+    await app.parts.consent.answer(id, Answer("approve"), actor, "test")
 
 
 async def reject(app: App, id: str, actor: Actor = BOSS) -> None:
-    await app.consent.answer(id, Answer("reject", "no"), actor, "test")
+    await app.parts.consent.answer(id, Answer("reject", "no"), actor, "test")
 
 
 async def left(app: App) -> int:
@@ -109,7 +109,7 @@ async def left(app: App) -> int:
         rows = yield "SELECT (SELECT count(*) FROM continuations) + (SELECT count(*) FROM continuation_steps)", {}
         return int(rows[0][0])
 
-    found: int = await app.store.read(count())
+    found: int = await app.parts.store.read(count())
     return found
 
 

@@ -47,15 +47,15 @@ async def test_what_was_approved_for_one_session_runs_in_no_other_and_not_where_
     here.mkdir()
     monkeypatch.chdir(here)
     async with at(tmp_path, database) as app:
-        app.work_in("scratch", scratch)
-        app.work_in("production", production)
+        app.sessions.work_in("scratch", scratch)
+        app.sessions.work_in("production", production)
         waiting = await write(app, "scratch")
         assert waiting.pending is not None
         id = waiting.pending.id
-        shown = (await app.consent.show(id, "default")).request
+        shown = (await app.parts.consent.show(id, "default")).request
         assert shown.workspace == str(scratch)
         assert f"  Where     {scratch}" in shown.text().split("\n")
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         for session in ("production", None, "other"):
             refused(await write(app, session, id), "PERMISSION_DENIED", "another session")
             unnamed = await app.invoke("write_file", None, session=session, approval=id)
@@ -73,9 +73,9 @@ async def test_what_was_approved_where_toolgate_runs_runs_in_no_session(
     scratch, production = folders
     monkeypatch.chdir(scratch)
     async with at(tmp_path) as app:
-        app.work_in("production", production)
+        app.sessions.work_in("production", production)
         id = (await write(app, None)).pending.id
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         refused(await write(app, "production", id), "PERMISSION_DENIED", "no session's call")
         monkeypatch.chdir(production)
         refused(await write(app, None, id), "PERMISSION_DENIED", "another folder")
@@ -90,17 +90,17 @@ async def test_a_session_that_is_pointed_elsewhere_voids_what_was_approved(
 ) -> None:
     scratch, production = folders
     async with at(tmp_path) as app:
-        app.work_in("s", scratch)
+        app.sessions.work_in("s", scratch)
         id = (await write(app, "s")).pending.id
-        await app.answer_approval(id, True)
-        app.work_in("s", production)
+        await app.approvals.answer(id, True)
+        app.sessions.work_in("s", production)
         refused(await write(app, "s", id), "PERMISSION_DENIED", "another folder")
         assert str(scratch) not in str((await write(app, "s", id)).error), "where it was is not the caller's to know"
-        assert (await app.resume(id)).status == "denied"
+        assert (await app.approvals.resume(id)).status == "denied"
         assert (await write(app, "s")).status == "pending"
         assert not list(production.iterdir())
-        app.work_in("s", scratch)
-        assert (await app.resume(id)).ok
+        app.sessions.work_in("s", scratch)
+        assert (await app.approvals.resume(id)).ok
 
 
 async def test_a_session_that_is_pointed_elsewhere_while_a_person_thinks_does_not_run_there(
@@ -108,7 +108,7 @@ async def test_a_session_that_is_pointed_elsewhere_while_a_person_thinks_does_no
 ) -> None:
     scratch, production = folders
     async with at(tmp_path) as app:
-        app.work_in("s", scratch)
+        app.sessions.work_in("s", scratch)
         asked, answered = asyncio.Event(), asyncio.Event()
 
         async def person(_: Any) -> bool:
@@ -116,11 +116,11 @@ async def test_a_session_that_is_pointed_elsewhere_while_a_person_thinks_does_no
             await answered.wait()
             return True
 
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         calling = asyncio.ensure_future(write(app, "s"))
         async with asyncio.timeout(30):
             await asked.wait()
-            app.work_in("s", production)
+            app.sessions.work_in("s", production)
             answered.set()
             refused(await calling, "PERMISSION_DENIED", "another folder")
         assert not [*scratch.iterdir(), *production.iterdir()]
@@ -133,10 +133,10 @@ async def test_a_link_that_leads_elsewhere_by_now_voids_what_was_approved(
     link = tmp_path / "link"
     link.symlink_to(scratch)
     async with at(tmp_path) as app:
-        app.places._here = link
+        app.parts.places._here = link
         id = (await write(app, None)).pending.id
-        assert (await app.consent.show(id, "default")).request.workspace == str(scratch)
-        await app.answer_approval(id, True)
+        assert (await app.parts.consent.show(id, "default")).request.workspace == str(scratch)
+        await app.approvals.answer(id, True)
         link.unlink()
         link.symlink_to(production)
         refused(await write(app, None, id), "PERMISSION_DENIED", "another folder")
@@ -150,12 +150,12 @@ async def test_an_edit_is_checked_from_the_folder_that_the_call_works_in(
     (scratch / "notes").symlink_to(tmp_path / "home")  # seen from here it is nothing, seen from there it is Toolgate's own
     monkeypatch.chdir(production)
     async with at(tmp_path) as app:
-        app.work_in("s", scratch)
+        app.sessions.work_in("s", scratch)
         id = (await write(app, "s")).pending.id
         with pytest.raises(ApprovalError, match="no tool may open"):
-            await app.answer_approval(id, Answer("edit", arguments={**LETTER, "path": "notes/toolgate.db"}))
-        assert (await app.consent.show(id, "default")).state == "waiting"
-        await app.answer_approval(id, Answer("edit", arguments={**LETTER, "path": "other.txt"}))
+            await app.approvals.answer(id, Answer("edit", arguments={**LETTER, "path": "notes/toolgate.db"}))
+        assert (await app.parts.consent.show(id, "default")).state == "waiting"
+        await app.approvals.answer(id, Answer("edit", arguments={**LETTER, "path": "other.txt"}))
         assert (await write(app, "s")).ok
         assert (scratch / "other.txt").exists()
 
@@ -166,17 +166,17 @@ async def test_a_grant_of_a_session_holds_while_the_session_works_in_the_same_fo
     scratch, production = folders
     async with at(tmp_path, database) as app:
         for session in ("given", "answered"):
-            app.work_in(session, scratch)
-        await app.grant("write_file", GrantTerms("session", 60), session="given")
+            app.sessions.work_in(session, scratch)
+        await app.grants.create("write_file", GrantTerms("session", 60), session="given")
         id = (await write(app, "answered")).pending.id
-        await app.answer_approval(id, Answer("approve", grant=GrantTerms("session", 60)))
-        assert (await app.resume(id)).ok
+        await app.approvals.answer(id, Answer("approve", grant=GrantTerms("session", 60)))
+        assert (await app.approvals.resume(id)).ok
         for session in ("given", "answered"):
             assert (await write(app, session)).ok
-            app.work_in(session, production)
+            app.sessions.work_in(session, production)
             assert (await write(app, session)).status == "pending"
             assert (await app.explain("write_file", LETTER, session=session)).verdict == "ask"
-            app.work_in(session, scratch)
+            app.sessions.work_in(session, scratch)
             assert (await write(app, session)).ok
         assert not list(production.iterdir())
 
@@ -193,7 +193,7 @@ async def test_the_same_call_again_runs_once_it_was_approved(database: str, tmp_
         outcomes = await asyncio.gather(*(app.invoke("run", {"task": "ls"}, actor=ADA, session="s") for _ in range(5)))
         assert sorted(outcome.status for outcome in outcomes) == ["pending"] * 4 + ["success"]
         assert len(work.ran) == 1
-        used = await app.consent.show(id, "acme")
+        used = await app.parts.consent.show(id, "acme")
         assert used.used_by == next(outcome.id for outcome in outcomes if outcome.ok)
 
 
@@ -202,10 +202,10 @@ async def test_the_same_call_again_runs_what_was_edited_or_brings_what_was_maske
     async with work.move_into(memory_app()) as app:
         secret = {"task": "ls", "password": "hunter2hunter2"}
         id = await ask(app, arguments=secret)
-        await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", secret, actor=ADA)).ok
         edited = await ask(app)
-        await app.consent.answer(edited, Answer("edit", arguments={"task": "pwd"}), BOSS, "cli")
+        await app.parts.consent.answer(edited, Answer("edit", arguments={"task": "pwd"}), BOSS, "cli")
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA)).output == "ran pwd"
         assert [one["task"] for one in work.ran] == ["ls", "pwd"]
 
@@ -236,14 +236,14 @@ async def test_a_client_can_not_take_an_approval_into_another_session(
 ) -> None:
     scratch, production = folders
     async with at(tmp_path) as app:
-        app.work_in("scratch", scratch)
-        app.work_in("production", production)
+        app.sessions.work_in("scratch", scratch)
+        app.sessions.work_in("production", production)
         async with serving(app) as site, connected(site, await key_for(app, LOCAL), era) as client:
             scratched, producing = {"toolgate/session": "scratch"}, {"toolgate/session": "production"}
             waiting = await client.call_tool("write_file", LETTER, meta=meta(scratched))
             assert waiting.meta is not None
             named = {"toolgate/approval": waiting.meta["toolgate/approval"]}
-            await app.answer_approval(named["toolgate/approval"], True)
+            await app.approvals.answer(named["toolgate/approval"], True)
             for elsewhere in ({**producing, **named}, named):
                 result = await client.call_tool("write_file", LETTER, meta=meta(elsewhere))
                 assert text_of(result).startswith("PERMISSION_DENIED"), text_of(result)
@@ -267,11 +267,11 @@ async def test_a_call_over_http_is_resumed_where_it_was_asked_to_work(
             waiting = await client.call_tool("write_file", LETTER)
             assert waiting.meta is not None
         id = waiting.meta["toolgate/approval"]
-        where = (await app.consent.show(id, "default")).request
+        where = (await app.parts.consent.show(id, "default")).request
         assert where.workspace.startswith("sessions/")
         assert "of Toolgate itself" in where.text()
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         assert (await write(app, None)).status == "pending", "a call of the person at this machine works elsewhere"
-        assert (await app.resume(id)).ok
+        assert (await app.approvals.resume(id)).ok
         assert not list(here.iterdir())
         assert (tmp_path / "home" / where.workspace / "letter.txt").exists()

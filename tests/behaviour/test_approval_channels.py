@@ -57,10 +57,10 @@ YES: list[Approver] = [
 async def test_a_yes_runs_the_call(approver: Approver, name: str, arguments: dict[str, Any]) -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         assert (await app.invoke(name, arguments)).ok
         assert len(work.ran) == 1
-        assert [used.state for used in await app.consent.list("default", None)] == ["used"]
+        assert [used.state for used in await app.parts.consent.list("default", None)] == ["used"]
 
 
 async def test_one_yes_is_for_one_call() -> None:
@@ -72,7 +72,7 @@ async def test_one_yes_is_for_one_call() -> None:
         return len(asked) == 1
 
     async with work.move_into(memory_app()) as app:
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         assert (await app.invoke("run", {"task": "ls"})).ok
         refused(await app.invoke("run", {"task": "ls"}), "USER_CANCELLED")
         assert len(asked) == 2
@@ -83,9 +83,9 @@ async def test_one_yes_is_for_one_call() -> None:
 async def test_a_no_ends_the_call_with_its_reason() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(lambda _request: Answer("reject", "too\nrisky \u202e", by="ada", through="chat"))
+        app.approvals.add_approver(lambda _request: Answer("reject", "too\nrisky \u202e", by="ada", through="chat"))
         refused(await app.invoke("run", {"task": "ls"}), "USER_CANCELLED", "rejected by ada: too\\nrisky")
-        (answered,) = await app.consent.list("default", "rejected")
+        (answered,) = await app.parts.consent.list("default", "rejected")
         assert (answered.answered_by, answered.answered_through) == ("ada", "chat")
         assert work.ran == []
 
@@ -93,7 +93,7 @@ async def test_a_no_ends_the_call_with_its_reason() -> None:
 async def test_an_edit_runs_what_was_edited() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(lambda request: Answer("edit", arguments={**request.arguments, "task": "ls -l"}))
+        app.approvals.add_approver(lambda request: Answer("edit", arguments={**request.arguments, "task": "ls -l"}))
         outcome = await app.invoke("run", {"task": "rm", "password": "correct horse battery"})
         assert outcome.output == "ran ls -l"
         assert work.ran == [{"task": "ls -l", "password": "correct horse battery", "times": 1}]
@@ -105,8 +105,8 @@ async def test_who_has_no_answer_passes_the_question_on() -> None:
     first.may_answer.set()
     second.may_answer.set()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(first)
-        app.add_approver(second)
+        app.approvals.add_approver(first)
+        app.approvals.add_approver(second)
         assert (await app.invoke("run", {"task": "ls"})).ok
         assert [request.id for request in first.asked] == [request.id for request in second.asked]
 
@@ -117,7 +117,7 @@ async def test_the_question_says_what_it_is_about() -> None:
     person = Person(False)
     person.may_answer.set()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         await app.invoke("send", {"to": "bob"}, actor=ADA, session="s1")
         await app.invoke("run", {"task": "ls", "password": "correct horse battery"}, actor=ADA)
     letter, command = person.asked
@@ -185,13 +185,13 @@ NO_ANSWERS: list[Callable[[ApprovalRequest], Any]] = [
 async def test_what_is_no_answer_leaves_the_call_pending(approver: Callable[[ApprovalRequest], Any]) -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         outcome = await asyncio.wait_for(app.invoke("run", {"task": "ls"}), SOON)
         assert outcome.status == "pending", outcome
         assert outcome.pending is not None
         assert work.ran == []
-        assert (await app.consent.show(outcome.pending.id, "default")).state == "waiting"
-        assert await app.consent.list_grants("default") == []
+        assert (await app.parts.consent.show(outcome.pending.id, "default")).state == "waiting"
+        assert await app.parts.consent.list_grants("default") == []
 
 
 @pytest.mark.parametrize("cap", ["1e999999", "1e-999999", "-1", "NaN", "1000000001", "0.0000000001"])
@@ -210,7 +210,7 @@ def test_a_grant_never_allows_more_than_was_agreed_to(cap: Decimal) -> None:
 async def test_a_destructive_call_is_not_approved_along_with_a_grant() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
-        app.add_approver(lambda _request: Answer("approve", grant=GrantTerms("user", 60)))
+        app.approvals.add_approver(lambda _request: Answer("approve", grant=GrantTerms("user", 60)))
         assert (await app.invoke("delete_file", {"file": "x"})).status == "pending"
         assert work.ran == []
 
@@ -228,7 +228,7 @@ async def test_an_approver_that_never_answers_is_left_when_the_question_expires(
         return release.wait(60)
 
     async with work.move_into(memory_app(approvals={"expire_seconds": 0.2})) as app:
-        app.add_approver(blocks if blocking else hangs)
+        app.approvals.add_approver(blocks if blocking else hangs)
         outcome = await asyncio.wait_for(app.invoke("run", {"task": "ls"}), SOON)
         release.set()
         assert outcome.status == "pending"
@@ -241,10 +241,10 @@ async def test_a_yes_after_the_end_is_too_late() -> None:
     work = Workshop()
     person = Person(True)
     async with work.move_into(memory_app(approvals={"expire_seconds": 0.05})) as app:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        while (await app.consent.show(person.asked[0].id, "default")).state == "waiting":
+        while (await app.parts.consent.show(person.asked[0].id, "default")).state == "waiting":
             await asyncio.sleep(0.01)
         person.may_answer.set()
         assert (await asyncio.wait_for(call, SOON)).status == "pending"
@@ -259,10 +259,10 @@ async def test_an_answer_from_elsewhere_counts_while_somebody_is_being_asked(ver
     work = Workshop()
     person = Person(False)
     async with work.move_into(memory_app()) as app:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}, actor=ADA))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        await app.consent.answer(person.asked[0].id, Answer(verdict), BOSS, "console")
+        await app.parts.consent.answer(person.asked[0].id, Answer(verdict), BOSS, "console")
         outcome = await asyncio.wait_for(call, SOON)
         assert outcome.status == ("success" if verdict == "approve" else "denied")
         assert len(work.ran) == (verdict == "approve")
@@ -272,10 +272,10 @@ async def test_an_answer_from_another_process_is_noticed(tmp_path: Any) -> None:
     work = Workshop()
     person = Person(False)
     async with work.move_into(App.open(home=tmp_path)) as app, App.open(home=tmp_path) as other:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}, actor=ADA))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        await other.consent.answer(person.asked[0].id, Answer("approve"), BOSS, "cli")
+        await other.parts.consent.answer(person.asked[0].id, Answer("approve"), BOSS, "cli")
         assert (await asyncio.wait_for(call, SOON)).ok
 
 
@@ -283,7 +283,7 @@ async def test_two_equal_calls_at_once_are_two_questions() -> None:
     work = Workshop()
     person = Person(True, True)
     async with work.move_into(memory_app()) as app:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         calls = [asyncio.ensure_future(app.invoke("run", {"task": "ls"})) for _ in range(2)]
         while len(person.asked) < 2:
             await asyncio.sleep(0.01)
@@ -296,14 +296,14 @@ async def test_a_caller_that_goes_away_leaves_a_question_that_can_be_answered() 
     work = Workshop()
     person = Person(True)
     async with work.move_into(memory_app()) as app:
-        app.add_approver(person)
+        app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}, actor=ADA))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(call, SOON)
         id = person.asked[0].id
-        await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
         assert len(work.ran) == 1
 
@@ -344,7 +344,7 @@ async def test_what_a_person_is_shown_is_what_runs_whatever_a_hook_does(password
     shown: list[Any] = []
     async with work.move_into(memory_app()) as app:
         app.add_hook(Sly())
-        app.add_approver(lambda request: shown.append(request.arguments["task"]) or True)  # type: ignore[func-returns-value]
+        app.approvals.add_approver(lambda request: shown.append(request.arguments["task"]) or True)  # type: ignore[func-returns-value]
         await app.invoke("run", {"task": "rm", "password": password})
     assert [done["task"] for done in work.ran] == shown
 
@@ -359,6 +359,6 @@ async def test_a_tool_that_was_approved_does_not_approve_what_it_calls() -> None
 
     async with work.move_into(memory_app()) as app:
         app.register(outer)
-        app.add_approver(lambda request: True if request.tool == "outer" else None)
+        app.approvals.add_approver(lambda request: True if request.tool == "outer" else None)
         assert (await app.invoke("outer")).status == "pending"
         assert work.ran == []

@@ -86,14 +86,14 @@ async def test_a_list_comes_page_by_page_and_leaves_nothing_out(database: str, t
         other = await ask(app, actor=Actor("globex", user="eve"))
         for size in (1, 2, 3, 7, 8):
             found: list[str] = []
-            while page := await app.approvals(actor=ADA, limit=size, after=found[-1] if found else None):
+            while page := await app.approvals.list(actor=ADA, limit=size, after=found[-1] if found else None):
                 assert len(page) <= size
                 found += [approval.request.id for approval in page]
             assert found == asked
-        whole = await app.consent.list(None, None)
+        whole = await app.parts.consent.list(None, None)
         assert [approval.request.id for approval in whole] == [*asked, other]
         with pytest.raises(ApprovalError, match="no approval"):
-            await app.approvals(actor=ADA, after=other)
+            await app.approvals.list(actor=ADA, after=other)
 
 
 @pytest.mark.requirement("DOOR-1")
@@ -143,6 +143,6 @@ async def test_a_tenant_sees_the_questions_of_no_other() -> None:
     async with Workshop().move_into(memory_app()) as app:
         id = await ask(app)
         other = Actor("globex", user="boss")
-        assert await app.approvals(actor=other, state=None) == []
+        assert await app.approvals.list(actor=other, state=None) == []
         with pytest.raises(ApprovalError, match="no approval"):
-            await app.answer_approval(id, True, actor=other)
+            await app.approvals.answer(id, True, actor=other)

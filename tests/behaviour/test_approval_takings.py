@@ -69,7 +69,7 @@ class Refuses(Hook):
 
 
 async def shares(app: App) -> tuple[int, float]:
-    (grant,) = await app.consent.list_grants("acme")
+    (grant,) = await app.parts.consent.list_grants("acme")
     return grant.uses, grant.spent_usd
 
 
@@ -77,7 +77,7 @@ async def shares(app: App) -> tuple[int, float]:
 async def test_a_caller_that_goes_away_costs_the_grant_nothing(database: str, tmp_path: Path, late: bool) -> None:
     work = Workshop()
     async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
-        await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
+        await app.grants.create("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         app.add_hook(Refuses())
         nth = 1
         while await leave_at(nth, app.invoke("send", {"to": "bob"}, actor=ADA), late=late):
@@ -95,7 +95,7 @@ async def test_a_caller_that_goes_away_leaves_its_approval_to_be_used(database: 
         app.add_hook(refuses)
         nth = 1
         while await leave_at(nth, app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), late=late):
-            assert (await app.consent.show(id, "acme")).state == "approved", f"it went away at its wait number {nth}"
+            assert (await app.parts.consent.show(id, "acme")).state == "approved", f"it went away at its wait number {nth}"
             nth += 1
         assert nth > 3
         assert work.ran == []
@@ -112,12 +112,12 @@ async def test_a_yes_to_a_caller_that_goes_away_is_not_lost(database: str, tmp_p
 
     async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
         app.add_hook(Refuses())
-        app.add_approver(agree)
+        app.approvals.add_approver(agree)
         nth = 1
         while await leave_at(nth, app.invoke("run", {"task": str(nth)}, actor=ADA), late=late):
             nth += 1
         assert nth > 5
-        found = await app.consent.list("acme", None)
+        found = await app.parts.consent.list("acme", None)
         assert {approval.state for approval in found} == {"waiting", "approved"}
         assert work.ran == []
 
@@ -140,7 +140,7 @@ class Loses(Hook):
         self.app, self.table = app, table
 
     async def will_acquire_quota(self, ctx: InvokeContext) -> None:
-        await self.app.store.transact(rename(self.table, "hidden"))
+        await self.app.parts.store.transact(rename(self.table, "hidden"))
         ctx.retry_after(1000, "too early")
 
 
@@ -153,11 +153,11 @@ async def until(happens: Any) -> None:
 async def test_a_share_of_a_grant_is_given_back_when_the_store_can_be_written_again(database: str, tmp_path: Path) -> None:
     work = Workshop()
     async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
-        await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
+        await app.grants.create("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         app.add_hook(Loses(app, "grants"))
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).status == "denied"
-        assert await app.store.read(hidden_uses()) == [1], "it can't be known yet"
-        await app.store.transact(rename("hidden", "grants"))
+        assert await app.parts.store.read(hidden_uses()) == [1], "it can't be known yet"
+        await app.parts.store.transact(rename("hidden", "grants"))
 
         async def is_given_back() -> bool:
             return await shares(app) == (0, 0)
@@ -173,10 +173,10 @@ async def test_an_approval_is_given_back_when_the_store_can_be_written_again(dat
         id = await approved(app)
         app.add_hook(Loses(app, "approvals"))
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).status == "denied"
-        await app.store.transact(rename("hidden", "approvals"))
+        await app.parts.store.transact(rename("hidden", "approvals"))
 
         async def is_given_back() -> bool:
-            return (await app.consent.show(id, "acme")).state == "approved"
+            return (await app.parts.consent.show(id, "acme")).state == "approved"
 
         await until(is_given_back)
 
@@ -184,13 +184,13 @@ async def test_an_approval_is_given_back_when_the_store_can_be_written_again(dat
 async def test_what_can_not_be_given_back_keeps_nothing_from_closing(tmp_path: Path) -> None:
     work = Workshop()
     async with work.move_into(App.open(home=tmp_path)) as app:
-        await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
+        await app.grants.create("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         app.add_hook(Loses(app, "grants"))
         before = asyncio.all_tasks()
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).status == "denied"
-        await asyncio.wait_for(app.consent.close(), SOON)
+        await asyncio.wait_for(app.parts.consent.close(), SOON)
         assert asyncio.all_tasks() <= before
-        await app.store.transact(rename("hidden", "grants"))
+        await app.parts.store.transact(rename("hidden", "grants"))
         assert await shares(app) == (1, 0.1), "the safe side"
 
 
@@ -202,7 +202,7 @@ CHANGED = "OLD.* IS DISTINCT FROM NEW.*"
 
 def lose_connections(app: App) -> None:
     """The server is not told, and goes on with what it is at."""
-    store: Any = app.store
+    store: Any = app.parts.store
     for holder in store._pool._holders:
         if holder._con is not None and holder._in_use:
             holder._con._transport.abort()
@@ -220,7 +220,7 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
             call = app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
         else:
             id = await ask(app)
-            app.add_approver(lambda _request: Answer("approve", by="boss"))
+            app.approvals.add_approver(lambda _request: Answer("approve", by="boss"))
             call = app.invoke("run", {"task": "ls"}, actor=ADA)
         async with held_commits(postgres_database, "UPDATE ON approvals", CHANGED) as commits:
             await commits.begin()
@@ -231,7 +231,7 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
             outcome = await asyncio.wait_for(calling, SOON)
             await letting_go
         assert outcome.error is not None and outcome.error.code == "UNEXPECTED_ERROR"
-        assert (await app.consent.show(id, "acme")).state == "approved"
+        assert (await app.parts.consent.show(id, "acme")).state == "approved"
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
         assert len(work.ran) == 1
 
@@ -240,7 +240,7 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
 async def test_a_share_that_was_given_back_unheard_is_not_given_back_twice(postgres_database: str, tmp_path: Path) -> None:
     work = Workshop()
     async with work.move_into(App.open(database_url=postgres_database, home=tmp_path)) as app:
-        await app.grant("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
+        await app.grants.create("send", GrantTerms("user", 60), actor=ADA, by=BOSS)
         assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).ok
 
         class HeldFromHereOn(Refuses):

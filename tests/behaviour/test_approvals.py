@@ -84,8 +84,8 @@ async def test_the_same_call_asked_again_waits_for_the_same_approval() -> None:
             await ask(app, session="s", actor=Actor("globex", "analyst", "ada")),
         ]
         assert len({first, *others}) == 5
-        assert [waiting.request.id for waiting in await app.consent.list("globex")] == [others[-1]]
-        await app.consent.answer(first, Answer("reject"), BOSS, "cli")
+        assert [waiting.request.id for waiting in await app.parts.consent.list("globex")] == [others[-1]]
+        await app.parts.consent.answer(first, Answer("reject"), BOSS, "cli")
         assert await ask(app, session="s") != first
 
 
@@ -101,7 +101,7 @@ async def test_an_approval_runs_the_call_once() -> None:
         again = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
         refused(again, "PERMISSION_DENIED", f"was used already by call {outcome.id}")
         assert len(work.ran) == 1
-        assert (await app.consent.show(id, "acme")).used_by == outcome.id
+        assert (await app.parts.consent.show(id, "acme")).used_by == outcome.id
 
 
 async def test_a_call_may_leave_the_arguments_to_the_approval() -> None:
@@ -156,11 +156,11 @@ async def test_it_does_not_run_after_its_time(state: str) -> None:
         id = await (ask(app) if state == "waiting" else approved(app))
         await let_pass(app, 3_601)
         refused(await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), "PERMISSION_DENIED", "expired at")
-        assert (await app.consent.show(id, "acme")).state == "expired"
-        assert [gone.request.id for gone in await app.consent.list("acme", "expired")] == [id]
-        assert await app.consent.list("acme", "waiting") == await app.consent.list("acme", "approved") == []
+        assert (await app.parts.consent.show(id, "acme")).state == "expired"
+        assert [gone.request.id for gone in await app.parts.consent.list("acme", "expired")] == [id]
+        assert await app.parts.consent.list("acme", "waiting") == await app.parts.consent.list("acme", "approved") == []
         with pytest.raises(ApprovalError, match="no longer waits for an answer: it expired"):
-            await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+            await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
         assert work.ran == []
 
 
@@ -192,12 +192,12 @@ async def test_a_rejected_call_is_told_why_and_stays_rejected() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         id = await ask(app)
-        await app.consent.answer(id, Answer("reject", "not on a Friday"), BOSS, "console")
+        await app.parts.consent.answer(id, Answer("reject", "not on a Friday"), BOSS, "console")
         for _ in range(2):
             outcome = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
             refused(outcome, "USER_CANCELLED", "rejected by boss", "not on a Friday")
         with pytest.raises(ApprovalError, match="it was rejected by boss"):
-            await app.consent.answer(id, Answer("approve"), BOSS, "console")
+            await app.parts.consent.answer(id, Answer("approve"), BOSS, "console")
         assert work.ran == []
 
 
@@ -218,7 +218,7 @@ async def test_an_id_that_does_not_exist_is_refused(id: str, arguments: Any) -> 
         refused(await app.invoke("run", arguments, actor=ADA, approval=id), "PERMISSION_DENIED", "There is no approval")
         for by in (BOSS, Actor("globex")):
             with pytest.raises(ApprovalError, match="There is no approval"):
-                await app.consent.answer(id, Answer("approve"), by, "cli")
+                await app.parts.consent.answer(id, Answer("approve"), by, "cli")
         assert work.ran == []
 
 
@@ -227,10 +227,10 @@ async def test_nobody_answers_for_another_tenant() -> None:
     async with work.move_into(memory_app()) as app:
         id = await ask(app)
         with pytest.raises(ApprovalError, match="There is no approval"):
-            await app.consent.answer(id, Answer("approve"), Actor("globex", user="boss"), "cli")
+            await app.parts.consent.answer(id, Answer("approve"), Actor("globex", user="boss"), "cli")
         with pytest.raises(ApprovalError, match="There is no approval"):
-            await app.consent.show(id, "globex")
-        assert (await app.consent.show(id, "acme")).state == "waiting"
+            await app.parts.consent.show(id, "globex")
+        assert (await app.parts.consent.show(id, "acme")).state == "waiting"
 
 
 # -- shared, and across restarts
@@ -255,13 +255,13 @@ async def test_a_pending_call_resumes_after_every_process_has_ended(database: st
     async with work.move_into(App.open(**settings)) as app:
         id = await ask(app, session="s1", idempotency_key="k1")
     async with App.open(**settings) as app:  # it need not know the tool
-        (waiting,) = await app.consent.list("acme")
+        (waiting,) = await app.parts.consent.list("acme")
         assert (waiting.request.id, waiting.request.arguments["task"]) == (id, "ls")
-        await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
     async with work.move_into(App.open(**settings)) as app:
-        outcome = await app.resume(id, actor=BOSS)
+        outcome = await app.approvals.resume(id, actor=BOSS)
         assert outcome.output == "ran ls"
-        again = await app.resume(id, actor=BOSS)
+        again = await app.approvals.resume(id, actor=BOSS)
         assert again.output == "ran ls" or not again.ok, "the same answer by its key, or none"
     assert len(work.ran) == 1
 
@@ -283,13 +283,13 @@ async def test_of_two_processes_that_ask_one_question_the_one_that_loses_asks_an
         works[1].move_into(App.open(database_url=database, home=tmp_path / "b")) as two,
     ):
         id = await ask(one)
-        one.add_approver(agree)
-        two.add_approver(agree)
+        one.approvals.add_approver(agree)
+        two.approvals.add_approver(agree)
         outcomes = await asyncio.gather(*(app.invoke("run", {"task": "ls"}, actor=ADA) for app in (one, two)))
         assert [outcome.status for outcome in outcomes] == ["success"] * 2
         assert asked[:2] == [id, id]
         assert len(asked) == 3 and asked[2] != id, "two calls, two questions"
-        assert [approval.state for approval in await one.consent.list("acme", None)] == ["used"] * 2
+        assert [approval.state for approval in await one.parts.consent.list("acme", None)] == ["used"] * 2
         assert [len(work.ran) for work in works] == [1, 1]
 
 
@@ -302,11 +302,11 @@ async def test_who_loses_its_question_again_and_again_is_told(database: str, tmp
     ):
 
         async def too_late(request: ApprovalRequest) -> bool:
-            await two.consent.answer(request.id, Answer("approve"), BOSS, "cli")
+            await two.parts.consent.answer(request.id, Answer("approve"), BOSS, "cli")
             assert (await two.invoke("run", {"task": "ls"}, actor=ADA, approval=request.id)).ok
             return True
 
-        one.add_approver(too_late)
+        one.approvals.add_approver(too_late)
         refused(await one.invoke("run", {"task": "ls"}, actor=ADA), "PERMISSION_DENIED", "but used by call")
         assert [len(work.ran) for work in works] == [0, 2]
 
@@ -327,12 +327,12 @@ async def test_a_caller_gone_wild_does_not_fill_the_inbox(database: str, tmp_pat
         assert (full.error.code, full.error.retryable) == ("CAPACITY_EXCEEDED", True)
         assert f"{MOST_WAITING} questions of this user wait" in full.error.message
         assert "until a person has answered" in str(full.error.suggestion)
-        assert await app.waiting() == {"acme": MOST_WAITING}
+        assert await app.approvals.counts() == {"acme": MOST_WAITING}
 
         assert await ask(app) == last, "what waits can be asked again"
         for other in (Actor("acme", "analyst", "eve"), Actor("globex", "analyst", "ada")):
             assert await ask(app, actor=other), "others are not concerned"
-        await app.consent.answer(last, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.answer(last, Answer("reject"), BOSS, "cli")
         assert await ask(app, arguments={"task": "one more"}), "there is room again"
         await let_pass(app, 3_601)
         assert await ask(app, arguments={"task": "and another"}), "what has expired does not count"
@@ -346,15 +346,15 @@ async def test_questions_are_forgotten_long_after_their_end(database: str, tmp_p
         used = await approved(app)
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=used)).ok
         rejected = await ask(app, arguments={"task": "no"})
-        await app.consent.answer(rejected, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.answer(rejected, Answer("reject"), BOSS, "cli")
         old = {used, rejected, await approved(app, arguments={"task": "yes"}), await ask(app, arguments={"task": "?"})}
         await let_pass(app, 2 * day)
         later = await ask(app, arguments={"task": "later"})
         await let_pass(app, 89 * day)
     async with work.move_into(App.open(**settings)) as app:
-        assert {approval.request.id for approval in await app.consent.list("acme", None)} == {*old, later}
+        assert {approval.request.id for approval in await app.parts.consent.list("acme", None)} == {*old, later}
         new = await ask(app, arguments={"task": "new"})
-        assert {approval.request.id for approval in await app.consent.list("acme", None)} == {later, new}
+        assert {approval.request.id for approval in await app.parts.consent.list("acme", None)} == {later, new}
 
 
 # -- edits
@@ -366,12 +366,12 @@ async def test_an_edited_approval_runs_the_edited_arguments() -> None:
         for arguments in ({"task": "rm -rf x"}, None, {"task": "ls", "times": 2}):
             work.ran.clear()
             id = await ask(app, arguments={"task": "rm -rf x"})
-            await app.consent.answer(id, Answer("edit", arguments={"task": "ls", "times": 2}), BOSS, "console")
+            await app.parts.consent.answer(id, Answer("edit", arguments={"task": "ls", "times": 2}), BOSS, "console")
             outcome = await app.invoke("run", arguments, actor=ADA, approval=id)
             assert outcome.output == "ran ls"
             assert work.ran == [{"task": "ls", "password": "", "times": 2}]
             await app.flush()
-            start = next(row for row in await app.store.read(log.of_call(outcome.id)) if row[2] == "start")
+            start = next(row for row in await app.parts.store.read(log.of_call(outcome.id)) if row[2] == "start")
             assert b"rm -rf" not in str(start).encode(), "the log says what ran"
 
 
@@ -387,8 +387,8 @@ async def test_an_edit_that_does_not_fit_the_tool_changes_nothing() -> None:
             {"task": object()},
         ):
             with pytest.raises(ApprovalError, match="edited arguments"):
-                await app.consent.answer(id, Answer("edit", arguments=arguments), BOSS, "console")
-        assert (await app.consent.show(id, "acme")).state == "waiting"
+                await app.parts.consent.answer(id, Answer("edit", arguments=arguments), BOSS, "console")
+        assert (await app.parts.consent.show(id, "acme")).state == "waiting"
 
 
 async def test_a_masked_secret_survives_an_edit_of_what_stands_beside_it() -> None:
@@ -396,10 +396,10 @@ async def test_a_masked_secret_survives_an_edit_of_what_stands_beside_it() -> No
     async with work.move_into(memory_app()) as app:
         given = {"task": "deploy", "password": "correct horse battery"}
         id = await ask(app, arguments=given)
-        shown = (await app.consent.status(id, "acme")).request
+        shown = (await app.parts.consent.status(id, "acme")).request
         assert (shown.arguments["password"], shown.complete) == ("[REDACTED]", False)
         edited = {**shown.arguments, "task": "deploy --dry-run"}
-        await app.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
+        await app.parts.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
         without = await app.invoke("run", None, actor=ADA, approval=id)
         assert without.error is not None
         assert without.error.code == "VALIDATION_ERROR"
@@ -418,10 +418,10 @@ async def test_secrets_are_not_typed_into_edits_nor_moved_about() -> None:
             ({"task": "[REDACTED]", "password": "[REDACTED]"}, "was masked"),
         ):
             with pytest.raises(ApprovalError, match=words):
-                await app.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
+                await app.parts.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
         named = {"task": "x", "password": "{{secret:DEPLOY}}"}
-        await app.consent.answer(id, Answer("edit", arguments=named), BOSS, "console")
-        assert (await app.consent.show(id, "acme")).edited == {**named, "times": 1}
+        await app.parts.consent.answer(id, Answer("edit", arguments=named), BOSS, "console")
+        assert (await app.parts.consent.show(id, "acme")).edited == {**named, "times": 1}
 
 
 # -- what is on record
@@ -433,7 +433,7 @@ async def test_a_secret_argument_never_gets_into_the_database(tmp_path: Path) ->
     secret = "correct horse battery staple"
     async with work.move_into(App.open(home=tmp_path)) as app:
         id = await ask(app, arguments={"task": "deploy", "password": secret})
-        await app.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", {"task": "deploy", "password": secret}, actor=ADA, approval=id)).ok
         await app.flush()
         for file in tmp_path.rglob("*"):
@@ -448,7 +448,7 @@ async def test_the_log_tells_who_asked_who_answered_and_which_call_used_it() -> 
         id = await approved(app)
         outcome = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
         await app.flush()
-        rows = await app.store.read(log.after(0))
+        rows = await app.parts.store.read(log.after(0))
         kinds = [row[2] for row in rows]
         assert kinds == ["approval.requested", "end", "approval.answered", "approval.used", "start", "end"]
         assert all(id in str(row[7]) for row in rows[:5])
@@ -469,7 +469,7 @@ async def test_a_call_that_is_refused_later_leaves_its_approval_to_be_used() -> 
         id = await approved(app)
         app.add_hook(Refuses())
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).status == "denied"
-        assert (await app.consent.show(id, "acme")).state == "approved"
+        assert (await app.parts.consent.show(id, "acme")).state == "approved"
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
 
 
@@ -500,9 +500,9 @@ async def test_it_does_not_run_after_the_policy_has_changed(tmp_path: Path, poli
     async with work.move_into(App.open(**settings)) as app:
         refused(await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), "PERMISSION_DENIED", "another policy")
         with pytest.raises(ApprovalError, match="The policy has changed"):
-            await app.consent.answer(waiting, Answer("approve"), BOSS, "cli")
+            await app.parts.consent.answer(waiting, Answer("approve"), BOSS, "cli")
         assert await ask(app, "send", {"to": "bob"}) != waiting, "it is asked anew"
-        await app.consent.answer(waiting, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.answer(waiting, Answer("reject"), BOSS, "cli")
     assert work.ran == [{"at": "x"}]
 
 
@@ -551,17 +551,17 @@ async def test_what_was_forbidden_while_a_person_thought_does_not_run_after_the_
 
         async def slow(_request: Any) -> bool:
             if how == "disabled":
-                await app.set_enabled("run", False, tenant="acme")
+                await app.tools.set_enabled("run", False, tenant="acme")
             elif how == "denied":
-                await app.set_enabled("run", False, persona="analyst")
+                await app.tools.set_enabled("run", False, persona="analyst")
             else:
-                await app.set_global_deny("run")
+                await app.policy.deny("run")
             return True
 
-        app.add_approver(slow)
+        app.approvals.add_approver(slow)
         outcome = await app.invoke("run", {"task": "ls"}, actor=ADA)
         assert (outcome.status, work.ran) == ("failure", [])
-        [approval] = await app.approvals(state=None, actor=ADA)
+        [approval] = await app.approvals.list(state=None, actor=ADA)
         assert approval.state == "approved"  # it was not used
 
 
@@ -578,8 +578,8 @@ async def test_a_call_is_resumed_with_the_scopes_that_it_had() -> None:
         app.register(launch)
         pilot = Actor("acme", "pilot", "pia", ("tool:launch",))
         id = await ask(app, "launch", {"rocket": "a4"}, actor=pilot)
-        await app.answer_approval(id, True, actor=BOSS)
-        assert (await app.resume(id, actor=BOSS)).ok
+        await app.approvals.answer(id, True, actor=BOSS)
+        assert (await app.approvals.resume(id, actor=BOSS)).ok
         assert ran == ["a4"]
 
 
@@ -589,9 +589,9 @@ async def test_the_name_of_a_secret_is_shown_to_the_person_and_its_value_to_nobo
     work = Workshop()
     async with work.move_into(memory_app(secrets=named("DOOR", "run"))) as app:
         id = await ask(app, "run", {"task": "ls", "password": "{{secret:DOOR}}"})
-        [approval] = await app.approvals(actor=ADA)
+        [approval] = await app.approvals.list(actor=ADA)
         assert approval.request.complete
         assert approval.request.arguments["password"] == "{{secret:DOOR}}"
-        await app.answer_approval(id, True, actor=BOSS)
-        assert (await app.resume(id, actor=BOSS)).ok
+        await app.approvals.answer(id, True, actor=BOSS)
+        assert (await app.approvals.resume(id, actor=BOSS)).ok
         assert work.ran[0]["password"] == "correct horse battery"

@@ -43,7 +43,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 async def rows_of(app: App) -> list[dict[str, Any]]:
     await app.flush()
     names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
-    rows = [dict(zip(names, row, strict=True)) for row in await app.store.read(log.latest(1000))]
+    rows = [dict(zip(names, row, strict=True)) for row in await app.parts.store.read(log.latest(1000))]
     return [row | {"body": json.loads(row["body"])} for row in rows]
 
 
@@ -75,7 +75,7 @@ async def test_denials_errors_and_waiting_calls_are_recorded_with_their_reason(a
         """Would run code."""
 
     app.register(shell)
-    await app.set_enabled("look", False, tenant="acme")
+    await app.tools.set_enabled("look", False, tenant="acme")
     await app.invoke("look", {"where": "x"}, actor=ADA)
     await app.invoke("nothing", {"a": 1})
     await app.invoke("put", {"what": "x"})
@@ -98,7 +98,7 @@ async def test_denials_errors_and_waiting_calls_are_recorded_with_their_reason(a
 
 @pytest.mark.requirement("AUD-1")
 async def test_what_an_operator_does_is_recorded(app: App) -> None:
-    await app.set_enabled("look", False, persona="intern", reason="too young", actor=ADA)
+    await app.tools.set_enabled("look", False, persona="intern", reason="too young", actor=ADA)
     (row,) = await rows_of(app)
     assert (row["kind"], row["tool"], row["status"]) == ("tool.disabled", "look", "done")
     assert row["body"]["for_persona"] == "intern"
@@ -113,11 +113,11 @@ async def test_the_start_of_a_write_is_on_disk_before_its_effect_and_its_end_bef
     @tool(tier="write")
     async def effect() -> None:
         """Looks at the log as it runs, through a connection of its own."""
-        seen.append([row[2] for row in await app.store.read(log.latest(10, tool="effect"))])
+        seen.append([row[2] for row in await app.parts.store.read(log.latest(10, tool="effect"))])
 
     app.register(effect)
     await app.invoke("effect")
-    seen.append([row[2] for row in await app.store.read(log.latest(10, tool="effect"))])
+    seen.append([row[2] for row in await app.parts.store.read(log.latest(10, tool="effect"))])
     assert seen == [["start"], ["start", "end"]]
 
 
@@ -125,9 +125,9 @@ async def test_the_start_of_a_write_is_on_disk_before_its_effect_and_its_end_bef
 async def test_a_read_is_on_disk_soon_without_anybody_waiting_for_it(app: App) -> None:
     await app.invoke("look", {"where": "x"})
     async with asyncio.timeout(30):
-        while len(await app.store.read(log.latest(10))) < 2:
+        while len(await app.parts.store.read(log.latest(10))) < 2:
             await asyncio.sleep(0.01)
-    assert [row[2] for row in await app.store.read(log.latest(10))] == ["start", "end"]
+    assert [row[2] for row in await app.parts.store.read(log.latest(10))] == ["start", "end"]
 
 
 async def change(app: App, tmp_path: Path, sql: str) -> None:
@@ -163,10 +163,10 @@ async def test_tampering_is_found(app: App, tmp_path: Path, how: str) -> None:
     sql, expected = TAMPERING[how]
     for number in range(10):
         await app.invoke("put", {"what": number}, actor=ADA)
-    verdict = await app.verify_audit()
+    verdict = await app.audit.verify()
     assert (verdict.ok, verdict.rows, verdict.warnings) == (True, 20, [])
     await change(app, tmp_path, sql)
-    verdict = await app.verify_audit()
+    verdict = await app.audit.verify()
     assert not verdict.ok
     assert expected in verdict.faults[0]
 
@@ -178,7 +178,7 @@ async def test_a_cut_tail_stays_visible_after_the_log_has_grown_again(app: App, 
     await change(app, tmp_path, "DELETE FROM audit_log WHERE seq > 15")
     for number in range(10):
         await app.invoke("put", {"what": number})
-    verdict = await app.verify_audit()
+    verdict = await app.audit.verify()
     assert not verdict.ok
     assert "another hash than the one noted outside" in verdict.faults[0]
 
@@ -187,7 +187,7 @@ async def test_a_cut_tail_stays_visible_after_the_log_has_grown_again(app: App, 
 async def test_without_a_noted_head_verification_warns(app: App, tmp_path: Path) -> None:
     await app.invoke("put", {"what": 1})
     (tmp_path / "home" / "audit.head").unlink()
-    verdict = await app.verify_audit()
+    verdict = await app.audit.verify()
     assert verdict.ok
     assert "a cut tail can't be seen" in verdict.warnings[0]
 
@@ -230,15 +230,15 @@ async def test_a_head_that_can_not_be_noted_costs_no_record_and_writes_none_twic
     assert (await app.invoke("put", {"what": 2})).ok
     rows = await rows_of(app)
     assert len(rows) == len({(row["call_id"], row["kind"]) for row in rows}) == 24
-    assert (await app.verify_audit()).ok
+    assert (await app.audit.verify()).ok
 
 
 @pytest.mark.requirement("AUD-1")
 async def test_every_way_to_switch_is_recorded_as_what_it_was_and_by_whom(app: App) -> None:
-    await app.set_enabled("look", True, tenant="acme", actor=ADA)
-    await app.set_enabled("look", None, tenant="acme", actor=ADA)
-    await app.set_tenant_flags([("acme", "look", False)], actor=ADA)
-    await app.allow_adding_tools("builder", actor=ADA)
+    await app.tools.set_enabled("look", True, tenant="acme", actor=ADA)
+    await app.tools.set_enabled("look", None, tenant="acme", actor=ADA)
+    await app.tools.set_flags([("acme", "look", False)], actor=ADA)
+    await app.policy.allow_adding_tools("builder", actor=ADA)
     rows = await rows_of(app)
     assert [row["kind"] for row in rows] == ["tool.enabled", "tool.flag_removed", "tenant.flags", "persona.permissions"]
     assert {(row["body"]["persona"], row["body"]["user"]) for row in rows} == {("analyst", "ada")}
@@ -248,5 +248,5 @@ async def test_every_way_to_switch_is_recorded_as_what_it_was_and_by_whom(app: A
 
 @pytest.mark.requirement("AUD-2")
 async def test_an_empty_log_is_whole_and_warns_of_nothing(app: App) -> None:
-    verdict = await app.verify_audit()
+    verdict = await app.audit.verify()
     assert (verdict.ok, verdict.rows, verdict.warnings) == (True, 0, [])

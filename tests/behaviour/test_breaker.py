@@ -74,7 +74,7 @@ async def test_failures_seen_by_several_apps_open_the_circuit_for_all(redis_url:
         assert "shop failed 3 times in a row" in refused.error.message
         assert refused.error.details is not None
         assert 200 < refused.error.details["retry_after"] <= 300
-        assert await other.breakers.open_everywhere() == ["shop"]
+        assert await other.parts.breakers.open_everywhere() == ["shop"]
 
 
 @pytest.mark.matrix("needs Redis")
@@ -86,7 +86,7 @@ async def test_a_success_in_between_begins_the_count_anew(redis_url: str) -> Non
             assert [code(await app.invoke("buy")) for app in (one, other)] == ["CONNECTION_ERROR"] * 2
             shop.healthy = True
             assert code(await other.invoke("buy")) == "ok"
-        assert await one.breakers.open_everywhere() == []
+        assert await one.parts.breakers.open_everywhere() == []
 
 
 async def all_but_one(calls: list[asyncio.Task[Outcome]]) -> None:
@@ -238,17 +238,17 @@ async def test_looking_says_what_would_happen_and_does_not_try(shared: dict[str,
     app = memory_app(breaker={"failures": 2, "reset_seconds": 300}, clock=clock, **shared)
     app.register(shop.tool)
     async with app:
-        entry, plain = app.catalog.resolve("buy", "acme"), app.catalog.resolve("echo", "acme")
-        assert [await app.breakers.look(each) for each in (entry, plain)] == [None, None]
+        entry, plain = app.parts.catalog.resolve("buy", "acme"), app.parts.catalog.resolve("echo", "acme")
+        assert [await app.parts.breakers.look(each) for each in (entry, plain)] == [None, None]
         for _ in range(2):
             await app.invoke("buy")
-        words = await app.breakers.look(entry)
+        words = await app.parts.breakers.look(entry)
         assert words is not None
         assert "shop failed 2 times in a row" in words
         clock.advance(301)
         if shared:
             let_rest(shared["redis_url"])
-        assert [await app.breakers.look(entry) for _ in range(3)] == [None] * 3
+        assert [await app.parts.breakers.look(entry) for _ in range(3)] == [None] * 3
         shop.healthy = True
         assert code(await app.invoke("buy")) == "ok", "looking must not have taken the trial"
 
@@ -273,13 +273,13 @@ async def test_a_tenants_own_tool_can_not_shut_others_out(shared: dict[str, Any]
         app.register(shop.tool)
         fields = {"name": "theirs", "description": "x", "kind": "far", "tier": "read_only", "target": "shop"}
         acme, globex = Actor("acme", "owner", "ada"), Actor("globex", "owner", "eve")
-        await app.allow_adding_tools("owner")
+        await app.policy.allow_adding_tools("owner")
         for actor in (acme, globex):
-            await app.register_dynamic(fields, actor)
+            await app.tools.add_dynamic(fields, actor)
         assert [code(await app.invoke("theirs", actor=globex)) for _ in range(3)][-1] == "CIRCUIT_OPEN"
         assert code(await app.invoke("theirs", actor=acme)) == "ok"
         assert code(await app.invoke("buy", actor=globex)) == "ok"
-        assert await app.breakers.open_everywhere() == ["shop (of tenant globex)"]
+        assert await app.parts.breakers.open_everywhere() == ["shop (of tenant globex)"]
 
 
 @pytest.mark.matrix("needs Redis")

@@ -34,14 +34,14 @@ async def stands(app: App, id: str) -> dict[tuple[str | None, ...], int]:
     """What is spent, by whom a budget counts, in cents."""
     return {
         tuple(value for value in one.scope.values()): one.spent // CENT
-        for one in await app.budget_status()
+        for one in await app.budgets.list()
         if one.budget.id == id
     }
 
 
 async def test_what_was_spent_in_the_period_counts_for_whom_the_budget_is(database: str, tmp_path: Path) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
-        app.register_many([buy, rent])
+        app.tools.register_many([buy, rent])
         for actor, name in ((ANN, "buy"), (ANN, "rent"), (BOB, "buy"), (EVE, "rent")):
             assert (await app.invoke(name, actor=actor)).ok
         for budget, expected in (
@@ -62,18 +62,18 @@ async def test_what_was_spent_in_the_period_counts_for_whom_the_budget_is(databa
                 ("acme", "analyst", None, None): 35, ("acme", None, None, None): 10, ("globex", None, None, None): 25,
             }),
         ):  # fmt: skip
-            await app.set_budget(budget)
+            await app.budgets.set(budget)
             assert await stands(app, budget.id) == expected
         exhausted = new_budget("day", 40 * CENT, tenant="acme")
-        await app.set_budget(exhausted)
+        await app.budgets.set(exhausted)
         refused = await app.invoke("buy", actor=BOB)
         assert refused.error is not None
         assert refused.error.code == "BUDGET_EXCEEDED"
         assert (await app.invoke("rent", actor=EVE)).ok
-        await app.set_budget(new_budget("day", 60 * CENT, tenant="acme"))  # a new cap counts nothing twice
+        await app.budgets.set(new_budget("day", 60 * CENT, tenant="acme"))  # a new cap counts nothing twice
         assert await stands(app, exhausted.id) == {("acme", None, None, None): 45}
-        assert await app.remove_budget(exhausted.id)
-        await app.set_budget(exhausted)
+        assert await app.budgets.remove(exhausted.id)
+        await app.budgets.set(exhausted)
         assert await stands(app, exhausted.id) == {("acme", None, None, None): 45}
 
 

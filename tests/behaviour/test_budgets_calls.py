@@ -33,7 +33,7 @@ async def buy(ctx: InvokeContext, how: str = "well") -> str:
 
 async def held(app: App) -> tuple[int, int]:
     """What is spent and reserved of the one budget that was set."""
-    [status] = [one for one in await app.budget_status() if one.budget.tier is None]
+    [status] = [one for one in await app.budgets.list() if one.budget.tier is None]
     return status.spent, status.reserved
 
 
@@ -50,7 +50,7 @@ async def held(app: App) -> tuple[int, int]:
 async def test_what_is_reserved_is_spent_or_released_as_the_call_ends(how: str, status: str, cents: int) -> None:
     async with memory_app() as app:
         app.register(buy)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         outcome = await app.invoke("buy", {"how": how})
         assert (outcome.status, outcome.metrics.cost_usd) == (status, cents / 100)
         assert await held(app) == (cents * CENT, 0)
@@ -59,9 +59,9 @@ async def test_what_is_reserved_is_spent_or_released_as_the_call_ends(how: str, 
 async def test_what_is_refused_before_money_is_asked_for_costs_nothing() -> None:
     async with memory_app() as app:
         app.register(buy)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         assert (await app.invoke("buy", {"how": 7})).status == "failure"
-        await app.set_enabled("buy", False)
+        await app.tools.set_enabled("buy", False)
         assert (await app.invoke("buy")).status == "failure"
         assert await held(app) == (0, 0)
 
@@ -76,7 +76,7 @@ async def test_a_call_over_the_budget_does_not_run(tmp_path: Path, database: str
 
     async with App.open(home=tmp_path, database_url=database) as app:
         app.register(effect)
-        await app.set_budget(new_budget("day", DOLLAR, tenant="acme"))
+        await app.budgets.set(new_budget("day", DOLLAR, tenant="acme"))
         first, second = await app.invoke("effect", actor=ANN), await app.invoke("effect", actor=BOB)
         assert ran == [first.id]
         assert (second.status, second.metrics.attempts, second.metrics.cost_usd) == ("denied", 0, 0.0)
@@ -98,7 +98,7 @@ async def test_a_caller_that_goes_away_pays_for_what_began_and_holds_nothing(tmp
 
     async with App.open(home=tmp_path, database_url=database) as app:
         app.register(slow)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         calls = [asyncio.ensure_future(app.invoke("slow")) for _ in range(3)]
         await asyncio.wait_for(began.wait(), 30)
         for call in calls:
@@ -112,14 +112,14 @@ async def test_a_caller_that_goes_away_pays_for_what_began_and_holds_nothing(tmp
 async def test_cancelled_at_any_moment_a_call_leaves_nothing_reserved() -> None:
     async with memory_app() as app:
         app.register(buy)
-        await app.set_budget(new_budget("day", 100 * DOLLAR))
+        await app.budgets.set(new_budget("day", 100 * DOLLAR))
         for steps in range(40):
             call = asyncio.ensure_future(app.invoke("buy"))
             for _ in range(steps):
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-        await app.budgets.close()
+        await app.parts.budgets.close()
         spent, reserved = await held(app)
         assert (spent % (10 * CENT), reserved) == (0, 0)
 
@@ -133,7 +133,7 @@ async def test_ten_dollars_a_day_is_what_a_user_may_spend_on_external_calls(data
 
     async with App.open(home=tmp_path, database_url=database) as app:
         app.register(order)
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         assert (await app.invoke("order", actor=ANN)).ok
         refused = await app.invoke("order", actor=ANN)
         assert refused.error is not None
@@ -148,11 +148,11 @@ async def test_a_budget_set_in_one_app_holds_in_another(tmp_path: Path, database
     ):
         for app in (one, two):
             app.register(buy)
-        await one.set_budget(new_budget("day", 10 * CENT))
+        await one.budgets.set(new_budget("day", 10 * CENT))
         await two.refresh()
         assert (await two.invoke("buy")).ok
         assert not (await one.invoke("buy")).ok
-        await two.set_budget(new_budget("day", 20 * CENT))
+        await two.budgets.set(new_budget("day", 20 * CENT))
         await one.refresh()
         assert (await one.invoke("buy")).ok
 
@@ -162,7 +162,7 @@ async def test_listeners_and_the_log_hear_of_a_budget_that_is_nearly_used_up() -
     async with memory_app() as app:
         app.register(buy)
         app.add_listener(lambda event, told: heard.append((event, told)))
-        await app.set_budget(new_budget("day", 50 * CENT))
+        await app.budgets.set(new_budget("day", 50 * CENT))
         for _ in range(5):
             assert (await app.invoke("buy")).ok
         assert [(event, told["percent"]) for event, told in heard] == [("budget.alert", 80), ("budget.alert", 100)]
@@ -177,7 +177,7 @@ async def test_the_money_of_an_inner_call_is_its_own() -> None:
     async with memory_app() as app:
         app.register(buy)
         app.register(outer)
-        await app.set_budget(new_budget("day", 40 * CENT))
+        await app.budgets.set(new_budget("day", 40 * CENT))
         assert (await app.invoke("outer")).output == "success"
         assert await held(app) == (30 * CENT, 0)
         assert (await app.invoke("buy")).ok
@@ -192,7 +192,7 @@ async def test_a_cached_answer_costs_nothing() -> None:
 
     async with memory_app() as app:
         app.register(look)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         outcomes = [await app.invoke("look") for _ in range(3)]
         assert [outcome.metrics.cost_usd for outcome in outcomes] == [0.1, 0.0, 0.0]
         assert await held(app) == (10 * CENT, 0)
@@ -206,7 +206,7 @@ async def test_a_tool_that_reports_costs_without_a_price_is_stopped_when_the_bud
 
     async with memory_app() as app:
         app.register(meter)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         ended = [(await app.invoke("meter")).status for _ in range(4)]
         assert ended == ["success", "success", "denied", "denied"]
         assert await held(app) == (120 * CENT, 0)

@@ -49,7 +49,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
 
     def open_app(**audit: Any) -> App:
         app = App.open(home=tmp_path / "home", database_url=url, audit={"details": audit})
-        app.register_many((look, put, run))
+        app.tools.register_many((look, put, run))
         return app
 
     return open_app
@@ -58,12 +58,12 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
     async with memory_app(audit=ALL) as opened:
-        opened.register_many((look, put, run))
+        opened.tools.register_many((look, put, run))
         yield opened
 
 
 async def only(app: App, call_id: str) -> CallDetails:
-    (found,) = await app.call_details(call_id)
+    (found,) = await app.audit.details(call_id)
     return found
 
 
@@ -77,7 +77,7 @@ def gates(details: CallDetails) -> list[str]:
 async def test_nothing_is_kept_unless_a_rule_says_so(opened: Opened) -> None:
     async with opened() as app:
         outcome = await app.invoke("look", {"where": "there"})
-        assert await app.call_details(outcome.id) == ()
+        assert await app.audit.details(outcome.id) == ()
 
 
 async def test_stages_and_output_are_kept_with_the_record(opened: Opened) -> None:
@@ -99,15 +99,15 @@ async def test_the_first_rule_that_matches_decides_by_tool_and_tier(opened: Open
         looked = await app.invoke("look", {"where": "there"})
         written = await app.invoke("put", {"what": 1})
         ran = await app.invoke("run", {"what": 1})
-        assert await app.call_details(looked.id) == ()
+        assert await app.audit.details(looked.id) == ()
         assert (await only(app, written.id)).output == 1
         assert (await only(app, ran.id)).output_bytes is None
 
 
 async def test_details_are_for_who_may_see_the_record(app: App) -> None:
     outcome = await app.invoke("look", {"where": "there"}, actor=ADA)
-    assert await app.call_details(outcome.id, tenant="globex") == ()
-    assert (await app.call_details(outcome.id, tenant="acme"))[0].state == "kept"
+    assert await app.audit.details(outcome.id, tenant="globex") == ()
+    assert (await app.audit.details(outcome.id, tenant="acme"))[0].state == "kept"
 
 
 async def test_an_output_is_kept_as_it_was_given_out_whatever_its_caller_does_with_it(app: App) -> None:
@@ -150,11 +150,11 @@ async def test_a_denied_call_says_at_which_gate_and_why() -> None:
 
 
 async def test_a_hidden_tool_leaves_as_little_behind_as_a_missing_one(app: App) -> None:
-    await app.set_enabled("look", False, tenant="acme")
+    await app.tools.set_enabled("look", False, tenant="acme")
     hidden = await app.invoke("look", {"where": "x"}, actor=ADA)
     missing = await app.invoke("nothing", {"where": "x"}, actor=ADA)
     assert [one.error.code for one in (hidden, missing) if one.error] == ["TOOL_NOT_FOUND"] * 2
-    assert await app.call_details(hidden.id) == await app.call_details(missing.id) == ()
+    assert await app.audit.details(hidden.id) == await app.audit.details(missing.id) == ()
 
 
 async def test_invalid_arguments_end_at_the_input(app: App) -> None:
@@ -168,7 +168,7 @@ async def test_a_pending_call_asks_and_the_resumed_one_says_who_agreed(app: App)
     last = (await only(app, asked.id)).stages[-1]
     assert (last["gate"], last["verdict"], last["code"]) == ("consent", "ask", "APPROVAL_REQUIRED")
     assert asked.pending is not None
-    await app.answer_approval(asked.pending.id, True, actor=Actor("acme", user="bob"))
+    await app.approvals.answer(asked.pending.id, True, actor=Actor("acme", user="bob"))
     done = await app.invoke("run", {"what": 1}, actor=ADA, approval=asked.pending.id)
     assert done.ok
     consent = next(stage for stage in (await only(app, done.id)).stages if stage["gate"] == "consent")
@@ -355,21 +355,21 @@ async def test_details_that_are_too_old_are_removed_and_the_record_says_so(opene
     async with opened(rules=[{"keep": "stages"}]) as app:
         outcome = await app.invoke("put", {"what": 1})
     async with opened(rules=[{"keep": "stages"}], days=1e-9) as app:
-        await app.details.prune()
+        await app.parts.details.prune()
         assert (await only(app, outcome.id)).state == "pruned"
-        assert (await app.verify_audit()).ok
+        assert (await app.audit.verify()).ok
 
 
 async def test_beyond_the_total_size_the_oldest_go_first(opened: Opened) -> None:
     async with opened(rules=[{"keep": "output"}], total_bytes=10_000) as app:
         outcomes = [await app.invoke("look", {"where": "x" * 1000}) for _ in range(20)]
         await app.flush()
-        assert await app.details.prune() > 0
+        assert await app.parts.details.prune() > 0
         states = [(await only(app, outcome.id)).state for outcome in outcomes]
         kept = states.count("kept")
         assert states == ["pruned"] * (20 - kept) + ["kept"] * kept
         assert 3 <= kept <= 8
-        assert await app.details.prune() == 0
+        assert await app.parts.details.prune() == 0
 
 
 async def test_details_that_somebody_changed_or_removed_are_not_shown_and_told(opened: Opened) -> None:
@@ -379,8 +379,8 @@ async def test_details_that_somebody_changed_or_removed_are_not_shown_and_told(o
     async with opened(rules=[{"keep": "output"}]) as app:
         outcomes = [await app.invoke("put", {"what": what}) for what in range(3)]
         _, second, third = [(await only(app, outcome.id)).seq for outcome in outcomes]
-        await app.store.transact(tamper("UPDATE call_details SET content = '{}' WHERE seq = :seq", second))
-        await app.store.transact(tamper("DELETE FROM call_details WHERE seq = :seq", third))
+        await app.parts.store.transact(tamper("UPDATE call_details SET content = '{}' WHERE seq = :seq", second))
+        await app.parts.store.transact(tamper("DELETE FROM call_details WHERE seq = :seq", third))
         found = [await only(app, outcome.id) for outcome in outcomes]
     assert [one.state for one in found] == ["kept", "changed", "removed"]
     assert [one.stages for one in found[1:]] == [(), ()]
@@ -411,7 +411,7 @@ def test_a_process_that_dies_during_a_call_leaves_a_start_and_no_details(tmp_pat
 
     async def look_again() -> None:
         async with App.open("/dev/null", home=tmp_path / "home") as app:
-            assert await app.call_details(done.stdout.decode().strip()) == ()
-            assert (await app.verify_audit()).ok
+            assert await app.audit.details(done.stdout.decode().strip()) == ()
+            assert (await app.audit.verify()).ok
 
     asyncio.run(look_again())

@@ -81,7 +81,7 @@ async def called_while_the_policy_changes(folder: Path, ran: list[int], stage: s
 
         async def change() -> None:
             file.write_text(after)
-            await app.reload_policy()
+            await app.policy.reload()
 
         app.add_hook(At(stage, change))
         return await app.invoke("pay", {"amount": 500})
@@ -95,10 +95,10 @@ async def test_a_flag_that_changes_before_its_gate(stage: str, tenant: str | Non
     ran: list[int] = []
     async with memory_app() as app:
         app.register(pay(ran))
-        await app.set_enabled("pay", not enabled, tenant=tenant)
+        await app.tools.set_enabled("pay", not enabled, tenant=tenant)
         assert (await app.invoke("pay", {"amount": 1}, actor=ADA)).ok is not enabled
         ran.clear()
-        app.add_hook(At(stage, lambda: app.set_enabled("pay", enabled, tenant=tenant)))
+        app.add_hook(At(stage, lambda: app.tools.set_enabled("pay", enabled, tenant=tenant)))
         outcome = await app.invoke("pay", {"amount": 1}, actor=ADA)
     if enabled and STAGES.index(stage) <= STAGES.index("will_authorize"):  # for the policy looks at flags too
         assert (outcome.status, ran) == ("success", [1])
@@ -113,13 +113,13 @@ async def test_a_grant_that_changes_before_its_gate(stage: str, change: str) -> 
     workshop, clock = Workshop(), ManualClock()
     async with memory_app(clock=clock) as app:
         workshop.move_into(app)
-        grant = None if change == "created" else await app.grant("run", LONG, actor=ADA, by=BOSS)
+        grant = None if change == "created" else await app.grants.create("run", LONG, actor=ADA, by=BOSS)
 
         async def act() -> None:
             if grant is None:
-                await app.grant("run", LONG, actor=ADA, by=BOSS)
+                await app.grants.create("run", LONG, actor=ADA, by=BOSS)
             elif change == "revoked":
-                await app.revoke_grant(grant.id, actor=BOSS)
+                await app.grants.revoke(grant.id, actor=BOSS)
             else:
                 clock.advance(hours=2)
 
@@ -141,18 +141,18 @@ async def test_what_changes_while_a_person_thinks(tmp_path: Path, change: str) -
             await CHANGES[change](app, file)
             return Answer("approve")
 
-        app.add_approver(agree)
+        app.approvals.add_approver(agree)
         outcome = await app.invoke("run", {"task": "ls"}, actor=ADA)
     assert (outcome.ok, workshop.ran) == (False, []), outcome
 
 
 async def _deny(app: App, file: Path) -> None:
     file.write_text(DENIES)
-    await app.reload_policy()
+    await app.policy.reload()
 
 
 async def _switch_off(app: App, _file: Path) -> None:
-    await app.set_enabled("run", False)
+    await app.tools.set_enabled("run", False)
 
 
 async def _register_another(app: App, _file: Path) -> None:

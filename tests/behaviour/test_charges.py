@@ -37,7 +37,7 @@ async def pay(ctx: InvokeContext, how: str) -> str:
 
 
 async def held(app: App) -> tuple[int, int]:
-    [status] = [one for one in await app.budget_status() if one.budget.tier is None]
+    [status] = [one for one in await app.budgets.list() if one.budget.tier is None]
     return status.spent, status.reserved
 
 
@@ -59,11 +59,11 @@ async def test_a_failure_after_the_tool_was_reached_is_paid_unless_the_tool_says
 ) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
         app.register(pay)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         outcome = await app.invoke("pay", {"how": how})
         assert (outcome.ok, outcome.metrics.cost_usd) == (False, cents / 100)
         assert await held(app) == (cents * CENT, 0)
-        assert sum(line.nano for line in await app.costs("tool")) == cents * CENT
+        assert sum(line.nano for line in await app.budgets.costs("tool")) == cents * CENT
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_each_attempt_that_may_have_had_its_effect_counts(ends: list[str],
 
     async with memory_app() as app:
         app.register(tries)
-        await app.set_budget(new_budget("day", DOLLAR))
+        await app.budgets.set(new_budget("day", DOLLAR))
         outcome = await app.invoke("tries")
         assert (outcome.metrics.attempts, outcome.metrics.cost_usd) == (attempts, cents / 100)
         assert await held(app) == (cents * CENT, 0)
@@ -109,11 +109,11 @@ async def test_all_attempts_are_reserved_before_the_first() -> None:
 
     async with memory_app() as app:
         app.register(tries)
-        await app.set_budget(new_budget("day", 29 * CENT))
+        await app.budgets.set(new_budget("day", 29 * CENT))
         refused = await app.invoke("tries")
         assert refused.error is not None
         assert (refused.error.code, ran) == ("BUDGET_EXCEEDED", [])
         assert refused.error.details is not None
         assert refused.error.details["estimate_usd"] == 0.3
-        await app.set_budget(new_budget("day", 30 * CENT))
+        await app.budgets.set(new_budget("day", 30 * CENT))
         assert (await app.invoke("tries")).metrics.cost_usd == 0.1

@@ -210,7 +210,7 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
 async def test_other_doors_tell_nobody_why_a_tool_is_missing(terminal: Terminal) -> None:
     terminal.add_tools("import no_such_module\n\n\ndef greet(): ...\n", "broken")
     async with App.open() as app:
-        await app.set_enabled("echo", False, tenant="acme")
+        await app.tools.set_enabled("echo", False, tenant="acme")
         for door in ("python", "http", "mcp"):
             told = []
             for name in ("echo", "echoo", "greet"):

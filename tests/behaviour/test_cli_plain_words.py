@@ -111,10 +111,10 @@ async def test_a_call_starts_on_record_when_it_did_and_not_when_it_was_asked_abo
 
     async with memory_app() as app:
         app.register(post)
-        app.add_approver(approve)
+        app.approvals.add_approver(approve)
         assert (await app.invoke("post", {"text": "x"})).ok
-        assert (await app.verify_audit()).ok
-        rows = await app.store.read(log.latest(10))
+        assert (await app.audit.verify()).ok
+        rows = await app.parts.store.read(log.latest(10))
     times = {row[2]: row[1] for row in rows}
     assert answered[0] <= times["start"] <= times["end"], rows
 
@@ -177,4 +177,4 @@ async def test_a_program_is_refused_such_a_cap_too() -> None:
         assert waiting is not None
         terms = GrantTerms("user", 60, Decimal(5))
         with pytest.raises(ApprovalError, match="names no price"):
-            await app.answer_approval(waiting.id, Answer("approve", grant=terms))
+            await app.approvals.answer(waiting.id, Answer("approve", grant=terms))

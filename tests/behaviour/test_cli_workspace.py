@@ -32,8 +32,8 @@ async def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "app.py").write_text("one\ntwo\n")
     (folder / "old.py").write_text("old")
     async with App.open(os.devnull, home=tmp_path / "home") as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", folder)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", folder)
         outcome = await app.invoke("code_execute", {"code": CODE, "session_files": True}, session="s")
         assert outcome.ok, outcome.error
     assert sorted(path.name for path in folder.iterdir()) == ["app.py", "data.csv", "old.py"]
@@ -107,11 +107,11 @@ async def test_what_else_a_deletion_deletes_is_shown(work: Path, tmp_path: Path,
     (work / "src").mkdir()
     (work / "src" / "a.py").touch()
     async with App.open(os.devnull, home=tmp_path / "home") as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         code = "import shutil; shutil.rmtree('src')"
         assert (await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")).ok
-        number = app.set_aside()[-1].id
+        number = app.workspace.changes()[-1].id
     (work / "src" / "made since.py").touch()
     capsys.readouterr()
     await asyncio.to_thread(run, tmp_path, "show", number)

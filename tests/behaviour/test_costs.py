@@ -64,7 +64,7 @@ async def usage(app: App) -> list[tuple[Any, ...]]:
         )
 
     await app.flush()
-    return await app.store.read(look())
+    return await app.parts.store.read(look())
 
 
 async def test_each_call_that_ran_is_an_invocation_and_what_it_cost(database: str, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_tool_that_reports_nonsense_fails_and_costs_nothing(reported: fl
         outcome = await app.invoke("odd")
         assert outcome.error is not None
         assert (outcome.error.code, outcome.metrics.cost_usd) == ("INVOCATION_ERROR", 0.0)
-        assert sum(line.nano for line in await app.costs("tool")) == 0
+        assert sum(line.nano for line in await app.budgets.costs("tool")) == 0
 
 
 async def test_costs_are_summed_by_whatever_is_asked(database: str, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_costs_are_summed_by_whatever_is_asked(database: str, tmp_path: Pa
         await app.invoke("fetch", {}, actor=EVE)
 
         async def lines(by: By, tenant: str | None = None) -> list[tuple[str | None, str | None, int, int]]:
-            return [tuple(line) for line in await app.costs(by, since=LONG_AGO, tenant=tenant)]  # type: ignore[misc]
+            return [tuple(line) for line in await app.budgets.costs(by, since=LONG_AGO, tenant=tenant)]  # type: ignore[misc]
 
         assert await lines("tool") == [("buy", None, 4, 40 * CENT), ("fetch", None, 2, 2 * CENT)]
         assert await lines("tenant") == [("acme", None, 3, 30 * CENT), ("globex", None, 3, 12 * CENT)]
@@ -156,7 +156,7 @@ async def test_costs_are_summed_by_whatever_is_asked(database: str, tmp_path: Pa
         assert await lines("tool", "globex") == [("buy", None, 1, 10 * CENT), ("fetch", None, 2, 2 * CENT)]
         assert await lines("tool", "nobody") == []
         assert sum(line[3] for line in await lines("day")) == 42 * CENT
-        assert await app.costs("tool", since=datetime.now(UTC) + timedelta(hours=1)) == []
+        assert await app.budgets.costs("tool", since=datetime.now(UTC) + timedelta(hours=1)) == []
 
 
 class Ended:

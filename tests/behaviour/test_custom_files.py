@@ -370,11 +370,11 @@ class Shelf:
         told = []
         for change in self.folder.changes():
             if isinstance(change, RemovedTool):
-                self.app.catalog.remove(change.name)
+                self.app.parts.catalog.remove(change.name)
                 told.append(f"- {change.name}")
             elif isinstance(change, LoadedTool):
                 if change.replaces is not None:
-                    self.app.catalog.remove(change.replaces)
+                    self.app.parts.catalog.remove(change.replaces)
                 self.app.register(change.entry)
                 told.append(f"+ {change.entry.name}" if change.replaces is None else f"~ {change.entry.name}")
             else:
@@ -383,7 +383,7 @@ class Shelf:
 
     def in_force(self) -> dict[str, str]:
         """What each tool of the folder says."""
-        found: list[Entry] = [entry for entry in self.app.catalog.entries() if entry.tool.source == "custom"]
+        found: list[Entry] = [entry for entry in self.app.parts.catalog.entries() if entry.tool.source == "custom"]
         return {entry.name: entry.implementation.code.split('"')[1] for entry in found}
 
 

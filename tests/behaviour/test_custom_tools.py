@@ -63,7 +63,7 @@ async def project(tmp_path: Path) -> AsyncIterator[tuple[App, Path]]:
     (programs / "yarn").write_text(YARN)
     (programs / "yarn").chmod(0o755)
     async with App.open(home=home, sandbox={"programs": [str(programs)]}) as app:
-        app.work_in("s-1", folder)
+        app.sessions.work_in("s-1", folder)
         yield app, folder
 
 
@@ -76,7 +76,7 @@ async def test_run_tests_works_as_document_e_prints_it(project: tuple[App, Path]
         asked.append(request)
         return Answer("approve", by="ann")
 
-    app.add_approver(agree)
+    app.approvals.add_approver(agree)
     outcome = await app.invoke("run_tests", {"pattern": "auth", "coverage": True}, session="s-1")
     assert outcome.output == "✓ All 2 tests passed!\n\nCoverage: undefined% lines", outcome
     assert (folder / "asked.csv").read_text() == "test auth --coverage\n"
@@ -92,7 +92,7 @@ async def test_run_tests_asks_each_time_and_without_a_yes_runs_nothing(project: 
     app, folder = project
     outcome = await app.invoke("run_tests", {"pattern": "auth"}, session="s-1")
     assert outcome.status == "pending"
-    app.add_approver(lambda _request: False)
+    app.approvals.add_approver(lambda _request: False)
     outcome = await app.invoke("run_tests", {"pattern": "auth"}, session="s-1")
     assert outcome.error is not None
     assert outcome.error.code == "USER_CANCELLED"
@@ -124,21 +124,21 @@ async def test_a_file_may_come_change_break_and_go_while_an_app_is_open(tmp_path
         tools.mkdir(parents=True)
         (tools / "greet.yml").write_text(GREET.format(name="greet", words="hello"))
         assert (await until(greet, lambda outcome: outcome.ok)).output == "hello"
-        assert [tool.name for tool in await app.tools(source="custom")] == ["greet"]
+        assert [tool.name for tool in await app.tools.list(source="custom")] == ["greet"]
 
         (tools / "greet.yml").write_text(GREET.format(name="greet", words="welcome"))
         assert (await until(greet, lambda outcome: outcome.output == "welcome")).output == "welcome"
 
         (tools / "greet.yml").write_text("name: greet\ncolour: red\n")
         deadline = time.monotonic() + SECONDS
-        while not app.problems and time.monotonic() < deadline:
+        while not app.tools.problems and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-        assert [problem.where for problem in app.problems] == [f"{tools / 'greet.yml'}:2:1"]
+        assert [problem.where for problem in app.tools.problems] == [f"{tools / 'greet.yml'}:2:1"]
         assert (await greet()).output == "welcome"
 
         (tools / "greet.yml").write_text(GREET.format(name="greet", words="again"))
         assert (await until(greet, lambda outcome: outcome.output == "again")).output == "again"
-        assert app.problems == []
+        assert app.tools.problems == []
 
         (tools / "greet.yml").unlink()
         gone = await until(greet, lambda outcome: not outcome.ok)
@@ -157,9 +157,9 @@ async def test_code_that_stops_compiling_leaves_its_tool_as_it_was(tmp_path: Pat
         assert (await app.invoke("greet", {})).output == "hello"
         file.write_text(good.replace("=>", "=="))
         deadline = time.monotonic() + SECONDS
-        while not app.problems and time.monotonic() < deadline:
+        while not app.tools.problems and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-        [problem] = app.problems
+        [problem] = app.tools.problems
         assert problem.where.startswith(f"{file}:5:")
         assert problem.why.startswith("code: ")
         assert (await app.invoke("greet", {})).output == "hello"
@@ -190,8 +190,8 @@ async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_i
     good = f"{head}code: |\n  export const execute = () => 1;\n".replace("broken", "fine")
     (tools / "fine.yml").write_text(good)
     async with App.open() as app:
-        await app.check_tools()
-        assert [tool.name for tool in await app.tools(source="custom")] == ["fine"]
+        await app.tools.check()
+        assert [tool.name for tool in await app.tools.list(source="custom")] == ["fine"]
         outcome = await app.invoke("broken", {})
         assert outcome.error is not None
         assert outcome.error.code == "TOOL_NOT_FOUND"
@@ -209,12 +209,12 @@ async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_i
         record.chmod(0o666)  # anybody could have written it
         (terminal.home / "compiled.json").write_text(forged)  # a clone or an archive can bring this one
         async with App.open() as app:
-            await app.check_tools()
-            assert [problem.where.partition(":")[0] for problem in app.problems] == [".toolgate/tools/broken.yml"]
+            await app.tools.check()
+            assert [problem.where.partition(":")[0] for problem in app.tools.problems] == [".toolgate/tools/broken.yml"]
     record.write_text(forged)  # for its owner alone, it is the person's own
     async with App.open() as app:
-        await app.check_tools()
-        assert app.problems == []
+        await app.tools.check()
+        assert app.tools.problems == []
 
 
 @pytest.mark.requirement("SBX-1", "TOOL-4")
@@ -226,7 +226,7 @@ async def test_a_file_that_would_take_a_builtin_s_name_is_a_problem_and_the_othe
     async with App.open(home=tmp_path / "home") as app:
         assert (await app.invoke("echo", {"text": "theirs"})).output == {"text": "theirs"}
         assert (await app.invoke("greet", {})).output == "hello"
-        [problem] = app.problems
+        [problem] = app.tools.problems
         assert problem.where.startswith(str(tools / "a.yml"))
         assert "the name is taken by a tool of source builtin" in problem.why
 
@@ -240,7 +240,7 @@ async def test_no_file_is_loaded_where_settings_say_so(tmp_path: Path, settings:
     tools.mkdir(parents=True)
     (tools / "a.yml").write_text(GREET.format(name="greet", words="hello"))
     async with App.open(home=tmp_path / "home", **settings) as app:
-        assert await app.tools(source="custom") == ()
+        assert await app.tools.list(source="custom") == ()
 
 
 @pytest.mark.requirement("SBX-1", "TOOL-4")
@@ -271,6 +271,6 @@ async def test_a_tool_that_was_disabled_stays_so_when_its_file_changes(tmp_path:
         (tools / "a.yml").write_text(GREET.format(name="greet", words=words))
         async with App.open(home=tmp_path / "home") as app:
             if words == "hello":
-                await app.set_enabled("greet", False)
+                await app.tools.set_enabled("greet", False)
             outcome = await app.invoke("greet", {})
             assert outcome.error is not None, words

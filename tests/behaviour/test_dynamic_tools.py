@@ -46,7 +46,7 @@ def loud_app(database: str, home: Path) -> App:
 async def seen(app: App, actor: Actor) -> bool:
     """Whether the actor sees the tool and can call it: never one without the other."""
     outcome = await app.invoke("shout", {"text": "hi"}, actor=actor)
-    listed = "shout" in {found.name for found in await app.tools(actor)}
+    listed = "shout" in {found.name for found in await app.tools.list(actor)}
     assert listed == (outcome.error is None or outcome.error.code != "TOOL_NOT_FOUND")
     return listed
 
@@ -59,8 +59,8 @@ async def test_a_registered_tool_is_called_like_any_other_and_is_still_there_aft
     database: str, tmp_path: Path
 ) -> None:
     async with loud_app(database, tmp_path) as app:
-        await app.allow_adding_tools("builder")
-        made = await app.register_dynamic(FIELDS, BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        made = await app.tools.add_dynamic(FIELDS, BUILDER)
         assert (made.source, made.tenant, made.tags) == ("dynamic", "acme", ("fun",))
         assert (await app.invoke("shout", {"text": "hi"}, actor=BUILDER)).output == "HI (acme, loud.example)"
         wrong = await app.invoke("shout", {"text": 1}, actor=BUILDER)
@@ -68,11 +68,11 @@ async def test_a_registered_tool_is_called_like_any_other_and_is_still_there_aft
         assert wrong.error.code == "VALIDATION_ERROR"
     async with loud_app(database, tmp_path) as app:
         assert (await app.invoke("shout", {"text": "again"}, actor=BUILDER)).output == "AGAIN (acme, loud.example)"
-        assert [found.name for found in await app.tools(BUILDER, "dynamic")] == ["shout"]
-        (again,) = await app.tools(BUILDER, "dynamic")
+        assert [found.name for found in await app.tools.list(BUILDER, "dynamic")] == ["shout"]
+        (again,) = await app.tools.list(BUILDER, "dynamic")
         assert again == made
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
-        app.add_approver(lambda _request: True)  # of a kind that nobody speaks for, every call is asked about
+        app.approvals.add_approver(lambda _request: True)  # of a kind that nobody speaks for, every call is asked about
         lost = await app.invoke("shout", {"text": "again"}, actor=BUILDER)
         assert lost.error is not None
         assert lost.error.code == "UNKNOWN_TOOL_TYPE"
@@ -82,13 +82,13 @@ async def test_a_registered_tool_is_called_like_any_other_and_is_still_there_aft
 
 async def test_the_registration_is_on_record_in_full(database: str, tmp_path: Path) -> None:
     async with loud_app(database, tmp_path) as app:
-        await app.allow_adding_tools("builder")
-        await app.register_dynamic(FIELDS, BUILDER)
-        ((*row, schema, enabled),) = await app.store.read(
+        await app.policy.allow_adding_tools("builder")
+        await app.tools.add_dynamic(FIELDS, BUILDER)
+        ((*row, schema, enabled),) = await app.parts.store.read(
             rows("SELECT name, registered_by_tenant, registered_by_persona, source_type, source_url, input_schema, enabled "
                  "FROM dynamic_tools")
         )  # fmt: skip
-        audited = (await app.store.read(log.latest(1, tool="shout")))[0]
+        audited = (await app.parts.store.read(log.latest(1, tool="shout")))[0]
     assert row == ["shout", "acme", "builder", "loud", "loud.example"]
     assert (json.loads(schema), bool(enabled)) == (SCHEMA, True)
     assert (audited[2], audited[4], audited[6]) == ("tool.registered", "acme", "done")
@@ -97,15 +97,15 @@ async def test_the_registration_is_on_record_in_full(database: str, tmp_path: Pa
 
 async def test_other_tenants_do_not_have_it_and_may_have_one_of_the_same_name(database: str, tmp_path: Path) -> None:
     async with loud_app(database, tmp_path) as app:
-        await app.allow_adding_tools("builder")
-        await app.register_dynamic(FIELDS, BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        await app.tools.add_dynamic(FIELDS, BUILDER)
         assert [await seen(app, actor) for actor in (BUILDER, Actor(tenant="acme"), OTHER, Actor())] == [
             True,
             True,
             False,
             False,
         ]
-        await app.register_dynamic({**FIELDS, "target": "other.example"}, OTHER)
+        await app.tools.add_dynamic({**FIELDS, "target": "other.example"}, OTHER)
         assert (await app.invoke("shout", {"text": "a"}, actor=OTHER)).output == "A (globex, other.example)"
         assert (await app.invoke("shout", {"text": "a"}, actor=BUILDER)).output == "A (acme, loud.example)"
 
@@ -114,17 +114,17 @@ async def test_other_tenants_do_not_have_it_and_may_have_one_of_the_same_name(da
 async def test_who_was_not_given_the_right_cannot_register_and_the_attempt_is_on_record(persona: str | None) -> None:
     async with memory_app() as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
-        await app.allow_adding_tools("builder")
-        await app.allow_adding_tools("former")
-        await app.allow_adding_tools("former", False)
+        await app.policy.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("former")
+        await app.policy.allow_adding_tools("former", False)
         actor = Actor(tenant="acme", persona=persona)
         with pytest.raises(CallError) as caught:
-            await app.register_dynamic(FIELDS, actor)
+            await app.tools.add_dynamic(FIELDS, actor)
         assert caught.value.code == "PERMISSION_DENIED"
         assert not await seen(app, actor)
-        assert await app.store.read(rows("SELECT name FROM dynamic_tools")) == []
+        assert await app.parts.store.read(rows("SELECT name FROM dynamic_tools")) == []
         (denied,) = [
-            row for row in await app.store.read(log.latest(10, tool="shout")) if row[2] == "tool.registration_denied"
+            row for row in await app.parts.store.read(log.latest(10, tool="shout")) if row[2] == "tool.registration_denied"
         ]
         assert denied[4] == "acme"
 
@@ -147,12 +147,12 @@ async def test_a_bad_registration_is_refused_with_its_path_and_leaves_nothing_be
 ) -> None:
     async with memory_app() as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
-        await app.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("builder")
         with pytest.raises(DefinitionError) as caught:
-            await app.register_dynamic({**FIELDS, **fields}, BUILDER)
+            await app.tools.add_dynamic({**FIELDS, **fields}, BUILDER)
         assert [fault.path for fault in caught.value.faults] == [path]
-        assert await app.store.read(rows("SELECT name FROM dynamic_tools")) == []
-        assert await app.tools(BUILDER, "dynamic") == ()
+        assert await app.parts.store.read(rows("SELECT name FROM dynamic_tools")) == []
+        assert await app.tools.list(BUILDER, "dynamic") == ()
 
 
 @pytest.mark.requirement("TOOL-5", "TIER-4")
@@ -169,14 +169,16 @@ async def test_what_a_call_risks_is_said_by_the_kind_and_not_by_who_registers_it
         async with app:
             app.add_runner("loud", LoudRunner(), **more)
             if registers:
-                await app.allow_adding_tools("builder")
-                await app.register_dynamic(fields, BUILDER)
-            assert app.catalog.resolve("shout", "acme").tier == effective
+                await app.policy.allow_adding_tools("builder")
+                await app.tools.add_dynamic(fields, BUILDER)
+            assert app.parts.catalog.resolve("shout", "acme").tier == effective
             outcome = await app.invoke("shout", {"text": "hi"}, actor=BUILDER)
             assert (outcome.status == "pending") == (effective in ("execute", "external_api"))
-            assert app.problems == []
+            assert app.tools.problems == []
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
-        assert app.catalog.resolve("shout", "acme").tier == "external_api", "of a kind that nobody speaks for, the most"
+        assert app.parts.catalog.resolve("shout", "acme").tier == "external_api", (
+            "of a kind that nobody speaks for, the most"
+        )
     with pytest.raises(ValueError, match="tier must be"):
         memory_app().add_runner("loud", LoudRunner(), tier="none")  # type: ignore[arg-type]
 
@@ -184,8 +186,8 @@ async def test_what_a_call_risks_is_said_by_the_kind_and_not_by_who_registers_it
 async def test_neither_the_tenant_nor_the_source_is_the_callers_to_choose() -> None:
     async with memory_app() as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
-        await app.allow_adding_tools("builder")
-        made = await app.register_dynamic({**FIELDS, "tenant": "globex", "source": "builtin"}, BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        made = await app.tools.add_dynamic({**FIELDS, "tenant": "globex", "source": "builtin"}, BUILDER)
         assert (made.tenant, made.source) == ("acme", "dynamic")
         assert not await seen(app, OTHER)
 
@@ -194,16 +196,16 @@ async def test_neither_the_tenant_nor_the_source_is_the_callers_to_choose() -> N
 async def test_it_can_be_switched_off_like_any_other_for_its_tenant_and_for_a_persona(database: str, tmp_path: Path) -> None:
     intern = Actor(tenant="acme", persona="intern")
     async with loud_app(database, tmp_path) as app:
-        await app.allow_adding_tools("builder")
-        await app.register_dynamic(FIELDS, BUILDER)
-        await app.register_dynamic(FIELDS, OTHER)
-        await app.set_enabled("shout", False, persona="intern", actor=BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        await app.tools.add_dynamic(FIELDS, BUILDER)
+        await app.tools.add_dynamic(FIELDS, OTHER)
+        await app.tools.set_enabled("shout", False, persona="intern", actor=BUILDER)
         assert [await seen(app, actor) for actor in (BUILDER, intern, OTHER)] == [True, False, True]
-        await app.set_enabled("shout", False, actor=BUILDER)
+        await app.tools.set_enabled("shout", False, actor=BUILDER)
         assert [await seen(app, actor) for actor in (BUILDER, intern, OTHER)] == [False, False, True]
     async with loud_app(database, tmp_path) as app:
         assert [await seen(app, actor) for actor in (BUILDER, OTHER)] == [False, True]
-        await app.set_enabled("shout", True, actor=BUILDER)
+        await app.tools.set_enabled("shout", True, actor=BUILDER)
         assert await seen(app, BUILDER)
 
 
@@ -213,15 +215,15 @@ async def test_one_that_is_disabled_from_the_start_stays_so(how: str) -> None:
     off: dict[str, Any] = {"tools": {"shout": {"enabled": False}}} if how == "by settings" else {}
     async with memory_app(**off) as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
-        await app.allow_adding_tools("builder")
-        await app.register_dynamic({**FIELDS, "enabled": how == "by settings"}, BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        await app.tools.add_dynamic({**FIELDS, "enabled": how == "by settings"}, BUILDER)
         assert not await seen(app, BUILDER)
 
 
 async def test_the_others_on_the_same_database_get_it_without_a_restart(database: str, tmp_path: Path) -> None:
     async with loud_app(database, tmp_path / "a") as one, loud_app(database, tmp_path / "b") as other:
-        await one.allow_adding_tools("builder")
-        await one.register_dynamic(FIELDS, BUILDER)
+        await one.policy.allow_adding_tools("builder")
+        await one.tools.add_dynamic(FIELDS, BUILDER)
         async with asyncio.timeout(30):
             while not await seen(other, BUILDER):
                 await asyncio.sleep(0.02)
@@ -230,9 +232,9 @@ async def test_the_others_on_the_same_database_get_it_without_a_restart(database
 
 async def test_two_processes_cannot_both_register_a_name(database: str, tmp_path: Path) -> None:
     async with loud_app(database, tmp_path / "a") as one, loud_app(database, tmp_path / "b") as other:
-        await one.allow_adding_tools("builder")
+        await one.policy.allow_adding_tools("builder")
         await other.refresh()
-        tries = [app.register_dynamic({**FIELDS, "target": target}, BUILDER) for app, target in ((one, "1"), (other, "2"))]
+        tries = [app.tools.add_dynamic({**FIELDS, "target": target}, BUILDER) for app, target in ((one, "1"), (other, "2"))]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sorted(isinstance(result, StoreError | DefinitionError) for result in results) == [False, True]
         await one.refresh()
@@ -248,12 +250,12 @@ async def test_a_name_that_a_program_takes_later_is_the_programs(database: str, 
         return text.lower()
 
     async with loud_app(database, tmp_path) as app:
-        await app.allow_adding_tools("builder")
-        await app.register_dynamic(FIELDS, BUILDER)
+        await app.policy.allow_adding_tools("builder")
+        await app.tools.add_dynamic(FIELDS, BUILDER)
     app = loud_app(database, tmp_path)
     app.register(shout)
     async with app:
         assert (await app.invoke("shout", {"text": "Hi"}, actor=BUILDER)).output == "hi"
-        assert [problem.where for problem in app.problems] == ["dynamic tool shout of tenant acme"]
+        assert [problem.where for problem in app.tools.problems] == ["dynamic tool shout of tenant acme"]
         await app.refresh()
-        assert len(app.problems) == 1
+        assert len(app.tools.problems) == 1

@@ -130,7 +130,7 @@ async def test_a_policy_reads_large_arguments_apart_and_does_not_keep_them(tmp_p
         denied = await app.invoke("take", {"data": {**LARGE, "key_7": False}})
         assert denied.error is not None
         assert denied.error.code == "PERMISSION_DENIED"
-        assert all(len(repr(key)) < 2_000 for key in app.guard._particular)
+        assert all(len(repr(key)) < 2_000 for key in app.parts.guard._particular)
 
 
 async def test_names_that_mean_the_same_are_not_compared_each_with_each(app: App) -> None:

@@ -31,7 +31,7 @@ async def outcome_of(code: Any, arguments: dict[str, Any] | None = None, **setti
         app.register(fine)
         outcome = await app.invoke(declared.name, arguments)
         assert (await app.invoke("fine")).output == "fine"
-        assert (await app.verify_audit()).ok
+        assert (await app.audit.verify()).ok
     return outcome
 
 
@@ -92,10 +92,10 @@ async def test_a_tool_that_ignores_its_cancellation_is_left_behind() -> None:
         app.register(stubborn)
         outcome = await app.invoke("stubborn")
         assert outcome.status == "timeout"
-        assert len(app.local.runaways) == 1
+        assert len(app.parts.local.runaways) == 1
         stop.set()
-        await asyncio.wait(app.local.runaways, timeout=SOON)
-        assert not app.local.runaways
+        await asyncio.wait(app.parts.local.runaways, timeout=SOON)
+        assert not app.parts.local.runaways
 
 
 @pytest.mark.requirement("PIPE-7")
@@ -110,13 +110,13 @@ async def test_a_synchronous_tool_that_overruns_is_counted_and_does_not_stop_oth
     async with memory_app(limits={"threads": 2}) as app:
         app.register(overruns)
         assert (await app.invoke("overruns")).status == "timeout"
-        assert app.local.threads.overrunning == 1
+        assert app.parts.local.threads.overrunning == 1
         assert (await app.invoke("overruns")).status == "timeout"
         full = await app.invoke("overruns")
         assert full.error is not None
         assert full.error.code == "CAPACITY_EXCEEDED"
         release.set()
-        await until(lambda: app.local.threads.overrunning == 0, "the threads have ended")
+        await until(lambda: app.parts.local.threads.overrunning == 0, "the threads have ended")
 
 
 @pytest.mark.requirement("TOOL-2")

@@ -61,7 +61,7 @@ def reason(found: Explanation, name: str) -> str:
 async def app() -> Any:
     RAN.clear()
     async with memory_app() as opened:
-        opened.register_many([look, rare, pay, order])
+        opened.tools.register_many([look, rare, pay, order])
         yield opened
 
 
@@ -71,15 +71,15 @@ async def test_a_call_that_would_run_passes_every_gate_and_is_not_run(app: App) 
     assert all(gate.reason for gate in found.gates)
     await app.flush()
     assert RAN == []
-    assert await app.store.read(log.latest(10)) == []
+    assert await app.parts.store.read(log.latest(10)) == []
 
 
 async def test_policy_and_flags_say_why_not_also_where_a_caller_is_told_nothing(app: App) -> None:
-    await app.set_enabled("look", False, persona="analyst", reason="analysts read reports")
+    await app.tools.set_enabled("look", False, persona="analyst", reason="analysts read reports")
     found = await app.explain("look", {}, actor=ACME)
     assert (found.verdict, gates(found)["policy"]) == ("deny", "deny")
     assert "analysts read reports" in reason(found, "policy")
-    await app.set_enabled("look", False, tenant="globex")
+    await app.tools.set_enabled("look", False, tenant="globex")
     found = await app.explain("look", {}, actor=Actor(tenant="globex"))
     assert gates(found)["flags"] == "deny"
     assert "globex" in reason(found, "flags")
@@ -123,11 +123,11 @@ async def test_credential_consent_and_budget_of_a_call_that_costs(app: App, monk
     found = await app.explain("pay", {"amount": 3}, actor=ACME)
     assert (found.verdict, gates(found)["consent"], gates(found)["budget"]) == ("ask", "ask", "pass")
     assert "open sesame" not in str(found)
-    await app.grant("pay", GrantTerms("user", 60), actor=ACME)
+    await app.grants.create("pay", GrantTerms("user", 60), actor=ACME)
     found = await app.explain("pay", {"amount": 3}, actor=ACME)
     assert (found.verdict, gates(found)["consent"]) == ("run", "pass")
-    assert (await app.grants(actor=ACME))[0].uses == 0
-    await app.set_budget(BudgetRow("b", "acme", None, None, None, "day", 200_000_000, "UTC"))
+    assert (await app.grants.list(actor=ACME))[0].uses == 0
+    await app.budgets.set(BudgetRow("b", "acme", None, None, None, "day", 200_000_000, "UTC"))
     found = await app.explain("pay", {"amount": 3}, actor=ACME)
     assert (found.verdict, gates(found)["budget"]) == ("deny", "deny")
     assert RAN == []
@@ -135,7 +135,7 @@ async def test_credential_consent_and_budget_of_a_call_that_costs(app: App, monk
 
 async def test_a_grant_for_another_does_not_cover(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET_BANK", "open sesame, please")
-    await app.grant("pay", GrantTerms("user", 60), actor=Actor("acme", "analyst", "bob"))
+    await app.grants.create("pay", GrantTerms("user", 60), actor=Actor("acme", "analyst", "bob"))
     assert (await app.explain("pay", {"amount": 3}, actor=ACME)).verdict == "ask"
 
 

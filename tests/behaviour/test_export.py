@@ -64,21 +64,21 @@ async def app() -> AsyncIterator[App]:
 
 
 async def exported(app: App, shape: Shape, name: str) -> dict[str, Any]:
-    (found,) = [one for one in await app.export(shape) if one.get("name", one.get("function", {}).get("name")) == name]
+    (found,) = [one for one in await app.tools.export(shape) if one.get("name", one.get("function", {}).get("name")) == name]
     return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_only_what_the_actor_may_see_is_exported(app: App, shape: Shape) -> None:
-    await app.set_enabled("now", False, tenant="acme")
-    await app.set_enabled("echo", False, persona="intern", reason="not yet")
-    await app.set_enabled("timestamp", False)
+    await app.tools.set_enabled("now", False, tenant="acme")
+    await app.tools.set_enabled("echo", False, persona="intern", reason="not yet")
+    await app.tools.set_enabled("timestamp", False)
     actor = Actor(tenant="acme", persona="intern")
-    names = [one["function"]["name"] if shape == "openai" else one["name"] for one in await app.export(shape, actor)]
+    names = [one["function"]["name"] if shape == "openai" else one["name"] for one in await app.tools.export(shape, actor)]
     assert names == sorted(names)
     assert {"shape_up", "calculator"} <= set(names)
     assert not {"now", "echo", "timestamp"} & set(names)
-    everyone = [one["function"]["name"] if shape == "openai" else one["name"] for one in await app.export(shape)]
+    everyone = [one["function"]["name"] if shape == "openai" else one["name"] for one in await app.tools.export(shape)]
     assert set(everyone) - set(names) == {"now", "echo"}
 
 
@@ -179,7 +179,7 @@ async def test_gemini_is_told_nothing_that_its_subset_of_json_schema_lacks(app: 
         "e": {"type": "number"},
         "f": {},
     }
-    for shown in await app.export("gemini"):
+    for shown in await app.tools.export("gemini"):
         for schema in schemas(shown.get("parameters", {})):
             assert set(schema) <= GEMINI_FIELDS
             assert isinstance(schema.get("type", ""), str)

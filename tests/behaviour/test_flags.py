@@ -37,7 +37,7 @@ async def app() -> AsyncIterator[App]:
 
 async def has(app: App, actor: Actor | None = None, name: str = "add") -> bool:
     """Whether the actor sees the tool and can call it: never one without the other."""
-    seen = name in {found.name for found in await app.tools(actor)}
+    seen = name in {found.name for found in await app.tools.list(actor)}
     outcome = await app.invoke(name, {"a": 1, "b": 2}, actor=actor)
     assert seen == (outcome.error is None or outcome.error.code != "TOOL_NOT_FOUND")
     return seen
@@ -45,25 +45,25 @@ async def has(app: App, actor: Actor | None = None, name: str = "add") -> bool:
 
 async def test_a_tool_is_switched_off_and_on_for_everybody(app: App) -> None:
     assert await has(app)
-    await app.set_enabled("add", False)
+    await app.tools.set_enabled("add", False)
     assert not await has(app)
     assert not await has(app, INTERN)
-    await app.set_enabled("add", True)
+    await app.tools.set_enabled("add", True)
     assert await has(app)
 
 
 async def test_a_tenants_own_flag_beats_what_holds_for_everybody(app: App) -> None:
-    await app.set_enabled("add", False, tenant="acme")
+    await app.tools.set_enabled("add", False, tenant="acme")
     assert [await has(app, actor) for actor in (ACME, INTERN, GLOBEX, None)] == [False, False, True, True]
-    await app.set_enabled("add", False)
-    await app.set_enabled("add", True, tenant="acme")
+    await app.tools.set_enabled("add", False)
+    await app.tools.set_enabled("add", True, tenant="acme")
     assert [await has(app, actor) for actor in (ACME, INTERN, GLOBEX, None)] == [True, True, False, False]
-    await app.set_enabled("add", None, tenant="acme")
+    await app.tools.set_enabled("add", None, tenant="acme")
     assert [await has(app, actor) for actor in (ACME, GLOBEX)] == [False, False]
 
 
 async def test_a_persona_can_be_denied_a_tool_in_every_tenant(app: App) -> None:
-    await app.set_enabled("add", False, persona="intern", reason="still learning")
+    await app.tools.set_enabled("add", False, persona="intern", reason="still learning")
     elsewhere = Actor(tenant="globex", persona="intern")
     assert [await has(app, actor) for actor in (INTERN, elsewhere, ACME, Actor(persona="analyst"))] == [
         False,
@@ -71,12 +71,12 @@ async def test_a_persona_can_be_denied_a_tool_in_every_tenant(app: App) -> None:
         True,
         True,
     ]
-    await app.set_enabled("add", True, persona="intern")
+    await app.tools.set_enabled("add", True, persona="intern")
     assert await has(app, INTERN)
 
 
 async def test_many_flags_are_set_at_once(app: App) -> None:
-    await app.set_tenant_flags([(f"t{number}", "add", number % 2 == 0) for number in range(500)])
+    await app.tools.set_flags([(f"t{number}", "add", number % 2 == 0) for number in range(500)])
     assert [await has(app, Actor(tenant=f"t{number}")) for number in range(6)] == [True, False] * 3
 
 
@@ -88,9 +88,9 @@ FLAG = st.none() | st.booleans()
 async def test_the_nearest_flag_decides_but_a_persona_that_is_denied_stays_so(
     app: App, everybody: bool | None, tenant: bool | None, persona: bool | None
 ) -> None:
-    await app.set_enabled("add", everybody)
-    await app.set_enabled("add", tenant, tenant="acme")
-    await app.set_enabled("add", persona, persona="intern")
+    await app.tools.set_enabled("add", everybody)
+    await app.tools.set_enabled("add", tenant, tenant="acme")
+    await app.tools.set_enabled("add", persona, persona="intern")
     expected = tenant if tenant is not None else everybody is not False
     assert await has(app, ACME) == expected
     assert await has(app, INTERN) == (expected and persona is not False)
@@ -110,10 +110,10 @@ def shown(outcome: Outcome) -> Any:
 @pytest.mark.parametrize(
     ("switch", "why"),
     [
-        (lambda app: app.set_enabled("add", False), "add is disabled"),
-        (lambda app: app.set_enabled("add", False, tenant="acme"), "add is disabled for tenant acme"),
+        (lambda app: app.tools.set_enabled("add", False), "add is disabled"),
+        (lambda app: app.tools.set_enabled("add", False, tenant="acme"), "add is disabled for tenant acme"),
         (
-            lambda app: app.set_enabled("add", False, persona="intern", reason="still learning"),
+            lambda app: app.tools.set_enabled("add", False, persona="intern", reason="still learning"),
             "persona intern: still learning",
         ),
     ],
@@ -129,14 +129,16 @@ async def test_a_tool_that_one_does_not_have_looks_like_none_but_the_log_knows_b
         assert isinstance(hidden.error, ErrorInfo)
         assert hidden.error.code == "TOOL_NOT_FOUND"
         await app.flush()
-        reasons = [json.loads((await app.store.read(log.of_call(call.id)))[-1][7])["decision"] for call in (hidden, missing)]
+        reasons = [
+            json.loads((await app.parts.store.read(log.of_call(call.id)))[-1][7])["decision"] for call in (hidden, missing)
+        ]
         assert reasons == [why, "no such tool"]
 
 
 async def test_a_switch_is_on_record_with_who_did_it_and_why(app: App) -> None:
-    await app.set_enabled("add", False, tenant="acme", reason="budget", actor=Actor(user="ada"))
-    await app.set_enabled("add", True, actor=Actor(user="bob"))
-    rows = [(row[2], row[5], json.loads(row[7])) for row in await app.store.read(log.latest(10, tool="add"))]
+    await app.tools.set_enabled("add", False, tenant="acme", reason="budget", actor=Actor(user="ada"))
+    await app.tools.set_enabled("add", True, actor=Actor(user="bob"))
+    rows = [(row[2], row[5], json.loads(row[7])) for row in await app.parts.store.read(log.latest(10, tool="add"))]
     assert [(kind, tool, body["user"], body["for_tenant"], body["reason"]) for kind, tool, body in rows] == [
         ("tool.disabled", "add", "ada", "acme", "budget"),
         ("tool.enabled", "add", "bob", None, None),
@@ -145,7 +147,7 @@ async def test_a_switch_is_on_record_with_who_did_it_and_why(app: App) -> None:
 
 async def test_what_does_not_exist_cannot_be_switched(app: App) -> None:
     with pytest.raises(CallError) as caught:
-        await app.set_enabled("nix", False)
+        await app.tools.set_enabled("nix", False)
     assert caught.value.code == "TOOL_NOT_FOUND"
 
 
@@ -154,10 +156,10 @@ async def test_what_does_not_exist_cannot_be_switched(app: App) -> None:
 
 async def test_what_an_organisation_enforces_nobody_can_disable(database: str, tmp_path: Path) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
-        await app.set_enabled("echo", False)
-        await app.set_enabled("echo", False, tenant="acme")
-        await app.set_enabled("echo", False, persona="intern")
-        await app.set_global_deny("echo", reason="a mistake")
+        await app.tools.set_enabled("echo", False)
+        await app.tools.set_enabled("echo", False, tenant="acme")
+        await app.tools.set_enabled("echo", False, persona="intern")
+        await app.policy.deny("echo", reason="a mistake")
         assert not await has(app, ACME, "echo")
     enforced: dict[str, Any] = {"enforcement": {"enforced_tools": ["echo"]}, "tools": {"echo": {"enabled": False}}}
     async with App.open(home=tmp_path, database_url=database, entry_points=False, **enforced) as app:
@@ -165,15 +167,15 @@ async def test_what_an_organisation_enforces_nobody_can_disable(database: str, t
         assert await has(app, None, "echo")
         intern = Actor("acme", "intern", "ida")
         assert (await app.invoke("echo", {"text": "hello"}, actor=intern)).ok
-        assert "echo" in [tool.name for tool in await app.tools(intern)]
+        assert "echo" in [tool.name for tool in await app.tools.list(intern)]
         with pytest.raises(CallError, match="Cannot deny tool: echo"):
-            await app.set_global_deny("echo")
+            await app.policy.deny("echo")
         everybody: dict[str, Any] = {}
         for whom in (everybody, {"tenant": "acme"}, {"persona": "intern"}):
             with pytest.raises(CallError, match="enforced") as caught:
-                await app.set_enabled("echo", False, **whom)
+                await app.tools.set_enabled("echo", False, **whom)
             assert caught.value.code == "PERMISSION_DENIED"
-        await app.set_enabled("echo", True)
+        await app.tools.set_enabled("echo", True)
 
 
 # ----------------------------------------------------------------------------------------------------- other processes
@@ -191,8 +193,8 @@ async def test_a_change_reaches_the_others_on_the_same_database_without_a_restar
     monkeypatch.setattr("toolgate.registry.catalog_sync.POLL_SECONDS", 3_600)
     here: dict[str, Any] = {"database_url": database, "entry_points": False}
     async with App.open(home=tmp_path / "a", **here) as one, App.open(home=tmp_path / "b", **here) as other:
-        await one.set_enabled("echo", False, tenant="acme")
-        await one.set_enabled("timestamp", False, persona="intern")
+        await one.tools.set_enabled("echo", False, tenant="acme")
+        await one.tools.set_enabled("timestamp", False, persona="intern")
 
         async def arrived() -> bool:
             return not await has(other, ACME, "echo") and not await has(other, INTERN, "timestamp")
@@ -202,16 +204,16 @@ async def test_a_change_reaches_the_others_on_the_same_database_without_a_restar
         else:
             await until(arrived)  # a notice travels; it is not waited for until the next poll
         assert await has(other, GLOBEX, "echo")
-        await one.set_enabled("echo", None, tenant="acme")
+        await one.tools.set_enabled("echo", None, tenant="acme")
         await until(lambda: has(other, ACME, "echo"))
 
 
 async def test_an_older_view_of_the_flags_never_replaces_a_newer_one(database: str, tmp_path: Path) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
         for turn in range(10):
-            switches = [app.set_enabled("echo", (number + turn) % 2 == 0, tenant=f"t{number}") for number in range(10)]
+            switches = [app.tools.set_enabled("echo", (number + turn) % 2 == 0, tenant=f"t{number}") for number in range(10)]
             await asyncio.gather(*switches)
-            stored = (await app.store.read(catalog.flags())).tenants
+            stored = (await app.parts.store.read(catalog.flags())).tenants
             assert {tenant: await has(app, Actor(tenant=tenant), "echo") for tenant in stored} == {
                 tenant: flags["echo"] for tenant, flags in stored.items()
             }

@@ -132,7 +132,9 @@ async def test_annotated_says_more_than_the_docstring_and_its_bounds_hold(app: A
         return [number // 2, name, names]
 
     assert await output(app, half, {"number": 8}) == [4, "x", ["made"]]
-    properties = (await app.tools())[[found.name for found in await app.tools()].index("half")].input_schema["properties"]
+    properties = (await app.tools.list())[[found.name for found in await app.tools.list()].index("half")].input_schema[
+        "properties"
+    ]
     assert properties["number"] == {
         "type": "integer",
         "description": "An even one.",
@@ -158,7 +160,7 @@ async def test_models_go_in_and_come_out(app: App) -> None:
     assert await output(app, mirror, {"line": line, "others": {"o": {"x": 9}}}) == {
         "start": {"x": 2, "y": 3}, "ends": [{"x": 1, "y": 0}, {"x": 9, "y": 0}],
     }  # fmt: skip
-    made = (await app.tools(source="python"))[0]
+    made = (await app.tools.list(source="python"))[0]
     assert made.input_schema["$defs"]["Point"]["properties"] == {
         "x": {"type": "integer"},
         "y": {"type": "integer", "default": 0},
@@ -270,7 +272,7 @@ async def test_the_context_is_injected_and_is_no_argument(app: App) -> None:
 
     assert await output(app, who, {"a": 1, "ctx": "forged"}) == ["local", ["a"]]
     assert await output(app, perhaps) is True
-    assert all("ctx" not in found.input_schema["properties"] for found in await app.tools(source="python"))
+    assert all("ctx" not in found.input_schema["properties"] for found in await app.tools.list(source="python"))
 
 
 async def test_a_function_that_is_not_async_runs_off_the_event_loop(app: App) -> None:
@@ -304,7 +306,7 @@ async def test_a_function_stays_what_it_was(app: App) -> None:
     assert (plain(2), await other(a=3), plain.__name__) == (2, 3, "plain")
     app.register(plain)
     app.register(other)
-    assert {found.name for found in await app.tools(source="python")} == {"plain", "named"}
+    assert {found.name for found in await app.tools.list(source="python")} == {"plain", "named"}
     assert (await app.invoke("named", {"a": 4})).output == 4
 
 

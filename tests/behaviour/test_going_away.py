@@ -74,18 +74,18 @@ async def test_a_caller_may_go_away_at_any_stage(stage: str, fail: bool) -> None
                 await asyncio.wait_for(call, SOON)
         else:
             assert stage in ("on_error", "did_execute") or stage.startswith("will_") or fail, "the stage was never reached"
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
         hook.stage = None
         again = await app.invoke("once")
         assert again.output == "done", "the place was not given back"
         await app.flush()
-        rows = await app.store.read(log.latest(20, tool="once"))
+        rows = await app.parts.store.read(log.latest(20, tool="once"))
         starts = {row[3] for row in rows if row[2] == "start"}
         ends = [row[3] for row in rows if row[2] == "end"]
         assert len(ends) == len(set(ends)) == 2
         assert starts <= set(ends)
         assert len(hook.finalized) == len(set(hook.finalized)) == 2
-        assert (await app.verify_audit()).ok
+        assert (await app.audit.verify()).ok
 
 
 async def test_a_caller_may_go_away_while_the_end_is_written() -> None:
@@ -98,9 +98,9 @@ async def test_a_caller_may_go_away_while_the_end_is_written() -> None:
             call.cancel()
             await asyncio.wait((call,))
             assert (await app.invoke("once")).output == "done"
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
         await app.flush()
-        rows = await app.store.read(log.latest(1000, tool="once"))
+        rows = await app.parts.store.read(log.latest(1000, tool="once"))
         assert {row[3] for row in rows if row[2] == "start"} <= {row[3] for row in rows if row[2] == "end"}
 
 
@@ -211,4 +211,4 @@ async def test_a_caller_that_goes_away_while_the_end_is_written_gives_its_place_
 
 async def ends(app: App) -> list[tuple[Any, ...]]:
     await app.flush()
-    return [row for row in await app.store.read(log.latest(100)) if row[2] == "end"]
+    return [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "end"]

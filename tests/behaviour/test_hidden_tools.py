@@ -41,10 +41,10 @@ async def running(text: str = "") -> str:
 
 
 HIDDEN: dict[str, Callable[[App, str], Any]] = {
-    "disabled for all": lambda app, name: app.set_enabled(name, False),
-    "disabled for the tenant": lambda app, name: app.set_enabled(name, False, tenant="acme"),
-    "denied to the persona": lambda app, name: app.set_enabled(name, False, persona="analyst"),
-    "denied to all": lambda app, name: app.set_global_deny(name),
+    "disabled for all": lambda app, name: app.tools.set_enabled(name, False),
+    "disabled for the tenant": lambda app, name: app.tools.set_enabled(name, False, tenant="acme"),
+    "denied to the persona": lambda app, name: app.tools.set_enabled(name, False, persona="analyst"),
+    "denied to all": lambda app, name: app.policy.deny(name),
 }
 
 
@@ -120,7 +120,7 @@ async def test_the_same_is_done_for_a_hidden_tool_and_for_a_missing_one(
             works, tells = [], []
             for asked in (name, missing):
                 outcome = await app.invoke(asked, arguments, actor=ADA, **more)  # type: ignore[arg-type]
-                await app.store.flush()
+                await app.parts.store.flush()
                 works.append(witness.taken())
                 tells.append(plain(outcome, asked))
             assert works[0] == works[1], arguments
@@ -153,7 +153,7 @@ async def test_over_http_a_hidden_tool_goes_the_same_way_as_a_missing_one(
         works, answers = [], []
         for asked in (name, "no_such", name, "no_such"):
             answer = await site.mcp("tools/call", {"name": asked, "arguments": {"text": "a"}})
-            await app.store.flush()
+            await app.parts.store.flush()
             works.append(witness.taken())
             answers.append(repr(answer.json).replace(asked, "NAME"))
         assert works[0] == works[1] and works[2] == works[3]

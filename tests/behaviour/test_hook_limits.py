@@ -67,7 +67,7 @@ async def called(app: App, number: int = 2) -> Outcome:
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NOT_OF_A_SUCCESS])
 async def test_a_hook_that_hangs_is_ended_and_leaves_nothing_held(stage: str, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_app(limits={"tenant_concurrency": 1}, metrics=True) as app:
-        await app.set_budget(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
+        await app.budgets.set(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
         app.add_hook(hanging(stage))
         app.register(double)
         outcomes = [await called(app) for _ in range(2)]  # the second would wait for a place that the first holds
@@ -81,14 +81,14 @@ async def test_a_hook_that_hangs_is_ended_and_leaves_nothing_held(stage: str, ca
                 assert "limits.hook_seconds" in str(outcome.error.suggestion)
                 ran = STAGES.index("did_execute") <= STAGES.index(stage) < STAGES.index("around_execute")
                 assert outcome.error.retryable is not ran, "what has run is not to be tried again"
-        budget = next(one for one in await app.budget_status("default") if one.budget.id == "b")
+        budget = next(one for one in await app.budgets.list("default") if one.budget.id == "b")
         ran_calls = sum(outcome.metrics.attempts > 0 for outcome in outcomes)
         assert (budget.reserved, budget.spent) == (0, ran_calls * 250_000_000), "nothing stays reserved"
         if stage in FAILS_OPEN:
             assert f"hook Hanging failed at {stage}: HookTimeout: it did not finish within 0.05 s" in caplog.text
-            assert app.metrics is not None
+            assert app.parts.metrics is not None
             counted = f'toolgate_hook_errors_total{{hook="Hanging",stage="{stage}"}} 2.0'.encode()
-            assert stage in UNCOUNTED or counted in app.metrics.text()
+            assert stage in UNCOUNTED or counted in app.parts.metrics.text()
 
 
 @pytest.mark.parametrize("stage", ["will_authorize", "around_execute", "will_audit", "will_finalize_invoke"])
@@ -189,13 +189,13 @@ async def test_whoever_goes_away_while_a_hook_hangs_is_let_go_and_nothing_is_hel
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(calling, PATIENCE)
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 @pytest.mark.parametrize("stage", ["will_authorize", "will_execute", "around_execute", "will_redact_output", "will_audit"])
 async def test_a_hook_that_ignores_that_its_caller_went_away_is_dropped_at_its_limit(stage: str) -> None:
     async with memory_app(limits={"tenant_concurrency": 1}) as app:
-        await app.set_budget(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
+        await app.budgets.set(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
         app.add_hook(hanging(stage, 0.2, stubborn=True))
         app.register(double)
         calling = asyncio.ensure_future(app.invoke("double", {"number": 2}))
@@ -204,8 +204,8 @@ async def test_a_hook_that_ignores_that_its_caller_went_away_is_dropped_at_its_l
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asyncio.shield(calling), PATIENCE)
         assert calling.cancelled(), "not the test that lost its patience"
-        assert app.running.count == 0
-        assert sum(one.reserved for one in await app.budget_status("default")) == 0
+        assert app.parts.running.count == 0
+        assert sum(one.reserved for one in await app.budgets.list("default")) == 0
 
 
 async def test_a_hook_runs_in_the_task_and_the_context_of_its_call() -> None:
@@ -254,7 +254,7 @@ async def test_the_end_record_names_a_hook_that_was_dropped() -> None:
         app.register(double)
         assert (await asyncio.wait_for(app.invoke("double", {"number": "no"}), PATIENCE)).status == "failure"
         await app.flush()
-        [end] = [json.loads(row[7]) for row in await app.store.read(log.latest(20)) if row[2] == "end"]
+        [end] = [json.loads(row[7]) for row in await app.parts.store.read(log.latest(20)) if row[2] == "end"]
         assert [trouble["stage"] for trouble in end["hook_errors"]] == ["on_error"]
 
 
@@ -277,8 +277,8 @@ async def test_threads_of_hooks_that_never_return_are_none_that_toolgate_needs(t
             async with App.open(os.devnull, home=tmp_path / "home", entry_points=False) as app:
                 app.register(double)
                 app.add_hook(Stuck())
-                app.work_in("s", tmp_path)
-                app.add_approver(lambda _: Answer("approve"))
+                app.sessions.work_in("s", tmp_path)
+                app.approvals.add_approver(lambda _: Answer("approve"))
                 assert [(await called(app)).status for _ in range(2)] == ["timeout", "timeout"]
                 letter = {"path": "letter.txt", "content": "hello"}
                 outcome = await asyncio.wait_for(app.invoke("write_file", letter, session="s"), PATIENCE)

@@ -21,7 +21,7 @@ async def double(number: int) -> int:
 async def end_record(app: App) -> dict[str, Any]:
     """The body of the last end record."""
     await app.flush()
-    rows = await app.store.read(log.latest(20))
+    rows = await app.parts.store.read(log.latest(20))
     bodies = [json.loads(row[7]) for row in rows if row[2] == "end"]
     found: dict[str, Any] = bodies[-1]
     return found

@@ -67,7 +67,7 @@ def till() -> Till:
 async def app(till: Till, tmp_path: Path) -> AsyncIterator[App]:
     """On SQLite; what depends on the database, test_idempotency_keys.py tries on both."""
     async with App.open(home=tmp_path / "home") as opened:
-        opened.register_many(till.tools)
+        opened.tools.register_many(till.tools)
         yield opened
 
 
@@ -99,7 +99,7 @@ async def test_fifty_callers_have_one_effect_and_one_answer(app: App, till: Till
     assert sorted(outcome.metrics.cost_usd for outcome in outcomes) == [0.0] * 49 + [0.25], "one pays"
     assert sum(outcome.metrics.cached for outcome in outcomes) == 49
     await app.flush()
-    rows = await app.store.read(log.latest(1000, tool="pay"))
+    rows = await app.parts.store.read(log.latest(1000, tool="pay"))
     assert [row[2] for row in rows].count("start") == 1
     ends = [row for row in rows if row[2] == "end"]
     assert {row[3] for row in ends} == {outcome.id for outcome in outcomes}, "every one of them is on record"
@@ -109,7 +109,7 @@ async def test_fifty_callers_have_one_effect_and_one_answer(app: App, till: Till
 async def test_an_answer_outlives_the_process(till: Till, database: str, tmp_path: Path) -> None:
     for _ in range(3):
         async with App.open(home=tmp_path / "home", database_url=database) as app:
-            app.register_many(till.tools)
+            app.tools.register_many(till.tools)
             assert (await pay(app)).output == {"paid": 1, "number": 1}
     assert till.effects == [1]
 
@@ -132,7 +132,7 @@ async def test_without_a_key_nothing_is_kept_and_every_call_runs(app: App, till:
     for _ in range(3):
         assert (await pay(app, key=None)).ok
     assert till.effects == [1, 1, 1]
-    assert await app.store.read(keys.listed()) == []
+    assert await app.parts.store.read(keys.listed()) == []
 
 
 async def test_another_call_may_not_use_the_key(app: App, till: Till) -> None:
@@ -160,7 +160,7 @@ async def test_the_same_user_in_another_role_gets_neither_the_outcome_nor_a_seco
     till: Till, database: str, tmp_path: Path
 ) -> None:
     async with App.open(home=tmp_path / "home", database_url=database) as app:
-        app.register_many(till.tools)
+        app.tools.register_many(till.tools)
         first = await pay(app, actor=ROLES[0])
         for actor in (ADA, *ROLES[1:]):
             for tool, amount in (("pay", 1), ("pay", 2), ("pay_twice", 1)):
@@ -222,9 +222,9 @@ async def test_a_tool_that_calls_itself_with_its_own_key_gets_no_further(till: T
 
 async def test_who_may_no_longer_call_is_not_told_either(app: App, till: Till) -> None:
     assert (await pay(app)).ok
-    await app.set_enabled("pay", False, tenant="acme")
+    await app.tools.set_enabled("pay", False, tenant="acme")
     assert code(await pay(app)) == "TOOL_NOT_FOUND"
-    await app.set_enabled("pay", True, tenant="acme")
+    await app.tools.set_enabled("pay", True, tenant="acme")
     assert (await pay(app)).ok
     assert till.effects == [1]
 
@@ -243,8 +243,8 @@ async def test_what_was_masked_or_cut_is_given_out_as_it_was(tmp_path: Path) -> 
         second = await app.invoke("report", idempotency_key="k")
         assert first.artifact is not None
         assert (second.output, second.artifact) == (first.output, first.artifact)
-        assert await app.artifacts.fetch(second.artifact.id, Actor()) is not None if second.artifact else False
-        rows = await app.store.read(keys.listed())
+        assert await app.parts.artifacts.fetch(second.artifact.id, Actor()) is not None if second.artifact else False
+        rows = await app.parts.store.read(keys.listed())
         assert len(rows) == 1
         assert rows[0].outcome is not None and secret not in rows[0].outcome
 
@@ -308,7 +308,7 @@ async def test_a_call_that_waits_for_a_person_gives_its_key_back(app: App) -> No
     app.register(launch)
     for _ in range(2):
         assert (await app.invoke("launch", actor=ADA, idempotency_key="k")).status == "pending"
-    assert await app.store.read(keys.listed()) == []
+    assert await app.parts.store.read(keys.listed()) == []
     assert (await pay(app)).ok, "nothing was run, so the key stands for nothing yet"
 
 
@@ -322,13 +322,13 @@ async def test_a_call_that_was_approved_goes_on_with_its_key_and_happens_once(ap
     app.register(launch)
     asked = await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k")
     assert asked.pending is not None
-    await app.answer_approval(asked.pending.id, True, actor=Actor(tenant="acme", user="olga"))
+    await app.approvals.answer(asked.pending.id, True, actor=Actor(tenant="acme", user="olga"))
     for _ in range(3):
         again = await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k", approval=asked.pending.id)
         assert (again.status, again.output) == ("success", 1), (
             "who never saw the answer is told, though the approval is used"
         )
-    resumed = await app.resume(asked.pending.id, actor=ADA)
+    resumed = await app.approvals.resume(asked.pending.id, actor=ADA)
     assert (resumed.status, resumed.output) == ("success", 1)
     assert till.effects == [1]
 
@@ -345,10 +345,10 @@ async def test_a_key_stands_for_what_was_asked_whatever_a_person_made_of_it(app:
     asked = await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k")
     assert asked.pending is not None
     id = asked.pending.id
-    await app.answer_approval(id, Answer("edit", arguments={"number": 2}), actor=Actor(tenant="acme", user="olga"))
+    await app.approvals.answer(id, Answer("edit", arguments={"number": 2}), actor=Actor(tenant="acme", user="olga"))
 
     async def resume() -> Outcome:
-        return await app.resume(id, actor=ADA)
+        return await app.approvals.resume(id, actor=ADA)
 
     async def repeat() -> Outcome:
         return await app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k", approval=id)
@@ -378,7 +378,7 @@ async def test_fifty_callers_ask_a_person_once(app: App, till: Till) -> None:
         return True
 
     app.register(launch)
-    app.add_approver(agree)
+    app.approvals.add_approver(agree)
     calls = (app.invoke("launch", {"number": 1}, actor=ADA, idempotency_key="k") for _ in range(50))
     assert [outcome.output for outcome in await asyncio.gather(*calls)] == [1] * 50
     assert (questions, till.effects) == (["launch"], [1])
@@ -394,34 +394,34 @@ async def test_a_call_that_ran_out_of_time_is_not_repeated(app: App, till: Till)
     assert code(second) == "OUTCOME_UNKNOWN"
     assert second.error is not None and second.error.details == {"first_call": first.id}
     assert till.effects == [1]
-    assert [row.holder.call_id for row in await app.unsettled_keys()] == [first.id]
-    assert await app.unsettled_keys("globex") == []
+    assert [row.holder.call_id for row in await app.idempotency.unsettled()] == [first.id]
+    assert await app.idempotency.unsettled("globex") == []
 
 
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_person_says_what_happened(app: App, till: Till, happened: bool) -> None:
     first = await pay(app, tool="pay_slowly")
-    row = await app.settle_key("k", happened=happened, output=5 if happened else None, actor=ADA)
+    row = await app.idempotency.settle("k", happened=happened, output=5 if happened else None, actor=ADA)
     assert row.holder.call_id == first.id
-    assert await app.unsettled_keys() == []
+    assert await app.idempotency.unsettled() == []
     again = await pay(app, tool="pay_slowly")
     if happened:
         assert (again.status, again.output, till.effects) == ("success", 5, [1])
     else:
         assert (again.status, till.effects) == ("timeout", [1, 1])
     await app.flush()
-    (noted,) = [row for row in await app.store.read(log.latest(100)) if row[2] == "idempotency.settled"]
+    (noted,) = [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "idempotency.settled"]
     body = orjson.loads(noted[7])
     assert (body["happened"], body["user"]) == (happened, "ada")
 
 
 async def test_only_the_unknown_can_be_settled(app: App, till: Till) -> None:
     with pytest.raises(CallError) as raised:
-        await app.settle_key("k", happened=True, actor=ADA)
+        await app.idempotency.settle("k", happened=True, actor=ADA)
     assert raised.value.code == "VALIDATION_ERROR"
     assert (await pay(app)).ok
     with pytest.raises(CallError) as raised:
-        await app.settle_key("k", happened=False, actor=ADA)
+        await app.idempotency.settle("k", happened=False, actor=ADA)
     assert raised.value.code == "IDEMPOTENCY_CONFLICT"
     assert (await pay(app)).ok
     assert till.effects == [1]
@@ -499,7 +499,7 @@ async def test_callers_that_go_away_at_any_moment_leave_one_effect_at_most(app: 
 async def test_a_key_is_held_for_those_who_wait_and_takes_no_place(till: Till) -> None:
     """Fifty who wait for one take no more room than the one."""
     async with memory_app(limits={"tenant_concurrency": 2}) as app:
-        app.register_many(till.tools)
+        app.tools.register_many(till.tools)
         till.close_gate()
         calls = [asyncio.ensure_future(pay(app)) for _ in range(50)]
         await till.entered.wait()

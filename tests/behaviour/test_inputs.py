@@ -71,7 +71,7 @@ class Runner:
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
     async with memory_app() as app:
-        app.register_many([count, no_arguments, kinds, keep])
+        app.tools.register_many([count, no_arguments, kinds, keep])
         app.add_runner("plain", Runner())
         yield app
 
@@ -241,7 +241,7 @@ async def hashed(app: App, arguments: Any) -> str:
     """The hash of the arguments that the record of a call has."""
     outcome = await app.invoke("keep", arguments)
     await app.flush()
-    [body] = [row[7] for row in await app.store.read(latest(2)) if row[2] == "end" and row[3] == outcome.id]
+    [body] = [row[7] for row in await app.parts.store.read(latest(2)) if row[2] == "end" and row[3] == outcome.id]
     found = orjson.loads(body)["args_hash"]
     assert isinstance(found, str)
     return found

@@ -36,7 +36,7 @@ class Counter:
 
 async def test_a_function_a_class_and_an_object_are_called_as_by_their_names() -> None:
     async with memory_app() as app:
-        app.register_many([add, other_name, Counter])
+        app.tools.register_many([add, other_name, Counter])
         assert (await app.invoke(add, {"a": 1, "b": 2})).output == 3
         assert (await app.invoke(other_name, {"numbers": [1, 2, 3]})).tool == "sum_up"
         assert (await app.invoke(Counter)).output == 1
@@ -72,7 +72,7 @@ async def test_what_is_not_registered_in_this_app_is_told_and_nothing_is_called(
 async def test_a_disabled_function_ends_as_by_its_name_and_what_is_no_code_as_a_missing_tool() -> None:
     async with memory_app() as app:
         app.register(add)
-        await app.set_enabled("add", False)
+        await app.tools.set_enabled("add", False)
         for name in (add, ["add"], 7):
             outcome = await app.invoke(name, {"a": 1, "b": 2})  # type: ignore[arg-type]
             assert isinstance(outcome, Outcome)

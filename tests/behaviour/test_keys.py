@@ -143,7 +143,7 @@ async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path:
             await keys.revoke("nosuchkey000")
         await keys.close()
         await app.flush()
-        acts = [row for row in await app.store.read(log.latest(10)) if row[2].startswith("key.")]
+        acts = [row for row in await app.parts.store.read(log.latest(10)) if row[2].startswith("key.")]
         assert [row[2] for row in acts] == ["key.created", "key.revoked"]
         assert '"for_tenant":"acme"' in acts[0][7]
     secret = text.rpartition("_")[2].encode()
@@ -154,7 +154,7 @@ async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path:
 async def test_the_secret_is_masked_wherever_it_turns_up() -> None:
     async with memory_app(scan_secrets=False) as app:
         _, text = await Keys(app).create("ci", ANALYST)
-        assert app.redactor.mask({"text": f"my key is {text}, keep it"}) == {"text": f"my key is {MASK}, keep it"}
+        assert app.parts.redactor.mask({"text": f"my key is {text}, keep it"}) == {"text": f"my key is {MASK}, keep it"}
 
 
 @given(st.binary(max_size=200))
@@ -293,7 +293,7 @@ async def test_keys_that_had_one_name_before_both_stay_and_the_later_is_renamed(
         made = [await Keys(app).create(name, ANALYST) for name in ("revoked", "first", "second", "third")]
         await Keys(app).revoke(made[0][0].id)
         await Keys(app).create("elsewhere", Actor("other"))
-        await app.store.transact(as_before())
+        await app.parts.store.transact(as_before())
         keys = Keys(app)
         assert [key.name for key in await keys.list("acme")] == [
             "ci", "ci", *(f"ci (renamed: {key.id})" for key, _ in made[2:])
@@ -331,7 +331,7 @@ async def test_a_name_or_user_that_reads_like_another_is_refused(tmp_path: Path)
         await keys.create("laptop", Actor(user="key:laptop"))
         old, _ = await keys.create("phone", Actor(user="key:phone"))
         await keys.revoke(old.id)
-        await app.store.transact(_renamed("phone", "\u0440hone"))  # as names could be before there was a rule
+        await app.parts.store.transact(_renamed("phone", "\u0440hone"))  # as names could be before there was a rule
         for name, like in (("Laptop", "laptop"), ("phone", "\\u0440hone")):
             with pytest.raises(KeyRefused, match=f"The name {name} reads like ") as refused:
                 await keys.create(name, Actor(user="ann"), same_user=True)

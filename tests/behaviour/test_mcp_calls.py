@@ -22,7 +22,7 @@ FAILS = {"content": [{"type": "text", "text": "no such row"}], "isError": True}
 async def opened(folder: Path, server: dict[str, Any], **more: Any) -> AsyncIterator[App]:
     """An App with one server, whose tools are in use."""
     async with App.open(home=folder / "home", servers={"one": {"trust_first_seen": True, **server}}, **more) as app:
-        await app.refresh_server("one")
+        await app.servers.refresh("one")
         yield app
 
 
@@ -42,7 +42,7 @@ async def test_one_that_can_not_be_reached_is_left_alone_after_a_while(tmp_path:
     async with opened(tmp_path, upstream.settings(restarts=0), breaker={"failures": 2}) as app:
         assert (await app.invoke("mcp_one_works", {})).ok
         upstream.file.unlink()
-        await app.servers_engine.stop("one")
+        await app.parts.servers_engine.stop("one")
         codes = [
             outcome.error and outcome.error.code for outcome in [await app.invoke("mcp_one_works", {}) for _ in range(3)]
         ]
@@ -75,6 +75,6 @@ async def test_a_jailed_server_ends_in_order_when_the_app_does(tmp_path: Path, c
     with caplog.at_level(logging.WARNING, "toolgate"):
         async with opened(tmp_path, upstream.settings(isolation="required", read=read)) as app:
             assert (await app.invoke("mcp_one_works", {})).ok
-            [standing] = app.servers_engine.standings()
+            [standing] = app.parts.servers_engine.standings()
             assert standing.jail is not None
     assert [record.message for record in caplog.records if record.name.startswith("toolgate")] == []

@@ -192,7 +192,7 @@ async def test_the_first_call_of_a_process_gives_nothing_away(tmp_path: Path, mo
         return App.open(os.devnull, home=str(tmp_path), servers={"one": server}, auto_load_custom_tools=False)
 
     async with process() as first:
-        await first.refresh_server("one")
+        await first.servers.refresh("one")
     async with process() as app:
         for _ in range(2):
             outcome = await app.invoke("mcp_one_result", {}, actor=Actor("acme", None, "ada"))
@@ -254,8 +254,8 @@ async def test_what_a_call_hands_over_in_secret_is_shown_to_nobody(monkeypatch: 
     ada, bob = Actor("acme", None, "ada"), Actor("other", None, "bob")
     into = named("CARD", "logs", "ask", "echo", server="one")
     async with memory_app(servers={"one": server}, secrets=into) as app:
-        await call(app.servers_engine, "one", "change", tools=["echo", "logs", "ask"])
-        await app.refresh_server("one")
+        await call(app.parts.servers_engine, "one", "change", tools=["echo", "logs", "ask"])
+        await app.servers.refresh("one")
         caller = Noting({"action": "cancel"})
         told: dict[str, dict[str, Any]] = {
             "logs": {"who": "{{secret:CARD}}"},

@@ -46,7 +46,7 @@ async def app(way: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
             options = ["--old"] if way == "old" else []
             settings = fixture_settings(running.enter_context(fixture_server(*options, log=folder / "fixture.log")))
         async with App.open(home=folder / "home", servers={"fixture": settings}) as opened:
-            await opened.refresh_server("fixture")
+            await opened.servers.refresh("fixture")
             yield opened
 
 
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_all_kinds_of_content_come_through(app: App, way: str) -> None:
-    status = await app.server("fixture")
+    status = await app.servers.get("fixture")
     assert status.about["protocol"] == PROTOCOLS[way]
     assert await output(app, "test_simple_text") == "This is a simple text response for testing."
     kinds = {"test_image_content": "image", "test_audio_content": "audio", "test_embedded_resource": "resource"}
@@ -106,7 +106,7 @@ async def test_a_person_is_asked(app: App) -> None:
     assert said.startswith("User response: action=accept")
     assert [(method, params["message"]) for method, params in person.asked] == [("elicitation/create", "Who are you?")]
     await app.flush()
-    [end] = [row for row in await app.store.read(log.latest(1)) if row[2] == "end"]
+    [end] = [row for row in await app.parts.store.read(log.latest(1)) if row[2] == "end"]
     assert "its server asked the caller: elicitation/create; it was answered" in end[7]
     assert "ada@example.com" not in end[7]
 
@@ -149,7 +149,7 @@ async def test_a_tool_that_comes_is_offered_and_one_that_goes_is_not(app: App) -
     """New tools of this server are trusted; the list is looked at again when the server says that it changed."""
 
     def is_offered() -> bool:
-        return "test_added_tool" in [entry.name for entry in app.catalog.entries()]
+        return "test_added_tool" in [entry.name for entry in app.parts.catalog.entries()]
 
     assert not is_offered()
     await output(app, "test_trigger_tool_change")

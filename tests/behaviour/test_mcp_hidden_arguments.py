@@ -82,7 +82,7 @@ async def test_no_command_line_holds_what_a_server_is_given(
         "tier": "read_only", "trust_first_seen": True,
     }  # fmt: skip
     async with App.open(home=tmp_path / "home", servers={"one": server}, auto_load_custom_tools=False) as app:
-        await app.refresh_server("one")
+        await app.servers.refresh("one")
         outcome = await app.invoke("mcp_one_told", {})
         assert outcome.ok, outcome
         seen = command_lines()
@@ -98,9 +98,9 @@ async def test_no_command_line_holds_what_a_server_is_given(
 async def test_a_command_whose_arguments_everybody_sees_is_refused(tmp_path: Path, command: list[str]) -> None:
     async with App.open(home=tmp_path / "home") as app:
         with pytest.raises(SettingsError, match="process list") as caught:
-            await app.add_server("one", {"command": command})
+            await app.servers.add("one", {"command": command})
         assert "env" in (caught.value.suggestion or "")
-        assert await app.servers() == []
+        assert await app.servers.list() == []
 
 
 def test_servers_add_refuses_a_key_in_a_command_and_keeps_nothing(terminal: Terminal) -> None:
@@ -130,9 +130,9 @@ async def test_a_secret_in_the_path_and_query_of_an_address_is_sent_and_shown_no
             url = f"{at.url}/{{{{secret:KEY}}}}/mcp?token={{{{secret:KEY}}}}"
             async with App.open(home=tmp_path / "home", servers={"one": {"url": url}}) as app:
                 with pytest.raises(CallError) as caught:
-                    await app.refresh_server("one")
+                    await app.servers.refresh("one")
                 shown += [caught.value.message, caught.value.suggestion, caught.value.details]
-                shown += [status.to_dict() for status in await app.servers()]
+                shown += [status.to_dict() for status in await app.servers.list()]
                 await app.flush()
             quoted = "k3y%2Fwith%3Fodd%26parts-77"
             assert (at.asked[0].path, at.asked[0].query) == (f"/{quoted}/mcp", {"token": key})
@@ -155,7 +155,7 @@ async def test_where_a_secret_would_decide_what_is_reached_it_is_refused(
 ) -> None:
     async with App.open(home=tmp_path / "home") as app:
         with pytest.raises(SettingsError, match=message):
-            await app.add_server("one", settings)
+            await app.servers.add("one", settings)
 
 
 def test_a_value_can_not_change_what_an_address_reaches() -> None:
@@ -183,15 +183,15 @@ def test_what_servers_add_keeps_is_not_for_callers(terminal: Terminal, tmp_path:
 async def test_an_actor_adds_no_server_that_is_given_what_others_set(tmp_path: Path) -> None:
     builder = Actor("acme", "builder", "ann")
     async with App.open(home=tmp_path / "home") as app:
-        await app.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("builder")
         stolen = ServerSettings(url="https://evil.example/mcp", headers={"X": "{{secret:GITHUB_TOKEN}}"})
         with pytest.raises(SettingsError, match="was not given with them"):
-            await app.add_server("evil", stolen, actor=builder)
+            await app.servers.add("evil", stolen, actor=builder)
         given = {"GITHUB_TOKEN": "of-the-builder"}
-        assert (await app.add_server("own", stolen, actor=builder, secrets=given)).name == "own"
+        assert (await app.servers.add("own", stolen, actor=builder, secrets=given)).name == "own"
         moved = ServerSettings(url="https://elsewhere.example/mcp", headers=dict(stolen.headers))
         with pytest.raises(SettingsError, match="was not given with them"):
-            await app.add_server("own", moved, actor=builder, replace=True)
+            await app.servers.add("own", moved, actor=builder, replace=True)
 
 
 @pytest.mark.requirement("IO-5")
@@ -200,15 +200,15 @@ async def test_an_actor_puts_no_program_under_what_the_settings_say_of_a_server(
     builder, own = Actor("acme", "builder", "ann"), ServerSettings(url="https://evil.example/mcp")
     said = {"files": {"headers": {"X": "{{secret:GITHUB_TOKEN}}"}}}
     async with App.open(home=tmp_path / "home", servers=said) as app:
-        await app.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("builder")
         with pytest.raises(SettingsError, match="in the settings file"):
-            await app.add_server("files", own, actor=builder)
-        added = await app.add_server("files", {"url": "https://example.com/mcp"})
+            await app.servers.add("files", own, actor=builder)
+        added = await app.servers.add("files", {"url": "https://example.com/mcp"})
         assert added.settings.headers == said["files"]["headers"]
         with pytest.raises(SettingsError, match="in the settings file"):
-            await app.add_server("files", own, actor=builder, replace=True)
+            await app.servers.add("files", own, actor=builder, replace=True)
         with pytest.raises(SettingsError, match="in the settings file"):
-            await app.remove_server("files", actor=builder)
+            await app.servers.remove("files", actor=builder)
 
 
 @pytest.mark.requirement("IO-5", "DOOR-6")
@@ -229,22 +229,22 @@ async def test_an_actor_puts_no_program_under_what_another_processs_settings_say
     own = Upstream(tmp_path, tool("say")).settings(trust_first_seen=True)
     async with App.open(home=home) as elsewhere, App.open(home=home, **said) as app:
         for one in (app, elsewhere):
-            await one.allow_adding_tools("builder")
+            await one.policy.allow_adding_tools("builder")
         with pytest.raises(SettingsError, match="in the settings file"):
-            await app.add_server("files", own, actor=builder)
-        await elsewhere.add_server("files", own, actor=builder)
-        await elsewhere.refresh_server("files")
+            await app.servers.add("files", own, actor=builder)
+        await elsewhere.servers.add("files", own, actor=builder)
+        await elsewhere.servers.refresh("files")
         with pytest.raises(SettingsError, match=f"was added by acme/{user}"):
-            await app.refresh_server("files")
-        assert [status.name for status in await app.servers()] == []
+            await app.servers.refresh("files")
+        assert [status.name for status in await app.servers.list()] == []
         assert (await app.invoke("mcp_files_say", {"text": "a"})).error.code == "TOOL_NOT_FOUND"  # type: ignore[union-attr]
-        assert app.servers_engine.names() == [], "it is not there to be started"
-        assert "not used" in app.mcp_tools.problems[0].why
-        await app.remove_server("files")
-        await app.add_server("files", own)
-        assert [status.name for status in await app.servers()] == ["files"], "what the operator adds is completed"
-        await elsewhere.add_server("files", own, actor=builder, replace=True)
-        assert [status.name for status in await app.servers()] == [], "nor may an actor take its place"
+        assert app.parts.servers_engine.names() == [], "it is not there to be started"
+        assert "not used" in app.parts.mcp_tools.problems[0].why
+        await app.servers.remove("files")
+        await app.servers.add("files", own)
+        assert [status.name for status in await app.servers.list()] == ["files"], "what the operator adds is completed"
+        await elsewhere.servers.add("files", own, actor=builder, replace=True)
+        assert [status.name for status in await app.servers.list()] == [], "nor may an actor take its place"
 
 
 @pytest.mark.requirement("IO-5", "DOOR-6")
@@ -252,11 +252,11 @@ async def test_an_actor_adds_no_server_under_the_name_of_one_in_another_processs
     builder, home = Actor("acme", "builder", "ann"), tmp_path / "home"
     theirs = Upstream(tmp_path, tool("say")).settings()
     async with App.open(home=home, servers={"files": theirs}) as app, App.open(home=home) as elsewhere:
-        await elsewhere.allow_adding_tools("builder")
-        await app.refresh_server("files")
+        await elsewhere.policy.allow_adding_tools("builder")
+        await app.servers.refresh("files")
         with pytest.raises(SettingsError, match="in the settings file of another process"):
-            await elsewhere.add_server("files", theirs, actor=builder)
-        assert (await elsewhere.add_server("other", theirs, actor=builder)).name == "other"
+            await elsewhere.servers.add("files", theirs, actor=builder)
+        assert (await elsewhere.servers.add("other", theirs, actor=builder)).name == "other"
 
 
 @pytest.mark.matrix("needs PostgreSQL")
@@ -267,17 +267,17 @@ async def test_on_postgresql_too_a_name_stays_the_operators_and_a_changed_server
     builder, theirs = Actor("acme", "builder", "ann"), Upstream(tmp_path, tool("say")).settings()
     given: dict[str, Any] = {"home": tmp_path / "home", "database_url": postgres_database}
     async with App.open(**given, servers={"files": theirs}) as app, App.open(**given) as elsewhere:
-        await elsewhere.allow_adding_tools("builder")
-        await app.refresh_server("files")
+        await elsewhere.policy.allow_adding_tools("builder")
+        await app.servers.refresh("files")
         with pytest.raises(SettingsError, match="in the settings file of another process"):
-            await elsewhere.add_server("files", theirs, actor=builder)
-        await elsewhere.add_server("own", theirs)
-        await elsewhere.refresh_server("own")
-        await elsewhere.accept_tools(await elsewhere.quarantined("own"))
-        assert (await elsewhere.add_server("own", theirs, replace=True)).listed_at is not None, "it is the same"
+            await elsewhere.servers.add("files", theirs, actor=builder)
+        await elsewhere.servers.add("own", theirs)
+        await elsewhere.servers.refresh("own")
+        await elsewhere.servers.accept(await elsewhere.servers.quarantined("own"))
+        assert (await elsewhere.servers.add("own", theirs, replace=True)).listed_at is not None, "it is the same"
         for level in ("1", "2"):
-            changed = await elsewhere.add_server("own", {**theirs, "env": {"LEVEL": level}}, replace=True)
+            changed = await elsewhere.servers.add("own", {**theirs, "env": {"LEVEL": level}}, replace=True)
             assert (changed.listed_at, changed.accepted) == (None, 1)
         assert (await elsewhere.invoke("mcp_own_say", {"text": "a"})).status == "failure"
-        await elsewhere.refresh_server("own")
+        await elsewhere.servers.refresh("own")
         assert (await elsewhere.invoke("mcp_own_say", {"text": "a"})).ok

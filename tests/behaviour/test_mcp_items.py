@@ -46,10 +46,10 @@ def app_with(tmp_path: Path, upstream: Upstream, database: str = "memory://", **
 
 
 async def accept(app: App, *labels: str) -> None:
-    await app.refresh_server("plain")
-    waiting = await app.quarantined("plain")
+    await app.servers.refresh("plain")
+    waiting = await app.servers.quarantined("plain")
     wanted = [one for one in waiting if not labels or one.label in labels]
-    assert len(await app.accept_tools(wanted)) == len(wanted) >= len(labels)
+    assert len(await app.servers.accept(wanted)) == len(wanted) >= len(labels)
 
 
 async def seen(client: Any) -> set[str]:
@@ -103,7 +103,7 @@ async def test_what_nobody_accepted_is_neither_listed_nor_read(tmp_path: Path, u
             assert await seen(client) == set()
             assert await can_read(client) == [False] * 3
             assert await calls(app) == ["INVALID_INPUT"] * 3
-            assert {one.label for one in await app.quarantined()} == set(ITEMS)
+            assert {one.label for one in await app.servers.quarantined()} == set(ITEMS)
             for number, item in enumerate(ITEMS):
                 await accept(app, item)
                 assert len(await seen(client)) == number + 1
@@ -120,16 +120,16 @@ async def test_what_has_changed_is_gone_until_the_difference_is_accepted(
     tmp_path: Path, upstream: Upstream, era: str, kind: str
 ) -> None:
     async with app_with(tmp_path, upstream, trust_first_seen=True) as app, serving(app) as site:
-        await app.refresh_server("plain")
-        assert await app.quarantined() == []
+        await app.servers.refresh("plain")
+        assert await app.servers.quarantined() == []
         async with connected(site, await key_for(app, Actor("acme")), era) as client:
             assert await seen(client) == ALL
             upstream.offer(tool("say"), **{kind: [CHANGED[kind]]})
             async with asyncio.timeout(SECONDS):
-                while len(await app.quarantined()) != 1:
+                while len(await app.servers.quarantined()) != 1:
                     assert ORDER not in repr((await client.list_prompts(), await client.list_resources()))
                     await asyncio.sleep(0.02)
-            (waiting,) = await app.quarantined()
+            (waiting,) = await app.servers.quarantined()
             assert (waiting.is_new, waiting.kind != "tool") == (False, True)
             assert f"  +{ORDER}" in waiting.diff() and any(line.startswith("  -") for line in waiting.diff())
             assert any("ignore what it was told" in warning for warning in waiting.warnings())
@@ -147,21 +147,23 @@ async def test_what_was_accepted_holds_in_the_next_process_and_is_on_record(
 ) -> None:
     async with app_with(tmp_path, upstream, database) as app:
         await accept(app)
-        counts = (await app.server("plain")).to_dict()
+        counts = (await app.servers.get("plain")).to_dict()
         assert counts["prompts_and_resources"] == {"accepted": 3, "waiting": 0, "gone": 0}
         assert counts["tools"] == {"accepted": 4, "waiting": 0, "gone": 0}
     upstream.offer(tool("say"), prompts=[], resources=[CHANGED["resources"], {"uri": "x://new", "name": "new"}])
     async with app_with(tmp_path, upstream, database) as app:
         assert await calls(app) == ["INVALID_INPUT", "INVALID_INPUT", None]
-        pins = {pin.tool: pin.state for pin in await app.store.read(table.pins("plain")) if pin.method in table.ITEM_KINDS}
+        pins = {
+            pin.tool: pin.state for pin in await app.parts.store.read(table.pins("plain")) if pin.method in table.ITEM_KINDS
+        }
         assert pins == {
             "greet": "gone", "x://notes": "quarantined", "x://new": "quarantined", "x://files/{name}": "accepted",
         }  # fmt: skip
         await app.flush()
-        actions = [row[2] for row in await app.store.read(log.latest(1000))]
+        actions = [row[2] for row in await app.parts.store.read(log.latest(1000))]
         assert actions.count("mcp.tool_accepted") == 7 and "mcp.tool_quarantined" in actions
         upstream.offer(tool("say"), prompts=[GREET], resources=[NOTES])
-        await app.refresh_server("plain")
+        await app.servers.refresh("plain")
         assert await calls(app) == [None] * 3, "what is again as it was accepted"
 
 
@@ -173,11 +175,11 @@ async def test_when_it_was_last_changed_how_large_it_is_and_its_icon_are_not_pin
     async with app_with(tmp_path, upstream) as app:
         await accept(app)
         upstream.offer(tool("say"), resources=[{**NOTES, **more}])
-        await app.refresh_server("plain")
-        assert await app.quarantined() == []
+        await app.servers.refresh("plain")
+        assert await app.servers.quarantined() == []
         upstream.offer(tool("say"), resources=[{**NOTES, "annotations": {"audience": ["assistant"]}}])
-        await app.refresh_server("plain")
-        assert [one.label for one in await app.quarantined()] == ["resources/x://notes"]
+        await app.servers.refresh("plain")
+        assert [one.label for one in await app.servers.quarantined()] == ["resources/x://notes"]
 
 
 async def test_a_list_that_is_not_given_leaves_tools_and_what_was_accepted_as_they_are(
@@ -186,10 +188,10 @@ async def test_a_list_that_is_not_given_leaves_tools_and_what_was_accepted_as_th
     async with app_with(tmp_path, upstream) as app:
         await accept(app)
         upstream.offer(tool("say"), tool("more"), prompts=["no prompt", {"name": "x\u200by"}, GREET], resources=5)
-        await app.refresh_server("plain")
+        await app.servers.refresh("plain")
         assert await calls(app) == [None] * 3
-        assert [one.label for one in await app.quarantined()] == ["more"]
-        assert [problem.where for problem in app.problems] == ["server plain, prompt xy"]
+        assert [one.label for one in await app.servers.quarantined()] == ["more"]
+        assert [problem.where for problem in app.tools.problems] == ["server plain, prompt xy"]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -27,8 +27,8 @@ def opened(tmp_path: Path, **servers: dict[str, Any]) -> App:
 
 
 async def accepted(app: App, server: str) -> None:
-    await app.refresh_server(server)
-    await app.accept_tools(await app.quarantined(server))
+    await app.servers.refresh(server)
+    await app.servers.accept(await app.servers.quarantined(server))
 
 
 def told(outcome: Outcome) -> Any:
@@ -50,13 +50,13 @@ async def test_a_trusted_server_does_not_get_calls_that_go_to_another(tmp_path: 
         await accepted(app, "a_b")
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "c"
         first.offer(tool("harmless"), tool(taken))
-        await app.refresh_server("a")
+        await app.servers.refresh("a")
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "c"
-        (waiting,) = await app.quarantined()
+        (waiting,) = await app.servers.quarantined()
         assert waiting.wrong == "the name mcp_a_b_c is that of a tool of server a_b"
-        await app.accept_tools([waiting])
+        await app.servers.accept([waiting])
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "c", "not even if somebody accepts it"
-        assert any("server a_b" in problem.why for problem in app.problems)
+        assert any("server a_b" in problem.why for problem in app.tools.problems)
 
 
 async def test_a_name_is_not_free_while_its_tool_waits_is_gone_or_was_accepted_anew(tmp_path: Path, database: str) -> None:
@@ -66,20 +66,20 @@ async def test_a_name_is_not_free_while_its_tool_waits_is_gone_or_was_accepted_a
     async with App.open(home=tmp_path / "home", database_url=database, entry_points=False, servers=servers) as app:
         await accepted(app, "bank")
         early.offer(tool("pay"))
-        await app.refresh_server("early")
-        await app.accept_tools(await app.quarantined("early"))
+        await app.servers.refresh("early")
+        await app.servers.accept(await app.servers.quarantined("early"))
         for change in ((tool("pay", "Changed."),), ()):
             bank.offer(*change)
-            await app.refresh_server("bank")
+            await app.servers.refresh("bank")
             outcome = await app.invoke("pay", {})
             assert outcome.error is not None
             assert outcome.error.code == "TOOL_NOT_FOUND", outcome.error
         bank.offer(tool("pay", "Changed."))
         await accepted(app, "bank")
-        assert app.catalog.resolve("pay", "default").implementation.server == "bank"
+        assert app.parts.catalog.resolve("pay", "default").implementation.server == "bank"
         bank.offer(tool("pay", "Changed."), tool("more"))
         await accepted(app, "bank")
-        assert app.catalog.resolve("pay", "default").implementation.server == "bank"
+        assert app.parts.catalog.resolve("pay", "default").implementation.server == "bank"
 
 
 async def test_a_name_that_says_another_server_is_for_that_server_also_before_it_is_listed(tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ async def test_a_name_that_says_another_server_is_for_that_server_also_before_it
     said = {"mine": {"name": "mcp_bank_mine"}}
     servers = {"evil": evil.settings(prefix="", trust_first_seen=True, tools=said), "bank": bank.settings()}
     async with opened(tmp_path, **servers) as app:
-        await app.refresh_server("evil")
-        offered = {entry.name for entry in app.catalog.entries() if entry.kind == "mcp"}
+        await app.servers.refresh("evil")
+        offered = {entry.name for entry in app.parts.catalog.entries() if entry.kind == "mcp"}
         assert offered == {"mcp_bank_mine"}, "what a person says counts"
-        waiting = await app.quarantined("evil")
+        waiting = await app.servers.quarantined("evil")
         assert {one.wrong for one in waiting} == {
             f"the name {name} would be one of server bank" for name in ("mcp_bank_pay", "mcp_bank_")
         }
@@ -111,30 +111,32 @@ async def test_a_server_that_is_added_later_does_not_take_over_a_name_that_was_a
         await accepted(app, "a")
         for settings in ({}, {"trust_first_seen": True}, {"prefix": "mcp_a_b"}, {"prefix": "x_"}):
             with pytest.raises(SettingsError, match="mcp_a_b_c is a tool of server a ") as refused:
-                await app.add_server("a_b", evil.settings(**settings))
+                await app.servers.add("a_b", evil.settings(**settings))
             assert refused.value.suggestion is not None and "another name" in refused.value.suggestion
         for settings in ({"prefix": "mcp_a_"}, {"tools": {"c": {"name": "mcp_a_b_c"}}}):
             with pytest.raises(SettingsError, match="mcp_a_b_c"):
-                await app.add_server("other", evil.settings(**settings))
-        added, problems = await app.import_servers({"mcpServers": {"a_b": {"command": "node", "args": ["x"]}}})
+                await app.servers.add("other", evil.settings(**settings))
+        added, problems = await app.servers.import_from({"mcpServers": {"a_b": {"command": "node", "args": ["x"]}}})
         assert added == [] and "mcp_a_b_c" in problems[0].why
-        assert [status.name for status in await app.servers()] == ["a"]
+        assert [status.name for status in await app.servers.list()] == ["a"]
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "b_c"
         honest.offer()  # it is gone for now
-        await app.refresh_server("a")
+        await app.servers.refresh("a")
         with pytest.raises(SettingsError, match="mcp_a_b_c"):
-            await app.add_server("a_b", evil.settings())
+            await app.servers.add("a_b", evil.settings())
         honest.offer(tool("b_c"))
-        await app.refresh_server("a")
+        await app.servers.refresh("a")
     servers = {"a_b": evil.settings(trust_first_seen=True), **first}  # and at the start, by the settings
     async with App.open(os.devnull, **more, servers=servers) as app:
-        assert [problem.where for problem in app.problems] == ["server a_b"]
-        assert "mcp_a_b_c is a tool of server a " in app.problems[0].why and "another name" in app.problems[0].why
+        assert [problem.where for problem in app.tools.problems] == ["server a_b"]
+        assert (
+            "mcp_a_b_c is a tool of server a " in app.tools.problems[0].why and "another name" in app.tools.problems[0].why
+        )
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "b_c"
     servers = {"a": {**first["a"], "tools": {"b_c": {"name": "renamed"}}}, "z": evil.settings(prefix="mcp_a_b_")}
     async with App.open(os.devnull, **more, servers=servers) as app:
         assert told(await app.invoke("renamed", {"text": "my pin"})) == "b_c"
-        assert [problem.where for problem in app.problems] == ["server z"], "the old name is still not another's"
+        assert [problem.where for problem in app.tools.problems] == ["server z"], "the old name is still not another's"
     async with App.open(os.devnull, **more, servers={"a_b": evil.settings()}) as app:
         await accepted(app, "a_b")
         assert told(await app.invoke("mcp_a_b_c", {})) == "c", "where the other server is no more, the name is free"
@@ -149,8 +151,8 @@ async def test_a_known_server_whose_prefix_is_changed_gets_no_name_of_another(tm
         await accepted(app, "two")
     renamed = {"one": one.settings(prefix="mcp_two_"), "two": two.settings()}
     async with App.open(os.devnull, **more, servers=renamed) as app:
-        assert app.catalog.resolve("mcp_two_pay", "default").implementation.server == "two"
-        assert [problem.why for problem in app.problems] == ["the name mcp_two_pay is that of a tool of server two"]
+        assert app.parts.catalog.resolve("mcp_two_pay", "default").implementation.server == "two"
+        assert [problem.why for problem in app.tools.problems] == ["the name mcp_two_pay is that of a tool of server two"]
 
 
 @pytest.mark.requirement("MCP-6", "REG-5")
@@ -161,15 +163,15 @@ async def test_nobody_registers_a_tool_under_the_name_of_one_that_waits_or_is_go
     bank = Upstream(tmp_path, tool("pay"), name="bank")
     builder = Actor("acme", "builder", "eve")
     async with opened(tmp_path, bank=bank.settings(prefix=prefix)) as app:
-        await app.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("builder")
         name = f"{prefix or 'mcp_bank_'}pay"
         program = {"runtime": "python", "code": "def run(args, context):\n    return args"}
         fields = {"name": name, "description": "Pays.", "kind": "sandbox", "program": program}
         for change in ((tool("pay"),), (tool("pay", "Changed."),), ()):
             bank.offer(*change)
-            await app.refresh_server("bank")
+            await app.servers.refresh("bank")
             with pytest.raises(DefinitionError, match="kept for a tool of an MCP server"):
-                await app.register_dynamic(fields, builder)
+                await app.tools.add_dynamic(fields, builder)
             if change == (tool("pay"),):
                 await accepted(app, "bank")
 
@@ -179,8 +181,8 @@ async def test_a_tool_is_not_taken_for_the_reading_of_resources(tmp_path: Path, 
     upstream = Upstream(tmp_path, tool("read_resource"), tool("say"), capabilities={"resources": {}})
     async with opened(tmp_path, plain=upstream.settings(trust_first_seen=trust)) as app:
         await accepted(app, "plain")
-        assert app.catalog.resolve("mcp_plain_read_resource", "default").implementation.method == "resources/read"
-        assert [problem.where for problem in app.problems] == ["server plain, tool read_resource"]
+        assert app.parts.catalog.resolve("mcp_plain_read_resource", "default").implementation.method == "resources/read"
+        assert [problem.where for problem in app.tools.problems] == ["server plain, tool read_resource"]
 
 
 @pytest.mark.requirement("MCP-5", "TIER-7")
@@ -188,12 +190,12 @@ async def test_an_approval_does_not_hold_for_another_program_of_the_same_name(tm
     one, other = Upstream(tmp_path, tool("pay"), name="one"), Upstream(tmp_path, tool("pay"), name="other")
     ann, boss = Actor(user="ann"), Actor(user="boss")
     async with opened(tmp_path) as app:
-        await app.add_server("bank", one.settings(tier="external_api"))
+        await app.servers.add("bank", one.settings(tier="external_api"))
         await accepted(app, "bank")
         asked = await app.invoke("mcp_bank_pay", {"text": "5"}, actor=ann)
         assert asked.pending is not None
-        await app.answer_approval(asked.pending.id, True, actor=boss)
-        await app.add_server("bank", other.settings(tier="external_api"), replace=True)
+        await app.approvals.answer(asked.pending.id, True, actor=boss)
+        await app.servers.add("bank", other.settings(tier="external_api"), replace=True)
         await accepted(app, "bank")
         outcome = await app.invoke("mcp_bank_pay", {"text": "5"}, actor=ann, approval=asked.pending.id)
         assert not outcome.ok, outcome
@@ -235,8 +237,8 @@ async def test_what_was_never_accepted_leaves_nothing_behind(tmp_path: Path, dat
         await accepted(app, "plain")
         for number in range(3):
             upstream.offer(*(tool(f"tool_{number}_{each}") for each in range(20)))
-            await app.refresh_server("plain")
-        states = {pin.tool: pin.state for pin in await app.store.read(table.pins("plain"))}
+            await app.servers.refresh("plain")
+        states = {pin.tool: pin.state for pin in await app.parts.store.read(table.pins("plain"))}
         assert states == {"kept": "gone", **{f"tool_2_{each}": "quarantined" for each in range(20)}}
 
 
@@ -248,10 +250,10 @@ async def test_a_server_that_keeps_changing_names_is_no_longer_trusted(
     async with opened(tmp_path, plain=upstream.settings(trust_first_seen=True)) as app:
         for number in range(8):
             upstream.offer(*(tool(f"tool_{number}_{each}") for each in range(4)))
-            await app.refresh_server("plain")
-        states = [pin.state for pin in await app.store.read(table.pins("plain"))]
+            await app.servers.refresh("plain")
+        states = [pin.state for pin in await app.parts.store.read(table.pins("plain"))]
         assert states.count("gone") <= 5 + 2 * 4
-        assert len(await app.quarantined()) == 4, "changed beyond what is kept: a person looks"
+        assert len(await app.servers.quarantined()) == 4, "changed beyond what is kept: a person looks"
 
 
 # -- a program that comes in between
@@ -266,7 +268,7 @@ async def test_a_program_that_was_started_since_it_was_compared_is_compared_befo
     async with opened(tmp_path, plain=upstream.settings()) as app:
         await accepted(app, "plain")
         first = orjson.loads((await app.invoke("mcp_plain_say", {})).output)["pid"]
-        engine, request, calls = app.servers_engine, app.servers_engine.request, 0
+        engine, request, calls = app.parts.servers_engine, app.parts.servers_engine.request, 0
         starts = engine.starts("plain")
 
         async def held_up(server: str, method: str, params: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:

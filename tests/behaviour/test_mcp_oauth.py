@@ -400,9 +400,9 @@ async def test_a_tool_of_a_guarded_server_is_called_once_somebody_has_logged_in(
         server = {"url": url, "oauth": {"redirect_port": free_port()}, "trust_first_seen": True, "tier": "read_only"}
         async with App.open(home=tmp_path / "home", entry_points=False, servers={"one": server}) as app:
             browser = Browser()
-            await app.log_in_server("one", browser, browser=False)
+            await app.servers.log_in("one", browser, browser=False)
             assert len(browser.shown) == 1
-            await app.refresh_server("one")
+            await app.servers.refresh("one")
             outcome = await app.invoke("mcp_one_echo", {})
             assert (outcome.status, outcome.output) == ("success", "here")
             stolen = await app.invoke("echo", {"text": "{{secret:MCP_ONE_TOKENS}}"})

@@ -127,8 +127,8 @@ async def test_a_permission_of_a_preset_is_asked_of_the_caller(tmp_path: Path) -
     settings = {**PRESETS["filesystem"].settings, **upstream.settings(prefix="x_")}
     del settings["npm"], settings["network"], settings["tier"]
     async with App.open(home=tmp_path / "home", database_url="memory://", servers={"files": settings}) as app:
-        await app.refresh_server("files")
-        await app.accept_tools(await app.quarantined())
+        await app.servers.refresh("files")
+        await app.servers.accept(await app.servers.quarantined())
         denied = await app.invoke("x_read_file", {}, actor=Actor(user="ann", scopes=("other",)))
         assert denied.error is not None
         assert denied.error.code == "PERMISSION_DENIED"
@@ -150,8 +150,8 @@ async def test_a_query_of_the_postgres_preset_only_asks(tmp_path: Path, sql: str
     upstream = Upstream(tmp_path, QUERY)
     said = upstream.settings(preset="postgres", npm=None, tools={"query": {"tier": "read_only", "cost": 0}}, tier=None)
     async with App.open(home=tmp_path / "home", database_url="memory://", servers={"db": said}) as app:
-        await app.refresh_server("db")
-        await app.accept_tools(await app.quarantined())
+        await app.servers.refresh("db")
+        await app.servers.accept(await app.servers.quarantined())
         actor = Actor(user="ann", scopes=("tool:database_query",))
         outcome = await app.invoke("query_database", {} if sql is None else {"sql": sql}, actor=actor)
         assert (outcome.error.code if outcome.error is not None else None) == code, outcome

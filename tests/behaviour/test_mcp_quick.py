@@ -94,7 +94,7 @@ class Counted:
 @asynccontextmanager
 async def a_site(app: App, *tools: Any) -> AsyncIterator[Counted]:
     async with app, serving(app) as site:
-        app.register_many(tools or TOOLS)
+        app.tools.register_many(tools or TOOLS)
         await site.with_key(app, Actor("acme", "analyst", "u-1"))
         yield Counted(site)
 
@@ -268,7 +268,7 @@ async def test_an_argument_that_must_be_in_a_header_is_checked_there() -> None:
         tool_ = app.register(headed)
         assert tool_.name == "headed"
         schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-        entry = app.catalog.resolve("headed", "acme")
+        entry = app.parts.catalog.resolve("headed", "acme")
         entry.tool.input_schema.clear()
         entry.tool.input_schema.update(schema)
         params = {"name": "headed", "arguments": {"region": "eu"}}
@@ -294,14 +294,14 @@ async def a_wanting_site(folder: Path) -> AsyncIterator[tuple[App, Counted, Path
             "command": [sys.executable, str(SERVER), str(noted)], "isolation": "none", "trust_first_seen": True,
             "tools": {name: {"tier": "read_only"} for name in ("pay", "poll", "greet")},
         }  # fmt: skip
-        await app.add_server("up", settings)
-        await app.refresh_server("up")
+        await app.servers.add("up", settings)
+        await app.servers.refresh("up")
         yield app, site, noted
 
 
 async def _records(app: App) -> int:
     await app.flush()
-    return len(await app.store.read(log.latest(1_000)))
+    return len(await app.parts.store.read(log.latest(1_000)))
 
 
 async def test_a_tool_that_asks_something_is_called_once_and_answered_alike(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ async def test_a_list_is_made_anew_when_something_changes() -> None:
         quick, slow = await site.both("tools/list", {})
         assert told(quick) == told(slow)
         assert quick.json["result"]["tools"][0]["name"] == "aaa"
-        await app.set_enabled("aaa", False, tenant="acme")
+        await app.tools.set_enabled("aaa", False, tenant="acme")
         quick, slow = await site.both("tools/list", {})
         assert told(quick) == told(slow)
         assert quick.json["result"]["tools"][0]["name"] != "aaa"
@@ -455,7 +455,7 @@ async def test_a_list_is_made_anew_when_something_changes() -> None:
 async def test_each_actor_is_given_their_own_list_and_calls_their_own_tools() -> None:
     app = memory_app()
     async with a_site(app) as site:
-        await app.set_enabled("add", False, tenant="acme")
+        await app.tools.set_enabled("add", False, tenant="acme")
         other = (await site.site.http.keys.create("other", Actor("other")))[1]
         mine = await site.site.mcp("tools/list")
         theirs = await site.site.mcp("tools/list", key=other)

@@ -47,7 +47,7 @@ class Server:
         outcome = await self.app.invoke(self.tool(tool), dict(arguments), caller=person)
         if outcome.pending is None:
             return outcome
-        await self.app.answer_approval(outcome.pending.id, True)
+        await self.app.approvals.answer(outcome.pending.id, True)
         return await self.app.invoke(self.tool(tool), dict(arguments), approval=outcome.pending.id, caller=person)
 
     async def output(self, tool: str, arguments: Mapping[str, Any], person: Person | None = None) -> Any:
@@ -55,7 +55,7 @@ class Server:
         outcome = await self.call(tool, arguments, person)
         assert outcome.status == "success", outcome.error
         await self.app.flush()
-        rows = await self.app.store.read(log.latest(1_000, tool=self.tool(tool)))
+        rows = await self.app.parts.store.read(log.latest(1_000, tool=self.tool(tool)))
         assert [row[6] for row in rows if row[3] == outcome.id][-1] == "success"
         return outcome.output
 
@@ -72,16 +72,16 @@ async def connected(folder: Path, name: str, tool: str, **settings: Any) -> Asyn
     """A server that is listed and accepted; `tool` is one that it has."""
     async with App.open(home=folder / "home", servers={name: settings}) as app:
         server = Server(app, name)
-        await app.refresh_server(name)
+        await app.servers.refresh(name)
         early = await app.invoke(server.tool(tool), {})
         assert early.error is not None
         assert early.error.code == "TOOL_NOT_FOUND"
-        waiting = await app.quarantined(name)
+        waiting = await app.servers.quarantined(name)
         assert tool in [one.tool for one in waiting]
-        assert await app.accept_tools(waiting) == waiting
-        status = await app.server(name)
+        assert await app.servers.accept(waiting) == waiting
+        status = await app.servers.get(name)
         assert status.standing is not None
-        assert status.standing.jail == (await app.sandbox.server_jail()).name
+        assert status.standing.jail == (await app.parts.sandbox.server_jail()).name
         yield server
 
 
@@ -177,7 +177,7 @@ async def test_what_was_remembered_is_there_after_a_restart(tmp_path: Path, room
     ada = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
     async with connected(tmp_path, "memory", "read_graph", **settings) as memory:
         await memory.output("create_entities", {"entities": [ada]})
-        await memory.app.restart_server("memory")
+        await memory.app.servers.restart("memory")
         graph = await memory.output("read_graph", {})
         assert graph["entities"] == [ada]
 

@@ -43,8 +43,8 @@ def entry(definition: dict[str, Any], upstream: Server | None = None) -> Entry:
 async def offered(app: App, *servers: str) -> None:
     """List servers, and accept whatever they have."""
     for name in servers:
-        await app.refresh_server(name)
-    await app.accept_tools(await app.quarantined())
+        await app.servers.refresh(name)
+    await app.servers.accept(await app.servers.quarantined())
 
 
 def opened(tmp_path: Path, **servers: dict[str, Any]) -> App:
@@ -90,17 +90,17 @@ async def test_of_two_servers_with_the_same_name_for_a_tool_the_later_is_refused
     one, two = Upstream(tmp_path, tool("say"), name="one"), Upstream(tmp_path, tool("say"), tool("hear"), name="two")
     async with opened(tmp_path, one=one.settings(prefix=""), two=two.settings(prefix="")) as app:
         await offered(app, "one", "two")
-        assert app.catalog.resolve("say", "default").implementation.server == "one"
+        assert app.parts.catalog.resolve("say", "default").implementation.server == "one"
         assert (await app.invoke("hear", {})).ok
-        assert [problem for problem in app.problems if "server two" in problem.where and "server one" in problem.why]
+        assert [problem for problem in app.tools.problems if "server two" in problem.where and "server one" in problem.why]
 
 
 async def test_a_built_in_tool_keeps_its_name(tmp_path: Path) -> None:
     upstream = Upstream(tmp_path, tool("calculator"))
     async with opened(tmp_path, plain=upstream.settings(prefix="")) as app:
         await offered(app, "plain")
-        assert app.catalog.resolve("calculator", "default").tool.source == "builtin"
-        assert any("calculator" in problem.where for problem in app.problems)
+        assert app.parts.catalog.resolve("calculator", "default").tool.source == "builtin"
+        assert any("calculator" in problem.where for problem in app.tools.problems)
         outcome = await app.invoke("calculator", {"expression": "1 + 1"})
         assert outcome.ok, outcome
 
@@ -111,21 +111,21 @@ async def test_with_mcp_turned_off_no_server_is_started_and_no_tool_of_theirs_is
     upstream = Upstream(tmp_path, tool("say"))
     more = {"home": tmp_path / "home", "entry_points": False, "servers": {"plain": upstream.settings(enabled=True)}}
     async with App.open(**more) as app:
-        await app.add_server("added", upstream.settings())
+        await app.servers.add("added", upstream.settings())
         await offered(app, "plain", "added")
         assert (await app.invoke("mcp_plain_say", {})).ok
     async with App.open(**more, mcp={"enabled": False}) as app:
         assert [code(await app.invoke(f"mcp_{name}_say", {})) for name in ("plain", "added")] == ["TOOL_NOT_FOUND"] * 2
-        assert [one.to_dict()["state"] for one in await app.servers()] == ["off", "off"]
-        assert [one for one in await app.tools() if one.source == "mcp"] == []
+        assert [one.to_dict()["state"] for one in await app.servers.list()] == ["off", "off"]
+        assert [one for one in await app.tools.list() if one.source == "mcp"] == []
         with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
-            await app.refresh_server("plain")
-        assert not app.servers_engine.starts("plain")
+            await app.servers.refresh("plain")
+        assert not app.parts.servers_engine.starts("plain")
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
-            await app.add_server("remote", {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", "oauth": {}})
+            await app.servers.add("remote", {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", "oauth": {}})
             with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
-                await asyncio.wait_for(app.log_in_server("remote", print, browser=False), 20)
+                await asyncio.wait_for(app.servers.log_in("remote", print, browser=False), 20)
             with pytest.raises(BlockingIOError):
                 listener.accept()  # nobody has knocked
     async with App.open(**more) as app:
@@ -210,14 +210,14 @@ async def test_what_is_no_good_is_said_and_the_others_load(tmp_path: Path) -> No
     upstream = Upstream(tmp_path)
     upstream.offer(good, bad, {"name": ""}, {"name": 3}, good)
     async with opened(tmp_path, plain=upstream.settings()) as app:
-        await app.refresh_server("plain")
-        wrong = {one.name: one.wrong for one in await app.quarantined()}
+        await app.servers.refresh("plain")
+        wrong = {one.name: one.wrong for one in await app.servers.quarantined()}
         assert wrong["mcp_plain_good"] is None
         assert "input_schema" in (wrong["mcp_plain_bad"] or "")
         await offered(app)
         assert (await app.invoke("mcp_plain_good", {})).ok
         assert code(await app.invoke("mcp_plain_bad", {})) == "TOOL_NOT_FOUND"
-        words = " ".join(problem.why for problem in app.problems)
+        words = " ".join(problem.why for problem in app.tools.problems)
         assert "two tools of this name" in words
         assert "its name must be text" in words
 
@@ -336,7 +336,7 @@ async def test_a_tool_that_settings_switch_off_is_off_until_somebody_switches_it
     async with opened(tmp_path, plain=upstream.settings(tools={"say": {"enabled": False}})) as app:
         await offered(app, "plain")
         assert code(await app.invoke("mcp_plain_say", {})) == "TOOL_NOT_FOUND"
-        await app.set_enabled("mcp_plain_say", True)
+        await app.tools.set_enabled("mcp_plain_say", True)
         assert (await app.invoke("mcp_plain_say", {})).ok
 
 
@@ -370,7 +370,7 @@ async def test_reading_a_resource_and_getting_a_prompt_are_governed_calls(tmp_pa
         tmp_path, capabilities={"resources": {}, "prompts": {}}, resources=resources, prompts=[{"name": "greet"}]
     )
     async with opened(tmp_path, plain=upstream.settings(tools={"prompts/get": {"requires_permission": "prompts"}})) as app:
-        await app.refresh_server("plain")
+        await app.servers.refresh("plain")
         assert code(await app.invoke("mcp_plain_read_resource", {"uri": "x://a"})) == "TOOL_NOT_FOUND"
         await offered(app)
         outcome = await app.invoke("mcp_plain_read_resource", {"uri": "x://a"})
@@ -379,7 +379,7 @@ async def test_reading_a_resource_and_getting_a_prompt_are_governed_calls(tmp_pa
         assert code(await app.invoke("mcp_plain_get_prompt", asked, actor=Actor(user="ann"))) == "PERMISSION_DENIED"
         outcome = await app.invoke("mcp_plain_get_prompt", asked, actor=Actor(user="ann", scopes=("prompts",)))
         assert outcome.output["messages"][0]["content"]["text"] == 'greet {"who": "Ann"}'
-        made = app.catalog.resolve("mcp_plain_read_resource", "default")
+        made = app.parts.catalog.resolve("mcp_plain_read_resource", "default")
         assert (made.tier, "mcp:method" in made.tool.tags, made.implementation.method) == (
             "read_only",
             True,
@@ -394,14 +394,14 @@ async def test_completing_an_argument_is_a_governed_call(tmp_path: Path) -> None
     asked = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "who", "value": "An"}}
     said = {"completion/complete": {"requires_permission": "prompts"}}
     async with opened(tmp_path, plain=upstream.settings(tools=said)) as app:
-        await app.refresh_server("plain")
+        await app.servers.refresh("plain")
         assert code(await app.invoke("mcp_plain_complete_argument", asked)) == "TOOL_NOT_FOUND"
         await offered(app)
         assert code(await app.invoke("mcp_plain_complete_argument", asked, actor=Actor(user="ann"))) == "PERMISSION_DENIED"
         outcome = await app.invoke("mcp_plain_complete_argument", asked, actor=Actor(user="ann", scopes=("prompts",)))
         assert outcome.output == {"completion": {"values": ["An!"], "hasMore": False}}
         await app.flush()
-        ends = [row for row in await app.store.read(log.latest(100)) if row[2] == "end"]
+        ends = [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "end"]
         assert [row[5] for row in ends] == ["mcp_plain_complete_argument"] * 3
 
 
@@ -451,8 +451,8 @@ def test_a_presets_permission_holds_for_all_that_its_server_has(preset: str) -> 
 async def test_a_thousand_tools(tmp_path: Path) -> None:
     upstream = Upstream(tmp_path, *(tool(f"tool_{number}", f"Number {number}.") for number in range(1000)))
     async with opened(tmp_path, plain=upstream.settings(trust_first_seen=True)) as app:
-        await app.refresh_server("plain")
-        assert len([one for one in await app.tools() if one.source == "mcp"]) == 1000
+        await app.servers.refresh("plain")
+        assert len([one for one in await app.tools.list() if one.source == "mcp"]) == 1000
         assert orjson.loads((await app.invoke("mcp_plain_tool_999", {})).output)["tool"] == "tool_999"
 
 
@@ -469,9 +469,9 @@ async def test_a_server_that_does_not_start_hides_nothing_and_is_named(tmp_path:
             await offered(app, "plain")
         assert (await app.invoke("mcp_plain_say", {})).ok
         async with asyncio.timeout(30):
-            while not any(problem.where == "server dead" for problem in app.mcp_tools.missing()):
+            while not any(problem.where == "server dead" for problem in app.parts.mcp_tools.missing()):
                 await asyncio.sleep(0.02)
-        status = {one.name: one for one in await app.servers()}
+        status = {one.name: one for one in await app.servers.list()}
         assert status["dead"].problem
         assert status["plain"].problem is None
 
@@ -487,5 +487,5 @@ async def test_settings_that_can_not_work_are_a_problem_and_no_more(tmp_path: Pa
     async with opened(tmp_path, plain=upstream.settings(), **bad) as app:
         await offered(app, "plain")
         assert (await app.invoke("mcp_plain_say", {})).ok
-        words = {problem.where: problem.why for problem in app.problems}
+        words = {problem.where: problem.why for problem in app.tools.problems}
         assert words.keys() >= {"server two", "server none", "server unknown", "server ftp"}

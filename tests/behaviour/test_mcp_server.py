@@ -61,7 +61,7 @@ TOOLS = (add, person, wipe, picky, wait)
 @asynccontextmanager
 async def open_site(**settings: Any) -> AsyncIterator[tuple[App, Site]]:
     async with memory_app(**settings) as app:
-        app.register_many(TOOLS)
+        app.tools.register_many(TOOLS)
         async with serving(app) as site:
             yield app, site
 
@@ -102,7 +102,7 @@ async def test_a_list_comes_in_pages_that_miss_and_repeat_nothing(era: str) -> N
     async with open_site(mcp={"page": 3}) as (app, site), connected(site, await key_for(app, ADA), era) as client:
         first = await client.list_tools()
         assert len(first.tools) == 3
-        assert [one.name for one in await all_tools(client)] == [one.name for one in await app.tools(ADA)]
+        assert [one.name for one in await all_tools(client)] == [one.name for one in await app.tools.list(ADA)]
         for bad in ("x", "!!", "A" * 5000, "\x00", "é"):
             with pytest.raises(MCPError) as refused:
                 await client.list_tools(cursor=bad)
@@ -112,9 +112,9 @@ async def test_a_list_comes_in_pages_that_miss_and_repeat_nothing(era: str) -> N
 async def test_a_page_goes_on_where_the_last_one_ended_though_tools_came_and_went(era: str) -> None:
     async with open_site(mcp={"page": 2}) as (app, site), connected(site, await key_for(app, ADA), era) as client:
         first = await client.list_tools()
-        await app.set_enabled(first.tools[0].name, False)
+        await app.tools.set_enabled(first.tools[0].name, False)
         rest = await client.list_tools(cursor=first.next_cursor)
-        names = [one.name for one in await app.tools(ADA)]
+        names = [one.name for one in await app.tools.list(ADA)]
         assert rest.tools[0].name == names[names.index(first.tools[1].name) + 1]
 
 
@@ -128,7 +128,7 @@ async def test_a_call_gives_its_output_as_text_and_as_what_it_is(era: str) -> No
         assert found.meta is not None
         id = found.meta["toolgate/call"]
         await app.flush()
-        rows = [row for row in await app.store.read(log.latest(50)) if id in str(row)]
+        rows = [row for row in await app.parts.store.read(log.latest(50)) if id in str(row)]
         assert rows and "mcp" in str(rows[-1])
 
 
@@ -146,7 +146,7 @@ async def test_a_tool_that_fails_is_a_result_that_says_what_to_do(era: str) -> N
 @pytest.mark.requirement("DOOR-3")
 async def test_a_tool_that_is_hidden_and_one_that_is_not_there_are_the_same_protocol_error(era: str) -> None:
     async with open_site() as (app, site), connected(site, await key_for(app, ADA), era) as client:
-        await app.set_enabled("add", False, tenant="acme")
+        await app.tools.set_enabled("add", False, tenant="acme")
         assert "add" not in {one.name for one in await all_tools(client)}
         told = []
         for name in ("add", "nope"):
@@ -188,15 +188,15 @@ async def test_a_call_that_its_client_gives_up_is_cancelled_and_recorded(era: st
     async with open_site() as (app, site), connected(site, await key_for(app, ADA), era) as client:
         waiting = asyncio.create_task(client.call_tool("wait", {}))
         async with asyncio.timeout(30):
-            while not app.running.count:
+            while not app.parts.running.count:
                 await asyncio.sleep(0.01)
             waiting.cancel()
-            while app.running.count:
+            while app.parts.running.count:
                 await asyncio.sleep(0.01)
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await app.flush()
-        assert "CANCELLED" in str((await app.store.read(log.latest(1)))[-1])
+        assert "CANCELLED" in str((await app.parts.store.read(log.latest(1)))[-1])
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
@@ -236,9 +236,9 @@ async def test_what_was_cut_and_is_no_longer_what_was_promised_is_not_given_as_t
         "required": ["lines"],
     }
     async with open_site(limits={"output_bytes": 3_000}) as (app, site):
-        entry = entry_of(five, "python", app._rules)
+        entry = entry_of(five, "python", app.parts.rules)
         app.register(
-            compile_entry(entry.tool.model_copy(update={"output_schema": schema}), entry.implementation, (), app._rules)
+            compile_entry(entry.tool.model_copy(update={"output_schema": schema}), entry.implementation, (), app.parts.rules)
         )
         async with connected(site, await key_for(app, ADA), era) as client:
             await client.list_tools()  # from here on the client checks what it is given

@@ -44,7 +44,7 @@ async def test_a_person_who_ticks_the_box_has_the_call_run_once(era: str) -> Non
             assert "run" in shown and "tidy up" in shown and "execute" in shown and "acme/analyst/ada" in shown
             assert text_of(await client.call_tool("run", TASK)) == "ran tidy up"
             assert len(person.shown) == 2  # each run is asked about
-        [first, _] = await app.approvals(state=None, actor=ADA)
+        [first, _] = await app.approvals.list(state=None, actor=ADA)
         assert (first.state, first.answered_through, first.answer_reason) == ("used", "mcp", "it is tidy")
 
 
@@ -84,8 +84,8 @@ async def test_who_can_t_be_asked_gets_a_pending_result_and_the_same_call_goes_o
                 assert waiting.is_error and waiting.structured_content is not None
                 assert waiting.structured_content["status"] == "pending"
                 id = waiting.structured_content["approval"]
-            assert len(await app.approvals(actor=ADA)) == 1 and made.ran == [] and person.shown == []
-            await app.answer_approval(id, True, actor=BOSS)
+            assert len(await app.approvals.list(actor=ADA)) == 1 and made.ran == [] and person.shown == []
+            await app.approvals.answer(id, True, actor=BOSS)
             assert text_of(await client.call_tool("run", {**TASK, "times": 2})).startswith("APPROVAL_REQUIRED")
             assert text_of(await client.call_tool("run", TASK)) == "ran tidy up"
             assert (await client.call_tool("run", TASK)).is_error  # it was for one call
@@ -103,7 +103,7 @@ async def test_a_program_can_name_the_approval_that_it_waits_for(era: str) -> No
             named = {"toolgate/approval": id}
             again = await client.call_tool("run", secret, meta=meta(named))
             assert text_of(again).startswith("APPROVAL_REQUIRED")
-            await app.answer_approval(id, True, actor=BOSS)
+            await app.approvals.answer(id, True, actor=BOSS)
             async with connected(site, await key_for(app, Actor("acme", "analyst", "eve")), era) as other:
                 stolen = await other.call_tool("run", secret, meta=meta(named))
                 assert stolen.is_error and made.ran == []
@@ -136,8 +136,8 @@ async def test_an_answer_from_elsewhere_counts_while_the_client_still_asks() -> 
             calling = asyncio.create_task(client.call_tool("run", TASK))
             async with asyncio.timeout(30):
                 await asked.wait()
-                [waiting] = await app.approvals(actor=ADA)
-                await app.answer_approval(waiting.request.id, True, actor=BOSS)
+                [waiting] = await app.approvals.list(actor=ADA)
+                await app.approvals.answer(waiting.request.id, True, actor=BOSS)
                 assert text_of(await calling) == "ran tidy up"
         assert len(made.ran) == 1
 

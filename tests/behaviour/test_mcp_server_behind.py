@@ -54,7 +54,7 @@ async def behind(*urls: str, **more: Any) -> AsyncIterator[tuple[App, Site]]:
     servers = {name: {"url": url, **settings} for name, url in zip(("up", "down"), urls, strict=False)}
     async with memory_app(servers=servers, **more) as app, serving(app) as site:
         for name in servers:
-            await app.refresh_server(name)
+            await app.servers.refresh(name)
         yield app, site
 
 
@@ -67,7 +67,7 @@ async def test_prompts_are_named_as_tools_are_and_got_through_the_pipeline(era: 
         [message] = given.messages
         assert isinstance(message.content, types.TextContent) and "one" in message.content.text
         await app.flush()
-        assert "mcp_up_get_prompt" in str((await app.store.read(log.latest(1)))[-1])
+        assert "mcp_up_get_prompt" in str((await app.parts.store.read(log.latest(1)))[-1])
         for unknown in ("test_simple_prompt", "mcp_up_nothing", ""):
             with pytest.raises(MCPError) as refused:
                 await client.get_prompt(unknown)
@@ -88,7 +88,7 @@ async def test_resources_keep_their_addresses_and_are_read_through_the_pipeline(
         assert isinstance(text, types.TextResourceContents) and isinstance(data, types.BlobResourceContents)
         assert isinstance(made, types.TextResourceContents) and "7" in made.text
         await app.flush()
-        assert "mcp_up_read_resource" in str((await app.store.read(log.latest(1)))[-1])
+        assert "mcp_up_read_resource" in str((await app.parts.store.read(log.latest(1)))[-1])
         for unknown in ("test://nothing", "toolgate://artifacts/art_1", "toolgate://artifacts/"):
             with pytest.raises(MCPError) as refused:
                 await client.read_resource(unknown)
@@ -101,7 +101,7 @@ async def test_completion_is_asked_of_the_server_that_has_the_prompt(era: str, n
         prompt = types.PromptReference(name="mcp_up_test_prompt_with_arguments")
         assert isinstance((await client.complete(prompt, {"name": "arg1", "value": "p"})).completion.values, list)
         await app.flush()
-        assert "mcp_up_complete_argument" in str((await app.store.read(log.latest(1)))[-1])
+        assert "mcp_up_complete_argument" in str((await app.parts.store.read(log.latest(1)))[-1])
         with pytest.raises(MCPError) as refused:
             await client.complete(types.PromptReference(name="nothing"), {"name": "arg1", "value": "p"})
         assert refused.value.error.code == -32602
@@ -111,7 +111,7 @@ async def test_completion_is_asked_of_the_server_that_has_the_prompt(era: str, n
 @EACH_ERA
 async def test_who_may_not_read_a_server_s_resources_does_not_see_them(era: str, new: str) -> None:
     async with behind(new) as (app, site):
-        await app.set_enabled("mcp_up_read_resource", False, tenant="acme")
+        await app.tools.set_enabled("mcp_up_read_resource", False, tenant="acme")
         async with connected(site, await key_for(app, ADA), era) as client:
             assert (await client.list_resources()).resources == []
             assert (await client.list_prompts()).prompts != []
@@ -141,7 +141,7 @@ async def test_of_two_servers_with_one_address_none_is_guessed(new: str) -> None
                 read = (await site.mcp("resources/read", asked, headers=named, meta=chosen)).json["result"]
                 assert read["contents"]
                 await app.flush()
-                assert f"mcp_{server}_read_resource" in str((await app.store.read(log.latest(1)))[-1])
+                assert f"mcp_{server}_read_resource" in str((await app.parts.store.read(log.latest(1)))[-1])
 
 
 @pytest.mark.parametrize("template", ["{+all}", "{scheme}://x", "{+all}/x"])
@@ -153,8 +153,10 @@ def test_a_template_that_names_no_scheme_fits_nothing(template: str) -> None:
 @EACH_ERA
 async def test_a_server_that_can_t_be_reached_hides_no_other_and_is_said_to_be_missing(era: str, new: str) -> None:
     async with behind(new, new) as (app, site):
-        gone = app.servers_engine.settings("down").model_copy(update={"url": "http://127.0.0.1:9/mcp", "start_seconds": 5})
-        app.servers_engine.set("down", gone)
+        gone = app.parts.servers_engine.settings("down").model_copy(
+            update={"url": "http://127.0.0.1:9/mcp", "start_seconds": 5}
+        )
+        app.parts.servers_engine.set("down", gone)
         async with connected(site, await key_for(app, ADA), era) as client:
             async with asyncio.timeout(SOON):
                 found = await client.list_prompts()
@@ -176,7 +178,7 @@ async def test_what_a_tool_asks_reaches_the_client_s_person_whatever_protocols_a
             unasked = await client.call_tool("mcp_up_test_elicitation", {"message": "Who is it?"})
             assert unasked.is_error or "action=cancel" in text_of(unasked)
         assert person.shown == ["Who is it?"]
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 @EACH_ERA
@@ -203,7 +205,7 @@ async def test_a_person_who_is_slow_is_not_taken_for_a_server_that_is(upstream: 
                 calling = asyncio.create_task(asking)
                 async with asyncio.timeout(SOON):
                     await shown.wait()
-                    while app.running.count:
+                    while app.parts.running.count:
                         await asyncio.sleep(0.05)
                 shown.clear()
                 calling.cancel()
@@ -223,7 +225,7 @@ async def test_a_client_is_not_asked_what_it_does_not_know_whatever_the_server_w
 
 async def test_lists_of_a_server_come_in_pages_too(new: str) -> None:
     async with behind(new, mcp={"page": 2}) as (app, site), connected(site, await key_for(app, ADA), ERAS[-1]) as client:
-        whole = [f"mcp_up_{one['name']}" for one in await app.servers_engine.listed("up", "prompts")]
+        whole = [f"mcp_up_{one['name']}" for one in await app.parts.servers_engine.listed("up", "prompts")]
         found, cursor = list[str](), None
         while True:
             page = await client.list_prompts(cursor=cursor)
@@ -264,7 +266,7 @@ async def test_who_watches_a_resource_is_told_that_it_changed_and_nobody_else_is
         await _watch(stack, site, await key_for(app, ADA), era, WATCHED, told["ada"])
         await _watch(stack, site, await key_for(app, BOB), era, "test://static-text", told["bob"])
         await app.flush()
-        assert str(await app.store.read(log.latest(20))).count("mcp.resource_watched") == 2
+        assert str(await app.parts.store.read(log.latest(20))).count("mcp.resource_watched") == 2
         async with connected(site, await key_for(app, ADA), era) as client:
             async with asyncio.timeout(SOON):
                 await client.call_tool("mcp_up_test_trigger_resource_change", {})

@@ -77,9 +77,9 @@ async def listening(stack: AsyncExitStack, site: Site, key: str, era: str) -> To
 CHANGES: dict[str, Callable[[App], Awaitable[Any]]] = {
     "a tool is registered": lambda app: _registered(app),
     "a tool is registered at run time": lambda app: _registered_at_run_time(app),
-    "a tool is switched off for the tenant": lambda app: app.set_enabled("calculator", False, tenant="acme"),
-    "a tool is denied to the persona": lambda app: app.set_enabled("echo", False, persona="analyst"),
-    "a tool is denied to all": lambda app: app.set_global_deny("datetime"),
+    "a tool is switched off for the tenant": lambda app: app.tools.set_enabled("calculator", False, tenant="acme"),
+    "a tool is denied to the persona": lambda app: app.tools.set_enabled("echo", False, persona="analyst"),
+    "a tool is denied to all": lambda app: app.policy.deny("datetime"),
 }
 
 
@@ -89,8 +89,8 @@ async def _registered(app: App) -> None:
 
 async def _registered_at_run_time(app: App) -> None:
     app.add_runner("loud", LoudRunner(), tier="read_only")
-    await app.allow_adding_tools("analyst")
-    await app.register_dynamic(FIELDS, ADA)
+    await app.policy.allow_adding_tools("analyst")
+    await app.tools.add_dynamic(FIELDS, ADA)
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -110,11 +110,11 @@ async def test_who_is_not_concerned_is_not_told(era: str) -> None:
     async with memory_app() as app, serving(app) as site, AsyncExitStack() as stack:
         ada = await listening(stack, site, await key_for(app, ADA), era)
         bob = await listening(stack, site, await key_for(app, BOB), era)
-        await app.set_enabled("calculator", False, tenant="acme")
+        await app.tools.set_enabled("calculator", False, tenant="acme")
         await ada.once()
-        await app.set_enabled("calculator", False, tenant="other")
+        await app.tools.set_enabled("calculator", False, tenant="other")
         await bob.once()
-        await app.set_enabled("calculator", True, tenant="third")
+        await app.tools.set_enabled("calculator", True, tenant="third")
         await asyncio.sleep(QUIET)
         assert (ada.times, bob.times) == (1, 1)
 
@@ -125,7 +125,7 @@ async def test_what_another_process_changed_is_told_too(tmp_path: Path) -> None:
         other = await stack.enter_async_context(App.open(home=tmp_path))
         site = await stack.enter_async_context(serving(app))
         told = await listening(stack, site, await key_for(app, ADA), "2026-07-28")
-        await other.set_enabled("calculator", False, tenant="acme")
+        await other.tools.set_enabled("calculator", False, tenant="acme")
         await told.once()
 
 

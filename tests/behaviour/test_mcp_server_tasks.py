@@ -95,10 +95,10 @@ async def test_a_task_can_be_cancelled_and_the_call_is_on_record_as_that() -> No
             assert (await client("tasks/cancel", taskId=begun["taskId"])).keys() == {"resultType", "_meta"}
         assert (await client.until(begun["taskId"], "cancelled"))["status"] == "cancelled"
         async with asyncio.timeout(SOON):
-            while app.running.count:
+            while app.parts.running.count:
                 await asyncio.sleep(0.01)
         await app.flush()
-        assert "CANCELLED" in str((await app.store.read(log.latest(1)))[-1])
+        assert "CANCELLED" in str((await app.parts.store.read(log.latest(1)))[-1])
 
 
 @pytest.mark.requirement("DOOR-3")
@@ -134,8 +134,8 @@ async def test_a_call_that_waits_for_an_approval_is_a_task_and_goes_on_when_it_i
         client = Client(site, await key_for(app, ADA))
         begun = await client.call("run", task="tidy")
         assert begun["resultType"] == "task" and "approval" in begun["statusMessage"] and made.ran == []
-        [waiting] = await app.approvals(actor=ADA)
-        await app.answer_approval(waiting.request.id, True, actor=BOSS)
+        [waiting] = await app.approvals.list(actor=ADA)
+        await app.approvals.answer(waiting.request.id, True, actor=BOSS)
         done = await client.until(begun["taskId"], "completed")
         assert done["result"]["content"][0]["text"] == "ran tidy" and len(made.ran) == 1
 
@@ -190,5 +190,5 @@ async def test_what_still_goes_on_when_the_server_ends_is_cancelled() -> None:
         app.register(endless)
         async with serving(app) as site:
             begun = await Client(site, await key_for(app, ADA)).call("endless")
-            assert begun["resultType"] == "task" and app.running.count == 1
-        assert app.running.count == 0
+            assert begun["resultType"] == "task" and app.parts.running.count == 1
+        assert app.parts.running.count == 0

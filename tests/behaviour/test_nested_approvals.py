@@ -39,7 +39,7 @@ async def test_the_outer_call_waits_with_the_inner_question_and_goes_on_after_a_
         id = waits(outcome)
         assert outcome.error is not None and "risky" in outcome.error.message and "follow" in outcome.error.message
         assert bench.effects == {"note one": 1}
-        [asked] = await app.approvals(actor=LIMITED)
+        [asked] = await app.approvals.list(actor=LIMITED)
         assert (asked.request.id, asked.request.tool, asked.request.outer_tool) == (id, "risky", "follow")
         assert asked.request.outer_call == outcome.id
         assert f"asked by follow (call {outcome.id})" in asked.request.text()
@@ -67,7 +67,7 @@ async def test_the_outer_call_is_not_asked_about_again(opened: Any, bench: Bench
         await approve(app, second)
         done = await app.invoke("guarded", {"steps": STEPS}, actor=LIMITED)
         assert done.output == ALL and bench.effects == ONCE
-        assert len(await app.approvals(state=None, actor=LIMITED)) == 2
+        assert len(await app.approvals.list(state=None, actor=LIMITED)) == 2
         assert waits(await app.invoke("guarded", {"steps": STEPS}, actor=LIMITED)) not in (first, second), "a new call"
 
 
@@ -75,12 +75,12 @@ async def test_a_grant_that_does_not_count_leaves_the_question_as_it_is(opened: 
     """With its votes: it is not asked anew each time that the outer call is made again."""
     boss, eve = Actor(LIMITED.tenant, user="boss"), Actor(LIMITED.tenant, user="eve")
     async with opened() as app:
-        await app.grant("risky", GrantTerms("tenant", 60), actor=LIMITED, by=boss)
+        await app.grants.create("risky", GrantTerms("tenant", 60), actor=LIMITED, by=boss)
     async with opened(approvals={"rules": [{"tool": "risky", "quorum": 2}]}) as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED))
-        await app.answer_approval(id, True, actor=boss)
+        await app.approvals.answer(id, True, actor=boss)
         assert waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED)) == id
-        await app.answer_approval(id, True, actor=eve)
+        await app.approvals.answer(id, True, actor=eve)
         assert (await app.invoke("follow", {"steps": STEPS}, actor=LIMITED)).output == ALL
 
 
@@ -93,7 +93,7 @@ async def test_several_questions_come_one_after_the_other(opened: Any, bench: Be
             ids.append(waits(outcome))
             await approve(app, ids[-1])
     async with opened() as app:
-        done = await app.resume(ids[-1], actor=LIMITED)
+        done = await app.approvals.resume(ids[-1], actor=LIMITED)
         assert done.output == ["did a", "noted b", "did a", "did c"], done
     assert len(set(ids)) == 3 and bench.effects == {"risky a": 2, "note b": 1, "risky c": 1}
 
@@ -110,11 +110,11 @@ async def test_a_rejection_is_what_the_program_is_told(opened: Any, bench: Bench
 async def test_an_edit_runs_in_place_of_what_was_asked(opened: Any) -> None:
     async with opened() as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED))
-        await app.consent.answer(id, Answer("edit", arguments={"text": "milder"}), Actor("acme", user="boss"), "test")
+        await app.parts.consent.answer(id, Answer("edit", arguments={"text": "milder"}), Actor("acme", user="boss"), "test")
         done = await app.invoke("follow", {"steps": STEPS}, actor=LIMITED, approval=id)
         assert done.output == ["noted one", "did milder", "noted three"]
         first = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED))
-        await app.consent.answer(first, Answer("edit", arguments={"steps": STEPS}), Actor("acme", user="boss"), "test")
+        await app.parts.consent.answer(first, Answer("edit", arguments={"steps": STEPS}), Actor("acme", user="boss"), "test")
         second = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=first))
         await approve(app, second)
         done = await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=second)
@@ -125,7 +125,7 @@ async def test_questions_asked_side_by_side_can_be_answered_in_any_order(opened:
     steps = [["risky", "a"], ["note", "b"], ["risky", "c"], ["risky", "a"], ["peek", "d"]]
     async with opened() as app:
         first = waits(await app.invoke("together", {"steps": steps}, actor=LIMITED))
-        asked = [one.request.id for one in await app.approvals(actor=LIMITED)]
+        asked = [one.request.id for one in await app.approvals.list(actor=LIMITED)]
         assert first in asked
     while asked:
         async with opened() as app:
@@ -133,7 +133,7 @@ async def test_questions_asked_side_by_side_can_be_answered_in_any_order(opened:
             await approve(app, id)
             outcome = await app.invoke("together", {"steps": steps}, actor=LIMITED, approval=id)
             if outcome.status == "pending":
-                asked = [one.request.id for one in await app.approvals(actor=LIMITED)]
+                asked = [one.request.id for one in await app.approvals.list(actor=LIMITED)]
     assert outcome.output == ["did a", "noted b", "did c", "did a", "saw d"], outcome
     assert bench.effects == {"risky a": 2, "note b": 1, "risky c": 1}
 
@@ -141,15 +141,15 @@ async def test_questions_asked_side_by_side_can_be_answered_in_any_order(opened:
 async def test_a_call_inside_a_call_inside_a_call_waits_too(opened: Any, bench: Bench) -> None:
     async with opened() as app:
         middle = waits(await app.invoke("deep", {"steps": STEPS}, actor=LIMITED))
-        [asked] = await app.approvals(actor=LIMITED)
+        [asked] = await app.approvals.list(actor=LIMITED)
         assert (asked.request.tool, asked.request.outer_tool) == ("guarded", "deep")
         await approve(app, middle)
         inner = waits(await app.invoke("deep", {"steps": STEPS}, actor=LIMITED, approval=middle))
-        [asked] = await app.approvals(actor=LIMITED)
+        [asked] = await app.approvals.list(actor=LIMITED)
         assert (asked.request.id, asked.request.tool, asked.request.outer_tool) == (inner, "risky", "deep")
     async with opened() as app:
         await approve(app, inner)
-        done = await app.resume(inner, actor=LIMITED)
+        done = await app.approvals.resume(inner, actor=LIMITED)
         assert done.output == ["noted before", ALL, "noted after"], done
         assert bench.effects == {**ONCE, "note before": 1, "note after": 1} and await left(app) == 0
 
@@ -174,12 +174,12 @@ async def test_what_a_tool_makes_of_it_does_not_matter(bench: Bench) -> None:
 
     async with memory_app() as app:
         bench.move_into(app)
-        app.register_many([stubborn, careless])
+        app.tools.register_many([stubborn, careless])
         for name in ("stubborn", "careless"):
             bench.file.unlink(missing_ok=True)
             id = waits(await app.invoke(name))
             assert bench.did == []
-            await app.answer_approval(id, True)
+            await app.approvals.answer(id, True)
             assert (await app.invoke(name, approval=id)).output == "did it"
             assert bench.effects == {"risky x": 1, "note y": 1}
 
@@ -195,18 +195,18 @@ async def test_money_keys_and_grants_count_once(bench: Bench) -> None:
     async with memory_app() as app:
         bench.move_into(app)
         app.register(pay)
-        made = await app.grant("pay", GrantTerms("user", 3600))
+        made = await app.grants.create("pay", GrantTerms("user", 3600))
         for count in (1, 2):
             outcome = await app.invoke("pay", idempotency_key="k")
             assert outcome.metrics.cost_usd == 0
-            [grant] = await app.grants()
+            [grant] = await app.grants.list()
             assert (grant.id, grant.uses, grant.spent_usd) == (made.id, 0, 0.0)
             assert (await app.invoke("pay", idempotency_key="k")).pending == outcome.pending
-            assert len(await app.approvals(state=None)) == count
-            await app.answer_approval(waits(outcome), True)
+            assert len(await app.approvals.list(state=None)) == count
+            await app.approvals.answer(waits(outcome), True)
         done = await app.invoke("pay", idempotency_key="k")
         assert (done.output, done.metrics.cost_usd) == ("did a, did b", 0.25)
-        [grant] = await app.grants()
+        [grant] = await app.grants.list()
         assert (grant.uses, grant.spent_usd) == (1, 0.25)
         known = await app.invoke("pay", idempotency_key="k")
         assert known.output == done.output and known.metrics.cached
@@ -225,7 +225,7 @@ async def test_whoever_is_asked_while_the_program_is_held_answers_at_once(bench:
             asked.append(request.tool)
             return True
 
-        app.add_approver(agree)
+        app.approvals.add_approver(agree)
         assert (await app.invoke("guarded", {"steps": STEPS})).output == ALL
         assert asked == ["guarded", "risky"] and bench.effects == ONCE
 
@@ -233,14 +233,14 @@ async def test_whoever_is_asked_while_the_program_is_held_answers_at_once(bench:
 async def test_a_person_who_is_slower_than_the_program_leaves_it_waiting(bench: Bench) -> None:
     async with memory_app() as app:
         bench.move_into(app)
-        app.add_approver(never)
+        app.approvals.add_approver(never)
         for seconds in (0.5, 5.0, 30.0):  # the longer ones only where the machine was held up before it could ask
             outcome = await app.invoke("follow", {"steps": STEPS}, timeout=seconds)
             if outcome.status != "timeout":
                 break
             bench.file.unlink(missing_ok=True)
         id = waits(outcome)
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         assert (await app.invoke("follow", {"steps": STEPS}, approval=id)).output == ALL
         assert bench.effects == ONCE
 
@@ -251,7 +251,7 @@ async def test_a_question_that_nobody_waits_for_any_more_is_closed(bench: Bench)
         """Does not wait for what it asked."""
         calling = asyncio.create_task(ctx.call_tool("risky", text="x"))
         async with asyncio.timeout(30):
-            while not await app.approvals():
+            while not await app.approvals.list():
                 await asyncio.sleep(0.01)
         calling.cancel()
         raise ValueError("enough")
@@ -259,10 +259,10 @@ async def test_a_question_that_nobody_waits_for_any_more_is_closed(bench: Bench)
     async with memory_app() as app:
         bench.move_into(app)
         app.register(hasty)
-        app.add_approver(never)
+        app.approvals.add_approver(never)
         outcome = await app.invoke("hasty")
         assert outcome.error is not None and outcome.error.code == "INVOCATION_ERROR"
-        assert await app.approvals() == [] and len(await app.approvals(state="expired")) == 1
+        assert await app.approvals.list() == [] and len(await app.approvals.list(state="expired")) == 1
 
 
 async def never(_request: Any) -> bool:
@@ -273,16 +273,16 @@ async def never(_request: Any) -> bool:
 async def test_a_caller_that_goes_away_while_a_person_thinks_can_come_back(bench: Bench) -> None:
     async with memory_app() as app:
         bench.move_into(app)
-        app.add_approver(never)
+        app.approvals.add_approver(never)
         calling = asyncio.ensure_future(app.invoke("follow", {"steps": STEPS}))
         async with asyncio.timeout(30):
-            while not await app.approvals():
+            while not await app.approvals.list():
                 await asyncio.sleep(0.01)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        [waiting] = await app.approvals()
-        await app.answer_approval(waiting.request.id, True)
+        [waiting] = await app.approvals.list()
+        await app.approvals.answer(waiting.request.id, True)
         assert (await app.invoke("follow", {"steps": STEPS}, approval=waiting.request.id)).output == ALL
         assert bench.effects == ONCE
 
@@ -290,14 +290,14 @@ async def test_a_caller_that_goes_away_while_a_person_thinks_can_come_back(bench
 async def test_a_grant_that_was_revoked_meanwhile_has_the_outer_call_asked_about(bench: Bench) -> None:
     async with memory_app() as app:
         bench.move_into(app)
-        grant = await app.grant("guarded", GrantTerms("user", 3600))
+        grant = await app.grants.create("guarded", GrantTerms("user", 3600))
         inner = waits(await app.invoke("guarded", {"steps": STEPS}))
-        await app.answer_approval(inner, True)
-        await app.revoke_grant(grant.id)
+        await app.approvals.answer(inner, True)
+        await app.grants.revoke(grant.id)
         outer = waits(await app.invoke("guarded", {"steps": STEPS}, approval=inner))
-        assert (await app.consent.show(outer, "default")).request.tool == "guarded"
+        assert (await app.parts.consent.show(outer, "default")).request.tool == "guarded"
         assert bench.effects == {"note one": 1}
-        await app.answer_approval(outer, True)
+        await app.approvals.answer(outer, True)
         assert (await app.invoke("guarded", {"steps": STEPS}, approval=outer)).output == ALL
         assert bench.effects == ONCE and await left(app) == 0
 
@@ -306,9 +306,9 @@ async def test_a_grant_that_was_made_meanwhile_lets_it_go_on(bench: Bench) -> No
     async with memory_app() as app:
         bench.move_into(app)
         id = waits(await app.invoke("follow", {"steps": STEPS}))
-        await app.grant("risky", GrantTerms("user", 3600))
+        await app.grants.create("risky", GrantTerms("user", 3600))
         assert (await app.invoke("follow", {"steps": STEPS}, approval=id)).output == ALL
-        assert bench.effects == ONCE and await app.approvals() == []
+        assert bench.effects == ONCE and await app.approvals.list() == []
 
 
 async def test_an_idempotency_key_whose_call_can_t_go_on_runs_nothing_again(bench: Bench) -> None:
@@ -316,7 +316,7 @@ async def test_an_idempotency_key_whose_call_can_t_go_on_runs_nothing_again(benc
         bench.move_into(app)
         id = waits(await app.invoke("follow", {"steps": STEPS}, idempotency_key="k"))
         async with asyncio.timeout(30):
-            while await app.approvals():
+            while await app.approvals.list():
                 await asyncio.sleep(0.05)
         for approval in (None, id):
             outcome = await app.invoke("follow", {"steps": STEPS}, idempotency_key="k", approval=approval)
@@ -342,11 +342,11 @@ async def test_what_is_too_much_to_be_kept_is_said(bench: Bench) -> None:
         return sum(len(one.output) for one in found)
 
     async with memory_app() as app:
-        bench.move_into(app).register_many([much, greedy])
+        bench.move_into(app).tools.register_many([much, greedy])
         outcome = await app.invoke("greedy")
         assert outcome.error is not None and outcome.error.code == "CAPACITY_EXCEEDED", outcome
-        assert await app.approvals() == [] and await left(app) == 0
-        app.add_approver(lambda _request: True)
+        assert await app.approvals.list() == [] and await left(app) == 0
+        app.approvals.add_approver(lambda _request: True)
         assert (await app.invoke("greedy")).output > 5_000_000
         assert bench.effects == {"risky x": 1}
 
@@ -356,9 +356,9 @@ async def test_so_many_outer_calls_of_a_user_may_wait(bench: Bench) -> None:
         bench.move_into(app)
         made = [await app.invoke("follow", {"steps": [["risky", str(n)]]}) for n in range(51)]
         assert [outcome.status for outcome in made] == ["pending"] * 50 + ["failure"]
-        assert len(await app.approvals()) == 50
+        assert len(await app.approvals.list()) == 50
         id = waits(made[0])
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         assert (await app.invoke("follow", {"steps": [["risky", "0"]]}, approval=id)).output == ["did 0"]
 
 

@@ -90,16 +90,16 @@ async def test_a_program_waits_for_each_of_its_questions_and_goes_on(
     call = {"language": language, "code": PROGRAMS[language], "max_cost_usd": 0.15}
     async with opened(tmp_path, bench, monty=monty) as app:
         id = waits(await app.invoke("run_program", call))
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         outcome = await app.invoke("run_program", call, approval=id)
     for _ in range(5):
         if outcome.status != "pending":
             break
         async with opened(tmp_path, bench, monty=monty) as app:
-            for waiting in await app.approvals():
+            for waiting in await app.approvals.list():
                 assert (waiting.request.tool, waiting.request.outer_tool) == ("risky", "run_program")
-                await app.answer_approval(waiting.request.id, waiting.request.arguments["text"] != "no")
-            outcome = await app.resume(waits(outcome))
+                await app.approvals.answer(waiting.request.id, waiting.request.arguments["text"] != "no")
+            outcome = await app.approvals.resume(waits(outcome))
             assert outcome.status == "pending" or await left(app) == 0
     assert outcome.ok, outcome
     assert outcome.output["result"] == MADE
@@ -111,10 +111,10 @@ async def test_money_spent_before_the_question_counts_after_it(tmp_path: Path, b
     code = "await tools.dear({x: 1}); await tools.risky({text: 'a'}); await tools.dear({x: 2}); return 1;"
     async with opened(tmp_path, bench) as app:
         first = waits(await app.invoke("run_program", {"code": code, "max_cost_usd": 0.15}))
-        await app.answer_approval(first, True)
+        await app.approvals.answer(first, True)
         second = waits(await app.invoke("run_program", {"code": code, "max_cost_usd": 0.15}, approval=first))
-        await app.answer_approval(second, True)
-        outcome = await app.resume(second)
+        await app.approvals.answer(second, True)
+        outcome = await app.approvals.resume(second)
         assert outcome.error is not None and "the program has $0.05 left" in outcome.error.message, outcome
 
 
@@ -133,18 +133,18 @@ async def test_a_custom_tool_waits_for_its_command_and_goes_on(tmp_path: Path, l
     outer = "run_program" if inside else "tidy"
     while len(asked) < 4:
         async with App.open(os.devnull, home=home, commands={"allow": ["ls"]}) as app:
-            app.work_in("s", work)
+            app.sessions.work_in("s", work)
             if inside and id is None:
                 id = waits(await app.invoke("run_program", call, session="s"))
-                await app.answer_approval(id, True)
+                await app.approvals.answer(id, True)
             outcome = await app.invoke(outer, call, session="s", approval=id)
             if outcome.status != "pending":
                 break
             id = waits(outcome)
-            [waiting] = await app.approvals()
+            [waiting] = await app.approvals.list()
             assert waiting.request.outer_tool == outer
             asked.append(waiting.request.tool)
-            await app.answer_approval(id, True)
+            await app.approvals.answer(id, True)
             if asked == ["write_file", "execute_command"]:
                 (work / "first.txt").write_text("changed meanwhile")
     assert asked == ["write_file", "execute_command", "write_file"]

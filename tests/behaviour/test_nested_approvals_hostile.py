@@ -65,7 +65,7 @@ async def test_a_program_that_calls_something_else_is_stopped_before_it_does_it(
         return "done"
 
     async with memory_app() as app:
-        bench.move_into(app).register_many([fickle, whimsical, forgetful])
+        bench.move_into(app).tools.register_many([fickle, whimsical, forgetful])
         for name, effects in (
             ("fickle", {"note number 1": 1}),
             ("whimsical", {"note same": 1}),
@@ -74,14 +74,14 @@ async def test_a_program_that_calls_something_else_is_stopped_before_it_does_it(
             count = 0
             bench.file.unlink(missing_ok=True)
             id = waits(await app.invoke(name))
-            await app.answer_approval(id, True)
+            await app.approvals.answer(id, True)
             outcome = await app.invoke(name, approval=id)
             assert outcome.error is not None and (outcome.error.details or {}).get("diverged"), outcome
             assert bench.effects == effects, name
             assert await left(app) == 0
             assert (await app.invoke(name, approval=id)).status == "denied"
             assert bench.effects == effects, name
-            assert await app.approvals() == [] and await app.approvals(state="approved") == []
+            assert await app.approvals.list() == [] and await app.approvals.list(state="approved") == []
 
 
 async def test_a_program_whose_branches_race_is_no_other_program(bench: Bench) -> None:
@@ -91,7 +91,7 @@ async def test_a_program_whose_branches_race_is_no_other_program(bench: Bench) -
     async def slow(text: str) -> str:
         """Take a while: until the other branch has asked."""
         async with asyncio.timeout(SECONDS):
-            while not await app.approvals():
+            while not await app.approvals.list():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         with bench.file.open("a") as out:
@@ -114,10 +114,10 @@ async def test_a_program_whose_branches_race_is_no_other_program(bench: Bench) -
         return list(await asyncio.gather(left_branch(), right_branch()))
 
     async with memory_app() as app:
-        bench.move_into(app).register_many([slow, racing])
+        bench.move_into(app).tools.register_many([slow, racing])
         id = waits(await app.invoke("racing"))
         assert bench.effects == {"note a": 1, "note c": 1}
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         assert (await app.invoke("racing", approval=id)).output == ["noted b", "did d"]
         assert bench.effects == {"note a": 1, "note b": 1, "note c": 1, "risky d": 1}
 
@@ -164,9 +164,9 @@ async def test_what_the_local_person_began_does_not_go_on_through_another_door(
 
     async with bench.move_into(App.open(os.devnull, home=tmp_path, entry_points=False)) as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}))
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
         if died:
-            await app.store.transact(die())
+            await app.parts.store.transact(die())
         before = bench.did
         outcome = await app.invoke("follow", {"steps": STEPS}, door="mcp")
         assert outcome.status == "denied" and "another folder" in (outcome.error.message if outcome.error else ""), outcome
@@ -180,8 +180,8 @@ async def test_a_record_that_was_tampered_with_runs_nothing_twice(tmp_path: Path
 
     async with bench.move_into(App.open(os.devnull, home=tmp_path, entry_points=False)) as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}))
-        await app.store.transact(tamper())
-        await app.answer_approval(id, True)
+        await app.parts.store.transact(tamper())
+        await app.approvals.answer(id, True)
         await app.invoke("follow", {"steps": STEPS}, approval=id)
         assert bench.effects["note one"] == 1
 
@@ -189,7 +189,7 @@ async def test_a_record_that_was_tampered_with_runs_nothing_twice(tmp_path: Path
 async def test_a_tool_or_policy_that_changed_ends_it(tmp_path: Path, bench: Bench) -> None:
     async with bench.move_into(App.open(os.devnull, home=tmp_path, entry_points=False)) as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}))
-        await app.answer_approval(id, True)
+        await app.approvals.answer(id, True)
     follow = bench.tools.pop(3)
 
     @tool(name="follow", tier="read_only", version="2.0.0")
@@ -214,7 +214,7 @@ async def test_of_many_who_go_on_at_once_one_does(database: str, tmp_path: Path,
 
     async with opened() as first, opened() as second:
         id = waits(await first.invoke("follow", {"steps": STEPS}))
-        await first.answer_approval(id, True)
+        await first.approvals.answer(id, True)
         calls = [app.invoke("follow", {"steps": STEPS}, approval=id) for app in (first, second) * 4]
         outcomes: list[Outcome] = await asyncio.gather(*calls)
         assert sum(outcome.ok for outcome in outcomes) == 1, outcomes
@@ -266,10 +266,10 @@ async def outer(ctx: InvokeContext) -> list:
 async def main():
     limits = {"lease_seconds": 2}
     async with App.open(os.devnull, database_url=database, home=home, entry_points=False, limits=limits) as app:
-        app.register_many([note, risky, outer])
+        app.tools.register_many([note, risky, outer])
         outcome = await app.invoke("outer", {}, approval=approval or None)
         if outcome.pending is not None:
-            await app.answer_approval(outcome.pending.id, True)
+            await app.approvals.answer(outcome.pending.id, True)
         print(outcome.to_json().decode())
 
 asyncio.run(main())
@@ -375,9 +375,9 @@ async def test_any_program_has_each_of_its_effects_once(tmp_path: Path, program:
                 break
             id = waits(outcome)
             if next(replies, True):
-                await app.answer_approval(id, True)
+                await app.approvals.answer(id, True)
             else:
-                refused.append(f"risky {(await app.consent.show(id, 'default')).request.arguments['text']}")
+                refused.append(f"risky {(await app.parts.consent.show(id, 'default')).request.arguments['text']}")
                 await reject(app, id, Actor())
             outcome = await app.invoke("nest", {"part": program}, approval=id)
         assert outcome.output == "done", outcome

@@ -113,7 +113,7 @@ async def test_no_form_of_it_shows_a_secret_that_is_masked_elsewhere(caplog: pyt
     caplog.set_level(logging.DEBUG)
     note = f"key {TOKEN}, password=swordfish1"
     async with memory_app() as app:
-        app.register_many([log_in, deploy])
+        app.tools.register_many([log_in, deploy])
         made = [
             await app.invoke("log_in", {"password": PASSWORD, "note": note}),
             await app.invoke("log_in", {"password": PASSWORD, "how": "crash", "note": note}),
@@ -124,7 +124,7 @@ async def test_no_form_of_it_shows_a_secret_that_is_masked_elsewhere(caplog: pyt
             await app.invoke(TOKEN, {}),
         ]
         await app.flush()
-        rows = str(await app.store.read(latest(50)))
+        rows = str(await app.parts.store.read(latest(50)))
     assert [outcome.status for outcome in made] == ["success", *["failure"] * 4, "pending", "failure"]
     assert isinstance(made[1], CrashedOutcome)
     texts = [*(text for outcome in made for text in shown(outcome)), rows, caplog.text]

@@ -247,7 +247,7 @@ async def test_what_is_given_out_is_within_the_limits_and_the_beginning_of_the_w
 ) -> None:
     app, runner = small
     runner.value = value
-    value = app.redactor.mask(value)  # Hypothesis thinks of names such as "Token"
+    value = app.parts.redactor.mask(value)  # Hypothesis thinks of names such as "Token"
     outcome = await app.invoke("gives")
     assert outcome.ok
     assert len(orjson.dumps(outcome.output)) <= 1024
@@ -259,7 +259,7 @@ async def test_what_is_given_out_is_within_the_limits_and_the_beginning_of_the_w
     if outcome.output != "[too large to show]":
         assert is_beginning(outcome.output, value)
         assert within(outcome.output, string, items)
-    whole = await app.artifacts.fetch(outcome.artifact.id, Actor())
+    whole = await app.parts.artifacts.fetch(outcome.artifact.id, Actor())
     assert whole is not None
     assert orjson.loads(whole) == value
 
@@ -283,11 +283,11 @@ async def test_what_was_cut_is_fetched_whole_by_the_same_tenant_only(app: App) -
     assert outcome.artifact is not None
     assert outcome.artifact.bytes == 50_002
     identity = outcome.artifact.id
-    assert await app.artifacts.fetch(identity, ACME) == orjson.dumps("x" * 50_000)
-    assert await app.artifacts.fetch(identity, Actor(tenant="acme", user="bob")) is None
-    assert await app.artifacts.fetch(identity, OTHER) is None
-    assert await app.artifacts.fetch("art_unknown", ACME) is None
-    assert await app.artifacts.fetch("", ACME) is None
+    assert await app.parts.artifacts.fetch(identity, ACME) == orjson.dumps("x" * 50_000)
+    assert await app.parts.artifacts.fetch(identity, Actor(tenant="acme", user="bob")) is None
+    assert await app.parts.artifacts.fetch(identity, OTHER) is None
+    assert await app.parts.artifacts.fetch("art_unknown", ACME) is None
+    assert await app.parts.artifacts.fetch("", ACME) is None
 
 
 @pytest.mark.requirement("IO-3")
@@ -297,7 +297,7 @@ async def test_an_artifact_can_be_fetched_only_for_a_while() -> None:
         outcome = await app.invoke("letters", {"count": 50_000})
         assert outcome.artifact is not None
         assert outcome.artifact.id
-        assert await app.artifacts.fetch(outcome.artifact.id, Actor()) is None
+        assert await app.parts.artifacts.fetch(outcome.artifact.id, Actor()) is None
 
 
 @pytest.mark.requirement("IO-3")
@@ -324,6 +324,6 @@ async def test_the_record_of_the_call_names_the_artifact(app: App) -> None:
     app.register(letters)
     outcome = await app.invoke("letters", {"count": 50_000})
     await app.flush()
-    [body] = [orjson.loads(row[7]) for row in await app.store.read(latest(10)) if row[2] == "end"]
+    [body] = [orjson.loads(row[7]) for row in await app.parts.store.read(latest(10)) if row[2] == "end"]
     assert outcome.artifact is not None
     assert body["artifact"] == outcome.artifact.id

@@ -123,7 +123,7 @@ def test_the_settings_of_toolgate_are_hidden_unless_they_are_named(terminal: Ter
     async def look(**given: object) -> str:
         server = {"command": [sys.executable, "sub/server.py"], "cwd": folder, "tier": "read_only", "trust_first_seen": True}
         async with App.open(folder / "other.yaml", home=folder / "home", servers={"mine": server | given}) as app:
-            await app.refresh_server("mine")
+            await app.servers.refresh("mine")
             return str((await app.invoke("mcp_mine_peek", {})).output)
 
     assert asyncio.run(look()) == "plain.yaml"
@@ -216,10 +216,10 @@ async def test_one_that_never_answers_and_one_without_a_folder_are_refused_and_n
     async with App.open(home=tmp_path / "home") as app:
         silent = {"command": [sys.executable, "silent.py"], "cwd": str(tmp_path), "start_seconds": 3}
         with pytest.raises(Unreachable, match="within 3 s") as caught:
-            await app.try_server("silent", silent)
+            await app.servers.try_out("silent", silent)
         assert caught.value.details == {"stderr": ["waits for Godot"]}
         with pytest.raises(Unreachable, match="relative path, and no folder is set") as caught:
-            await app.try_server("silent", {"command": [sys.executable, "silent.py"]})
+            await app.servers.try_out("silent", {"command": [sys.executable, "silent.py"]})
         assert "`--cwd DIR`" in (caught.value.suggestion or "")
-        assert await app.servers() == []
-        assert app.servers_engine.standings() == []
+        assert await app.servers.list() == []
+        assert app.parts.servers_engine.standings() == []

@@ -46,7 +46,7 @@ async def app(request: pytest.FixtureRequest) -> AsyncIterator[App]:
     if request.param == "opa":
         server = {"opa_url": request.getfixturevalue("opa").url, "policy": {"push": True}}
     async with memory_app(**server) as app:
-        app.register_many([pay, vault])
+        app.tools.register_many([pay, vault])
         await app.refresh()
         yield app
 
@@ -56,13 +56,13 @@ def code(outcome: Outcome) -> str | None:
 
 
 async def names(app: App, actor: Actor) -> set[str]:
-    return {seen.name for seen in await app.tools(actor)}
+    return {seen.name for seen in await app.tools.list(actor)}
 
 
 async def decision_of(app: App, outcome: Outcome) -> str:
     """Why, as the log has it."""
     await app.flush()
-    rows = await app.store.read(log.of_call(outcome.id))
+    rows = await app.parts.store.read(log.of_call(outcome.id))
     return str(orjson.loads(rows[-1][7])["decision"])
 
 
@@ -78,27 +78,27 @@ async def test_a_permission_that_a_tool_requires_is_looked_for_in_the_callers_sc
 @pytest.mark.requirement("POL-7")
 async def test_what_is_denied_to_everybody_is_not_there_for_anybody_and_at_once(app: App) -> None:
     assert (await app.invoke("pay", {"amount": 1}, actor=ANN)).ok
-    await app.set_global_deny("pay", reason="under investigation")
+    await app.policy.deny("pay", reason="under investigation")
     missing, hidden = await app.invoke("no_such", actor=ANN), await app.invoke("pay", {"amount": 1}, actor=ANN)
     assert missing.error is not None
     assert hidden.error is not None
     assert hidden.error.message == missing.error.message.replace("no_such", "pay")
     assert await decision_of(app, hidden) == "pay is denied to everybody: under investigation"
     assert "pay" not in await names(app, ANN) | await names(app, BOB)
-    await app.set_global_deny("pay", False)
+    await app.policy.deny("pay", False)
     assert (await app.invoke("pay", {"amount": 1}, actor=ANN)).ok
     assert "pay" in await names(app, BOB)
 
 
 async def test_flags_of_tenants_and_personas_are_the_policys_data(app: App) -> None:
-    await app.set_enabled("pay", False, tenant="globex")
-    await app.set_enabled("vault", False, persona="analyst", reason="no keys")
+    await app.tools.set_enabled("pay", False, tenant="globex")
+    await app.tools.set_enabled("vault", False, persona="analyst", reason="no keys")
     outcomes = [await app.invoke("pay", {"amount": 1}, actor=actor) for actor in (ANN, BOB)]
     assert [code(outcome) for outcome in outcomes] == [None, "TOOL_NOT_FOUND"]
     assert await decision_of(app, await app.invoke("vault", actor=ANN)) == "persona analyst: no keys"
     assert await names(app, ANN) >= {"pay"}
     assert "vault" not in await names(app, ANN)
-    documents = await app.policy_documents()
+    documents = await app.policy.documents()
     assert validate(documents) == []
     assert documents["tenant_tool_flags"]["globex"] == {"pay": {"enabled": False}}
     assert documents["persona_tool_deny"] == {"analyst": ["vault"]}
@@ -134,7 +134,7 @@ async def test_lists_follow_a_policy_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "own.rego"
     file.write_text(HEAD + 'allow if { input.resource == "pay"; input.tenant == "acme" }\n')
     async with memory_app(policy={"file": file}) as app:
-        app.register_many([pay, vault])
+        app.tools.register_many([pay, vault])
         assert await names(app, ANN) == {"pay"}
         assert await names(app, BOB) == set()
         assert code(await app.invoke("pay", {"amount": 1}, actor=BOB)) == "TOOL_NOT_FOUND"
@@ -193,9 +193,9 @@ async def test_a_tenant_that_may_not_run_code_runs_none_by_whichever_tool(tmp_pa
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "greet.yml").write_text(CUSTOM)
     async with App.open(home=tmp_path, database_url="memory://", python_tools=[tmp_path / "tools"]) as app:
-        app.add_approver(lambda _request: True)
-        await app.restrict_code_execution("acme")
-        runs = {entry.name for entry in app.catalog.entries() if entry.tier == "execute"} | {"greet"}
+        app.approvals.add_approver(lambda _request: True)
+        await app.policy.restrict_code("acme")
+        runs = {entry.name for entry in app.parts.catalog.entries() if entry.tier == "execute"} | {"greet"}
         assert runs <= RUN_CODE.keys()
         assert (await app.invoke("greet", {}, actor=BOB)).output == "hello"
         for name, arguments in RUN_CODE.items():
@@ -215,11 +215,11 @@ async def test_another_process_obeys_a_change_once_it_has_looked(database: str) 
         for app in (one, two):
             app.register(pay)
         assert (await two.invoke("pay", {"amount": 1}, actor=ANN)).ok
-        await one.set_global_deny("pay")
-        await one.restrict_code_execution("acme")
+        await one.policy.deny("pay")
+        await one.policy.restrict_code("acme")
         await two.refresh()
         assert code(await two.invoke("pay", {"amount": 1}, actor=ANN)) == "TOOL_NOT_FOUND"
-        assert (await two.policy_documents())["code_execution_restricted_tenants"] == ["acme"]
+        assert (await two.policy.documents())["code_execution_restricted_tenants"] == ["acme"]
 
 
 def test_documents_of_the_store_and_of_document_d_have_one_shape() -> None:
@@ -229,7 +229,7 @@ def test_documents_of_the_store_and_of_document_d_have_one_shape() -> None:
 @pytest.mark.requirement("POL-2")
 async def test_while_opa_is_out_of_reach_a_call_is_denied_with_that_reason_and_hidden_tools_stay_hidden() -> None:
     async with memory_app(opa_url="http://127.0.0.1:9", policy={"opa_seconds": 0.5}) as app:
-        await app.set_enabled("echo", False, persona="intern", reason="too loud")
+        await app.tools.set_enabled("echo", False, persona="intern", reason="too loud")
         denied = await app.invoke("echo", {"text": "hi"}, actor=Actor(tenant="acme"))
         assert denied.error is not None
         assert (denied.status, denied.error.code) == ("denied", "PERMISSION_DENIED")

@@ -44,7 +44,7 @@ async def app(tmp_path: Path, database: str) -> AsyncIterator[App]:
 
 async def record_of(app: App, id: str) -> dict[str, Any]:
     await app.flush()
-    body: dict[str, Any] = json.loads((await app.store.read(log.of_call(id)))[-1][7])
+    body: dict[str, Any] = json.loads((await app.parts.store.read(log.of_call(id)))[-1][7])
     return body
 
 
@@ -55,7 +55,7 @@ async def test_what_a_candidate_would_deny_runs_and_is_on_record(app: App) -> No
     assert (said["policy"], said["allow"], said["reason"]) == ("candidate.rego", True, "fine")
     (said,) = (await record_of(app, much.id))["observed"]
     assert (said["allow"], said["reason"]) == (False, "101 is too much, ")
-    found = (await app.observed_policies())["candidate.rego"]
+    found = (await app.policy.observed())["candidate.rego"]
     assert (found.calls, found.same, found.newly_denied) == (2, 1, 1)
     (group,) = found.groups
     assert (group.change, group.tool, group.tenant, group.persona) == ("newly_denied", "pay", "acme", "analyst")
@@ -63,13 +63,13 @@ async def test_what_a_candidate_would_deny_runs_and_is_on_record(app: App) -> No
 
 
 async def test_what_a_candidate_would_allow_stays_denied(app: App) -> None:
-    await app.set_enabled("pay", False, persona="analyst")
+    await app.tools.set_enabled("pay", False, persona="analyst")
     outcome = await app.invoke("pay", {"amount": 1}, actor=ANN)
     assert outcome.error is not None
     assert outcome.error.code == "TOOL_NOT_FOUND"
-    found = (await app.observed_policies(tenant="acme"))["candidate.rego"]
+    found = (await app.policy.observed(tenant="acme"))["candidate.rego"]
     assert (found.calls, found.newly_allowed) == (1, 1)
-    assert await app.observed_policies(tenant="globex") == {}
+    assert await app.policy.observed(tenant="globex") == {}
 
 
 async def test_a_candidate_sees_tools_that_come_later(app: App, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_a_candidate_sees_tools_that_come_later(app: App, tmp_path: Path) 
 
     file = tmp_path / "candidate.rego"
     file.write_text(HEAD + "allow if data.tool_catalog[input.resource].enabled\n")
-    app.observer.reload_changed()  # type: ignore[union-attr]
+    app.parts.observer.reload_changed()  # type: ignore[union-attr]
     assert (await app.invoke("pay", {"amount": 1})).ok
     app.register(later)
     outcome = await app.invoke("later", {})
@@ -96,7 +96,7 @@ async def test_records_do_not_hold_what_a_candidate_quotes_of_a_secret(app: App)
 
 async def test_a_candidate_that_fails_on_a_call_changes_nothing(app: App, tmp_path: Path) -> None:
     (tmp_path / "candidate.rego").write_text(HEAD + "allow if object.get(input.context.arguments.amount, 1, 2)\n")
-    app.observer.reload_changed()  # type: ignore[union-attr]
+    app.parts.observer.reload_changed()  # type: ignore[union-attr]
     outcome = await app.invoke("pay", {"amount": 1}, actor=ANN)
     assert outcome.output == 1
     (said,) = (await record_of(app, outcome.id))["observed"]
@@ -114,7 +114,7 @@ async def test_a_changed_candidate_is_taken_and_a_wrong_one_is_not(app: App, tmp
         while not await answer():
             await asyncio.sleep(0.05)
     (tmp_path / "candidate.rego").write_text("nonsense")
-    app.observer.reload_changed()  # type: ignore[union-attr]
+    app.parts.observer.reload_changed()  # type: ignore[union-attr]
     assert await answer() is True
 
 

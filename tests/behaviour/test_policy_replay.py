@@ -40,7 +40,7 @@ async def guarded() -> str:
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
     async with memory_app() as app:
-        app.register_many([pay, look, guarded])
+        app.tools.register_many([pay, look, guarded])
         yield app
 
 
@@ -49,23 +49,23 @@ def changes(found: Replay) -> set[tuple[str, str, str, str | None, int]]:
 
 
 async def test_the_policy_in_force_changes_nothing(app: App) -> None:
-    await app.set_enabled("look", False, persona="analyst", reason="too curious")
+    await app.tools.set_enabled("look", False, persona="analyst", reason="too curious")
     await app.invoke("pay", {"amount": 1}, actor=ANN)
     await app.invoke("pay", {"amount": "much"}, actor=ANN)  # invalid, so it was let through
     await app.invoke("look", actor=ANN)  # hidden
     await app.invoke("guarded", actor=BOB)  # denied
     await app.invoke("guarded", actor=Actor("globex", None, "bob", ("tool:guarded",)))
     await app.invoke("no_such_tool", actor=ANN)
-    found = await app.replay_policy(default_policy())
+    found = await app.policy.replay(default_policy())
     assert (found.same, found.calls, found.groups) == (5, 5, ())
 
 
 async def test_what_would_be_denied_and_allowed_is_grouped_with_examples(app: App) -> None:
-    await app.set_enabled("look", False, persona="analyst")
+    await app.tools.set_enabled("look", False, persona="analyst")
     paid = [await app.invoke("pay", {"amount": number}, actor=ANN) for number in range(5)]
     hidden = await app.invoke("look", actor=ANN)
     await app.invoke("look", actor=BOB)
-    found = await app.replay_policy(HEAD + 'allow if input.resource == "look"\n')
+    found = await app.policy.replay(HEAD + 'allow if input.resource == "look"\n')
     assert (found.same, found.newly_denied, found.newly_allowed, found.unknown) == (1, 5, 1, 0)
     assert changes(found) == {("newly_denied", "pay", "acme", "analyst", 5), ("newly_allowed", "look", "acme", "analyst", 1)}
     largest, smallest = found.groups
@@ -77,32 +77,32 @@ async def test_what_would_be_denied_and_allowed_is_grouped_with_examples(app: Ap
 async def test_rules_on_arguments_are_tried_on_the_arguments_on_record(app: App) -> None:
     for amount in (1, 99, 100, 5000):
         await app.invoke("pay", {"amount": amount}, actor=ANN)
-    found = await app.replay_policy(HEAD + LARGE)
+    found = await app.policy.replay(HEAD + LARGE)
     assert (found.same, found.newly_denied, found.unknown) == (2, 2, 0)
 
 
 async def test_what_was_masked_is_unknown_to_rules_on_arguments_and_only_to_them(app: App) -> None:
     await app.invoke("pay", {"amount": 1, "password": "hunter2-hunter2"}, actor=ANN)
     await app.invoke("pay", {"amount": 1}, actor=ANN)
-    found = await app.replay_policy(HEAD + LARGE)
+    found = await app.policy.replay(HEAD + LARGE)
     assert (found.same, found.unknown) == (1, 1)
     assert "masked" in found.groups[0].reason
-    assert (await app.replay_policy(HEAD + "allow := input.tenant == input.tenant\n")).unknown == 0
+    assert (await app.policy.replay(HEAD + "allow := input.tenant == input.tenant\n")).unknown == 0
 
 
 async def test_only_calls_of_a_time_and_of_a_tenant(app: App) -> None:
     await app.invoke("look", actor=ANN)
     await app.invoke("look", actor=BOB)
-    assert (await app.replay_policy(HEAD, tenant="acme")).newly_denied == 1
-    assert (await app.replay_policy(HEAD, since=datetime.now(UTC) - timedelta(hours=1))).newly_denied == 2
-    assert (await app.replay_policy(HEAD, since=datetime.now(UTC) + timedelta(hours=1))).calls == 0
+    assert (await app.policy.replay(HEAD, tenant="acme")).newly_denied == 1
+    assert (await app.policy.replay(HEAD, since=datetime.now(UTC) - timedelta(hours=1))).newly_denied == 2
+    assert (await app.policy.replay(HEAD, since=datetime.now(UTC) + timedelta(hours=1))).calls == 0
 
 
 async def test_the_candidate_decides_nothing_but_the_replay(app: App) -> None:
     await app.invoke("look", actor=ANN)
-    await app.replay_policy(HEAD)
+    await app.policy.replay(HEAD)
     assert (await app.invoke("look", actor=ANN)).ok
-    assert (await app.verify_audit()).ok
+    assert (await app.audit.verify()).ok
 
 
 # -- rows that are odd

@@ -52,7 +52,7 @@ def test_what_toolgate_makes_is_its_owners_alone_under_any_umask(terminal: Termi
 async def test_the_write_ahead_log_is_closed_while_it_is_there(tmp_path: Path) -> None:
     async with App.open(home=tmp_path / "data") as app:
         await app.invoke("echo", {"text": "a"})
-        await app.store.flush()
+        await app.parts.store.flush()
         assert (tmp_path / "data" / "toolgate.db-wal").exists()
         assert others(tmp_path / "data") == {}
 
@@ -62,7 +62,7 @@ async def test_a_database_elsewhere_is_closed_too_and_its_folder_left_as_it_is(t
     elsewhere.mkdir(mode=0o755)
     async with App.open(home=tmp_path / "data", database_url=f"sqlite:///{elsewhere / 'gate.db'}") as app:
         await app.invoke("echo", {"text": "a"})
-        await app.store.flush()
+        await app.parts.store.flush()
         assert {mode(file) for file in elsewhere.iterdir()} == {0o600}
     assert mode(elsewhere) == 0o755
 

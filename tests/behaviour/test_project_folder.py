@@ -249,5 +249,5 @@ def test_tools_that_a_settings_file_names_are_found_from_anywhere(terminal: Term
 
 async def test_a_server_that_is_added_is_kept_with_whole_paths(terminal: Terminal) -> None:
     async with App.open() as app:
-        added = await app.add_server("mine", {"command": ["./server", "x"], "read": ["data"], "cwd": "src"})
+        added = await app.servers.add("mine", {"command": ["./server", "x"], "read": ["data"], "cwd": "src"})
         assert (added.settings.read, added.settings.cwd) == ((terminal.folder / "data",), terminal.folder / "src")

@@ -42,7 +42,7 @@ def crashes() -> int:
 
 @pytest.fixture(autouse=True)
 def tools(toolgate_app):
-    toolgate_app.register_many([inner, outer, crashes])
+    toolgate_app.tools.register_many([inner, outer, crashes])
 
 
 @pytest_asyncio.fixture
@@ -79,7 +79,7 @@ class TestInAClass:
     def test_that_is_not_async(self, toolgate_app, toolgate_clock):
         assert isinstance(toolgate_app, App)
         assert toolgate_app.call(inner, {"a": 3}).output == 6
-        assert toolgate_app.run(toolgate_app.tools(source="python"))[0].name == "crashes"
+        assert toolgate_app.run(toolgate_app.tools.list(source="python"))[0].name == "crashes"
 
     @pytest.mark.asyncio
     async def test_that_is(self, toolgate_app):
@@ -90,7 +90,7 @@ class TestInAClass:
 async def test_a_budget_follows_the_clock(toolgate_app, toolgate_clock):
     from toolgate.gates.quota.ledger_accounts import new_budget
 
-    await toolgate_app.set_budget(new_budget("day", 10**9))
+    await toolgate_app.budgets.set(new_budget("day", 10**9))
     spent = [(await toolgate_app.invoke(outer, {"a": 1})).status for _ in range(2)]
     toolgate_clock.advance(days=1)
     spent.append((await toolgate_app.invoke(outer, {"a": 1})).status)
@@ -101,9 +101,9 @@ def test_it_is_apart_from_who_runs_it(toolgate_app, tmp_path):
     assert toolgate_app.call(inner, {"a": 3}).ok
     assert toolgate_app.settings.in_memory
     assert toolgate_app.settings.home.is_relative_to(tmp_path)
-    assert toolgate_app.project.records.path.is_relative_to(tmp_path)
+    assert toolgate_app.parts.project.records.path.is_relative_to(tmp_path)
     assert not Path(".toolgate").exists()
-    assert [source.held() for source in toolgate_app.secrets.sources] == [{}]
+    assert [source.held() for source in toolgate_app.parts.secrets.sources] == [{}]
 
 
 @pytest.mark.asyncio

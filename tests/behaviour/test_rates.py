@@ -72,7 +72,7 @@ async def test_a_rule_is_for_the_calls_it_names_and_counts_by_the_fields_it_name
     rule: dict[str, Any], expected: str, shared: dict[str, Any]
 ) -> None:
     async with memory_app(rate_limits=[{**rule, "per_day": 1}], **shared) as app:
-        app.register_many([look, read])
+        app.tools.register_many([look, read])
         calls = [("look", ADA), ("look", BOB), ("look", EVE), ("read", ADA), ("look", ADA), ("read", EVE)]
         assert await allowed(app, *calls) == expected
 
@@ -80,7 +80,7 @@ async def test_a_rule_is_for_the_calls_it_names_and_counts_by_the_fields_it_name
 async def test_a_call_is_counted_only_if_every_rule_allows_it(shared: dict[str, Any]) -> None:
     rules = [{"tool": "look", "by": [], "per_hour": 1}, {"by": ["user"], "per_hour": 2}]
     async with memory_app(rate_limits=rules, **shared) as app:
-        app.register_many([look, read])
+        app.tools.register_many([look, read])
         assert await allowed(app, *[("look", ADA)] * 5, ("read", ADA), ("read", ADA)) == "ynnnnyn"
 
 
@@ -130,7 +130,7 @@ async def test_looking_says_what_would_happen_and_counts_nothing(shared: dict[st
     rates = Rates(ManualClock().monotonic, [RateRule(by=("user",), per_hour=1)], redis)
     async with memory_app() as app:
         app.register(look)
-        entry = app.catalog.resolve("look", "acme")
+        entry = app.parts.catalog.resolve("look", "acme")
 
         async def count(actor: Actor) -> None:
             counted = rates.enter(Call(new_id(), "look", {}, actor), entry)
@@ -155,7 +155,7 @@ async def test_a_call_that_redis_is_asked_about_twice_is_counted_once(redis_url:
     rates = Rates(ManualClock().monotonic, [RateRule(by=(), per_hour=2), RateRule(by=("user",), per_day=9)], redis)
     async with memory_app() as app:
         app.register(look)
-        entry = app.catalog.resolve("look", "acme")
+        entry = app.parts.catalog.resolve("look", "acme")
         calls = [Call(new_id(), "look", {}, ADA) for _ in range(2)]
         for call in (calls[0], calls[0], calls[1], calls[1], calls[0]):
             await (rates.enter(call, entry) or asyncio.sleep(0))
@@ -169,7 +169,7 @@ async def test_what_nobody_asked_for_in_a_day_is_forgotten(monkeypatch: pytest.M
     rates = Rates(clock.monotonic, [RateRule(by=("user",), per_hour=5)])
     async with memory_app() as app:
         app.register(look)
-        entry = app.catalog.resolve("look", "acme")
+        entry = app.parts.catalog.resolve("look", "acme")
         for day in range(5):
             for number in range(30):
                 rates.enter(Call(new_id(), "look", {}, Actor("acme", None, f"{day}-{number}")), entry)
@@ -248,7 +248,7 @@ def _group(rule: RateRule, step: Step) -> tuple[Any, ...]:
 async def waits_of(app: App, steps: list[Step], advance: Callable[[int], None]) -> list[float]:
     waits = []
     async with app:
-        app.register_many([look, read])
+        app.tools.register_many([look, read])
         for step in steps:
             advance(step.seconds)
             waits.append(_wait(await app.invoke(step.tool, actor=step.actor)))

@@ -115,12 +115,12 @@ async def test_a_call_without_such_a_limit_asks_the_store_nothing(database: str,
         app.register(quick)
         await app.invoke("quick")
         asked: list[Any] = []
-        transact = app.store.transact
+        transact = app.parts.store.transact
 
         async def watched(transaction: Any) -> Any:
             asked.append(transaction)
             return await transact(transaction)
 
-        app.store.transact = watched  # type: ignore[method-assign]
+        app.parts.store.transact = watched  # type: ignore[method-assign]
         assert (await app.invoke("quick")).ok
         assert asked == []

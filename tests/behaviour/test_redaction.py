@@ -51,20 +51,20 @@ async def crash(text: str) -> None:
 async def app(request: pytest.FixtureRequest) -> AsyncIterator[App]:
     seen.clear()
     async with memory_app(scan_secrets=request.param) as app:
-        app.register_many([login, give, fail, crash])
+        app.tools.register_many([login, give, fail, crash])
         yield app
 
 
 async def on_record(app: App) -> str:
     """All that the log holds, as text."""
     await app.flush()
-    return "\n".join(str(row) for row in await app.store.read(latest(50)))
+    return "\n".join(str(row) for row in await app.parts.store.read(latest(50)))
 
 
 async def recorded(app: App) -> Any:
     """The arguments in the latest start record."""
     await app.flush()
-    return next(orjson.loads(row[7])["arguments"] for row in await app.store.read(latest(5)) if row[2] == "start")
+    return next(orjson.loads(row[7])["arguments"] for row in await app.parts.store.read(latest(5)) if row[2] == "start")
 
 
 async def test_the_tool_gets_its_arguments_unharmed_and_the_record_gets_them_masked(app: App) -> None:
@@ -209,7 +209,7 @@ async def test_other_calls_go_on_while_the_scanner_loads(name: str) -> None:
             assert (await app.invoke("echo", {"text": "x"})).ok
             await asyncio.sleep(0)
             others += 1
-        assert app.redactor.ready
+        assert app.parts.redactor.ready
         assert others > 20
 
 
@@ -218,5 +218,5 @@ async def test_without_a_scanner_nothing_is_loaded() -> None:
         app.register(give)
         outcome = await app.invoke("give", {"value": "abcdefghijklmnop0123456789"})
         assert outcome.output == "abcdefghijklmnop0123456789"
-        assert app.redactor.scanner_name is None
+        assert app.parts.redactor.scanner_name is None
     assert Redactor().scanner_name == "kingfisher"

@@ -49,7 +49,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def names(app: App, source: Any = None) -> set[str]:
-    return {found.name for found in await app.tools(source=source)}
+    return {found.name for found in await app.tools.list(source=source)}
 
 
 @pytest.mark.requirement("REG-1")
@@ -66,7 +66,7 @@ async def test_tools_come_with_toolgate_from_a_folder_and_from_installed_package
         assert [(await app.invoke(name)).output for name in ("mine", "offered_one", "offered_deep")] == [
             "mine", "offered_one", "offered_deep",
         ]  # fmt: skip
-        lost, plain = app.problems
+        lost, plain = app.tools.problems
     assert lost == ("entry point lost (offered_nowhere)", "ModuleNotFoundError: No module named 'offered_nowhere'")
     assert plain.where == "entry point plain (os:getcwd)"
     assert "it is not declared as a tool" in plain.why
@@ -82,7 +82,7 @@ async def test_the_folder_is_not_read_if_the_settings_forbid_it(setting: dict[st
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "bad.py").write_text("raise RuntimeError")
     async with App.open(home=tmp_path, entry_points=False, **setting) as app:
-        assert (await names(app, "python"), app.problems) == (set(), [])
+        assert (await names(app, "python"), app.tools.problems) == (set(), [])
         assert "echo" in await names(app, "builtin")
 
 
@@ -90,7 +90,7 @@ async def test_the_folder_is_not_read_if_the_settings_forbid_it(setting: dict[st
 async def test_without_entry_points_installed_packages_offer_nothing(packages: Path, tmp_path: Path) -> None:
     assert (packages / "offered_one.py").is_file()
     async with App.open(home=tmp_path, entry_points=False) as app:
-        assert (await names(app, "python"), app.problems) == (set(), [])
+        assert (await names(app, "python"), app.tools.problems) == (set(), [])
 
 
 # --------------------------------------------------------------------------------------------------------- on record
@@ -116,7 +116,7 @@ async def test_the_tables_of_document_d_are_there_with_its_columns(
     database: str, table: str, columns: str, tmp_path: Path
 ) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
-        rows = await app.store.read(select(", ".join(columns.split()), table, "LIMIT 1"))
+        rows = await app.parts.store.read(select(", ".join(columns.split()), table, "LIMIT 1"))
         assert all(len(row) == len(columns.split()) for row in rows)
         assert bool(rows) == (table == "tool_catalog")
 
@@ -131,7 +131,7 @@ async def test_the_execution_log_shows_every_finished_call(database: str, tmp_pa
         bad = await app.invoke("divide", {"a": 1, "b": 0})
         await app.flush()
         columns = ", ".join(DOCUMENT_D["tool_execution_log"].split()[1:])
-        first, second = await app.store.read(select(columns, "tool_execution_log", "ORDER BY id"))
+        first, second = await app.parts.store.read(select(columns, "tool_execution_log", "ORDER BY id"))
     assert bad.error is not None
     hashes = [sha256(text.encode()).hexdigest() for text in ('{"a":1,"b":2}', '{"a":1,"b":0}')]
     assert (*first[:5], bool(first[5]), first[7]) == ("divide", "acme", "analyst", "s-1", hashes[0], True, None)
@@ -166,7 +166,7 @@ async def test_seeding_again_changes_nothing(database: str, tmp_path: Path) -> N
         async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
             app.register(divide)
             await app.flush()
-            seen.append(await app.store.read(select(COLUMNS, "tool_catalog", "ORDER BY name")))
+            seen.append(await app.parts.store.read(select(COLUMNS, "tool_catalog", "ORDER BY name")))
     assert seen[0] == seen[1]
     assert {"calculator", "datetime", "divide", "echo", "timestamp"} <= {row[0] for row in seen[0]}
 
@@ -179,17 +179,17 @@ async def test_an_operators_changes_survive_the_next_start_and_a_new_description
         async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
             app.register(described(words))
             if words == "Old words.":
-                await app.set_enabled("divide", False, actor=Actor(user="ada"))
-                await app.set_enabled("echo", False, tenant="acme")
-                await app.set_enabled("timestamp", False, persona="intern", reason="no clocks")
+                await app.tools.set_enabled("divide", False, actor=Actor(user="ada"))
+                await app.tools.set_enabled("echo", False, tenant="acme")
+                await app.tools.set_enabled("timestamp", False, persona="intern", reason="no clocks")
             await app.flush()
-            ((*row,),) = await app.store.read(
+            ((*row,),) = await app.parts.store.read(
                 select("enabled, enabled_by, description, definition", "tool_catalog", "WHERE name = 'divide'")
             )
             assert (bool(row[0]), row[1], row[2], json.loads(row[3])["description"]) == (False, "ada", words, words)
             assert "divide" not in await names(app)
-            assert "echo" not in {found.name for found in await app.tools(Actor(tenant="acme"))}
-            assert "timestamp" not in {found.name for found in await app.tools(Actor(persona="intern"))}
+            assert "echo" not in {found.name for found in await app.tools.list(Actor(tenant="acme"))}
+            assert "timestamp" not in {found.name for found in await app.tools.list(Actor(persona="intern"))}
 
 
 @pytest.mark.requirement("REG-3")
@@ -197,11 +197,11 @@ async def test_the_settings_beat_the_seed_and_the_store_beats_the_settings(datab
     off: dict[str, Any] = {"home": tmp_path, "database_url": database, "tools": {"echo": {"enabled": False}}}
     async with App.open(**off) as app:
         assert "echo" not in await names(app)
-        await app.set_enabled("echo", True)
+        await app.tools.set_enabled("echo", True)
         assert "echo" in await names(app)
     async with App.open(**off) as app:
         assert "echo" in await names(app)
-        await app.set_enabled("echo", None)
+        await app.tools.set_enabled("echo", None)
         assert "echo" not in await names(app)
     async with App.open(home=tmp_path, database_url=database) as app:
         assert "echo" in await names(app)
@@ -211,9 +211,9 @@ async def test_the_settings_beat_the_seed_and_the_store_beats_the_settings(datab
 async def test_a_tool_is_on_record_before_a_flag_on_it_however_soon_that_comes(database: str, tmp_path: Path) -> None:
     async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
         app.register(divide)
-        await app.store.ping()  # the record is on its way, and not there yet
-        await app.set_enabled("divide", False, tenant="acme")
-        assert "divide" not in {found.name for found in await app.tools(Actor(tenant="acme"))}
+        await app.parts.store.ping()  # the record is on its way, and not there yet
+        await app.tools.set_enabled("divide", False, tenant="acme")
+        assert "divide" not in {found.name for found in await app.tools.list(Actor(tenant="acme"))}
 
 
 # ------------------------------------------------------------------------------------------------------------ tokens
@@ -225,9 +225,9 @@ async def test_the_cost_of_a_definition_is_what_the_tokenizer_counts_and_is_kept
     assert is_exact()
     async with memory_app() as app:
         app.register(divide)
-        costs = await app.token_costs()
-        kept: dict[str, int] = dict(await app.store.read(select("name, token_cost", "tool_catalog")))
-        for found in await app.tools():
+        costs = await app.tools.token_costs()
+        kept: dict[str, int] = dict(await app.parts.store.read(select("name, token_cost", "tool_catalog")))
+        for found in await app.tools.list():
             shown = {"name": found.name, "description": found.description, "parameters": found.input_schema}
             assert json.loads(definition_text(found)) == shown
             assert costs[found.name] == kept[found.name] == len(encode(definition_text(found))) > 10
@@ -236,9 +236,9 @@ async def test_the_cost_of_a_definition_is_what_the_tokenizer_counts_and_is_kept
 @pytest.mark.requirement("REG-7")
 async def test_an_actor_pays_only_for_what_it_sees() -> None:
     async with memory_app() as app:
-        whole = await app.token_costs()
-        await app.set_enabled("echo", False, tenant="acme")
-        seen = await app.token_costs(Actor(tenant="acme"))
+        whole = await app.tools.token_costs()
+        await app.tools.set_enabled("echo", False, tenant="acme")
+        seen = await app.tools.token_costs(Actor(tenant="acme"))
         assert seen == {name: cost for name, cost in whole.items() if name != "echo"}
         assert sum(seen.values()) == sum(whole.values()) - whole["echo"]
 
@@ -259,5 +259,7 @@ async def test_without_a_tokenizer_the_cost_is_an_estimate_that_says_so_and_is_n
     assert [count_tokens("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
     async with memory_app() as app:
         app.register(divide)
-        assert (await app.token_costs())["divide"] == -(-len(definition_text(app.catalog.resolve("divide", "t").tool)) // 4)
-        assert {cost for (cost,) in await app.store.read(select("token_cost", "tool_catalog"))} == {None}
+        assert (await app.tools.token_costs())["divide"] == -(
+            -len(definition_text(app.parts.catalog.resolve("divide", "t").tool)) // 4
+        )
+        assert {cost for (cost,) in await app.parts.store.read(select("token_cost", "tool_catalog"))} == {None}

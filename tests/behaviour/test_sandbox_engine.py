@@ -354,11 +354,11 @@ async def test_a_callers_timeout_holds_while_a_tool_waits_for_a_place(tmp_path: 
     tools.mkdir(parents=True)
     (tools / "slow.yml").write_text(SLOW)
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"seconds": 60, "at_once": 1}) as app:
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         assert (await app.invoke("slow", {}, actor=ANN)).output == 7
         code = {"code": f"{WORKER}while True: pass"}
         running = asyncio.ensure_future(app.invoke("code_execute", code, actor=ANN))
-        await until(app.sandbox._room(0).locked, "the only place is taken")
+        await until(app.parts.sandbox._room(0).locked, "the only place is taken")
         late = await app.invoke("slow", {}, actor=ANN, timeout=0.2)
         assert not running.done(), "nobody had to wait, so this proves nothing"
         assert late.error is not None and late.error.code == "TIMEOUT"

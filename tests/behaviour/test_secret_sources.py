@@ -399,7 +399,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
             monkeypatch.delenv(name)
     use = {"ONLY": PAY, "STRIPE": [{"tool": "post", "tenant": "acme"}]}
     async with App.open(home=tmp_path / "home", secrets={"use": use}) as app:
-        app.register_many([pay, post, charge])
+        app.tools.register_many([pay, post, charge])
         yield app
 
 
@@ -420,7 +420,7 @@ async def test_a_call_gets_the_secret_of_its_user(app: App) -> None:
     shown = await app.invoke("post", {"value": "{{secret:STRIPE}}"}, actor=ANN)
     assert shown.output == f"posted {MASK}"
     await app.flush()
-    assert VALUE not in "".join(row[7] for row in await app.store.read(latest(50)))
+    assert VALUE not in "".join(row[7] for row in await app.parts.store.read(latest(50)))
 
 
 async def test_a_secret_that_is_not_for_a_tool_denies_its_call(app: App) -> None:
@@ -453,7 +453,7 @@ async def test_secrets_that_can_not_be_read_deny_the_call_and_say_where_to_look(
     assert str(app.settings.home) not in outcome.error.message
     assert "toolgate secrets list" in (outcome.error.suggestion or "")
     await app.flush()
-    assert "damaged" in (await app.store.read(latest(1)))[0][7]
+    assert "damaged" in (await app.parts.store.read(latest(1)))[0][7]
 
 
 def test_an_app_in_memory_looks_only_into_the_environment() -> None:

@@ -59,7 +59,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
     async with memory_app(secrets=named("KEY", "send", tenant="acme")) as app:
-        app.register_many([send, other, declares])
+        app.tools.register_many([send, other, declares])
         yield app
 
 
@@ -108,7 +108,7 @@ async def test_whether_a_secret_exists_is_not_told_to_those_who_may_not_use_it(a
 
 async def test_secrets_of_a_tenant_and_of_a_user_are_put_only_into_named_tools_too(tmp_path: Path) -> None:
     async with App.open(home=tmp_path, secrets=named("OWN", "send", tenant="acme")) as app:
-        app.register_many([send, other])
+        app.tools.register_many([send, other])
         vault = EncryptedFile(tmp_path / "secrets.enc", {})
         vault.set(key_of("OWN", Owner("acme", "ann")), "of-ann-herself")
         vault.set(key_of("OWN", Owner("evil")), "of-the-evil-ones")
@@ -135,11 +135,11 @@ PURE: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "arguments"), PURE)
 async def test_a_pure_function_of_the_callers_text_is_given_nothing(name: str, arguments: dict[str, Any]) -> None:
     async with memory_app() as app:
-        assert app.catalog.resolve(name, "default").tool.pure
+        assert app.parts.catalog.resolve(name, "default").tool.pure
         outcome = await app.invoke(name, arguments)
         refused(outcome)
         await app.flush()
-        everything = repr(outcome) + repr(await app.store.read(latest(50)))
+        everything = repr(outcome) + repr(await app.parts.store.read(latest(50)))
     assert not any(VALUE[at : at + 5] in everything for at in range(len(VALUE) - 5))
 
 
@@ -209,10 +209,10 @@ async def test_a_tenants_own_tool_is_given_nothing_whatever_it_declares() -> Non
         "program": {"runtime": "python", "code": "def execute(args, context):\n    return args['text'][::-1]"},
     }  # fmt: skip
     async with memory_app(secrets=named("KEY", "send")) as app:
-        await app.allow_adding_tools("builder")
+        await app.policy.allow_adding_tools("builder")
         with pytest.raises(DefinitionError, match="requires_auth"):
-            await app.register_dynamic({**fields, "requires_auth": {"config_key": "KEY"}}, BUILDER)
-        await app.register_dynamic(fields, BUILDER)
+            await app.tools.add_dynamic({**fields, "requires_auth": {"config_key": "KEY"}}, BUILDER)
+        await app.tools.add_dynamic(fields, BUILDER)
         outcome = await app.invoke("send", {"text": "{{secret:KEY}}"}, actor=BUILDER)
         assert "never put into send, which was registered by a tenant" in str(outcome.error)
 
@@ -226,7 +226,7 @@ async def test_an_mcp_tool_is_named_by_its_server_and_what_it_is_called_there(tm
         async with App.open(
             home=tmp_path / "home", servers={"one": servers}, secrets=use, auto_load_custom_tools=False
         ) as app:
-            await app.refresh_server("one")
+            await app.servers.refresh("one")
             outcome = await app.invoke("short", {"text": "{{secret:KEY}}"}, actor=ANN)
             assert outcome.ok is runs, outcome
             if not runs:

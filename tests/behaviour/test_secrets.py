@@ -55,13 +55,13 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     monkeypatch.setenv("NOT_FOR_TOOLS", "private")
     monkeypatch.setenv("TOOLGATE_SECRETS_KEY", "private")
     async with memory_app(secrets=USE) as app:
-        app.register_many([use, mirror, fail, authenticated])
+        app.tools.register_many([use, mirror, fail, authenticated])
         yield app
 
 
 async def on_record(app: App) -> str:
     await app.flush()
-    return "\n".join(row[7] for row in await app.store.read(latest(50)))
+    return "\n".join(row[7] for row in await app.parts.store.read(latest(50)))
 
 
 def hides_it(text: str) -> bool:
@@ -115,7 +115,7 @@ async def test_what_was_cut_is_kept_without_the_value(app: App) -> None:
     app.register(long)
     outcome = await app.invoke("long", {"value": "{{secret:SESAME}}"})
     assert outcome.artifact is not None
-    assert await app.artifacts.fetch(outcome.artifact.id, Actor()) == orjson.dumps("x" * 20_000 + MASK)
+    assert await app.parts.artifacts.fetch(outcome.artifact.id, Actor()) == orjson.dumps("x" * 20_000 + MASK)
 
 
 async def test_a_cached_result_is_found_by_the_reference_not_by_the_value(app: App) -> None:

@@ -38,8 +38,8 @@ async def count_here(ctx: InvokeContext) -> Any:
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     monkeypatch.chdir(tmp_path)
     async with App.open(os.devnull, home=tmp_path / "home", **SHARED) as app:
-        app.add_approver(lambda _request: True)
-        app.register_many((remember, recall, recall_soon, count_here))
+        app.approvals.add_approver(lambda _request: True)
+        app.tools.register_many((remember, recall, recall_soon, count_here))
         yield app
 
 
@@ -82,8 +82,8 @@ async def test_another_user_does_not_reach_the_files_of_a_session_by_naming_it(a
             listed = await app.invoke("code_execute", look, actor=other, session=session)
             assert "a.txt" not in listed.output["stdout"], listed
         with pytest.raises(Exception, match="nothing to undo"):
-            await app.undo(wrote.id, actor=other, force=True)
-    await app.undo(wrote.id, actor=ANN_AS_ANALYST)
+            await app.undo.revert(wrote.id, actor=other, force=True)
+    await app.undo.revert(wrote.id, actor=ANN_AS_ANALYST)
     assert await read(app, ANN, session) is None
 
 
@@ -129,8 +129,8 @@ async def test_an_idempotency_key_gives_out_nothing_through_another_door(app: Ap
 async def test_what_was_cut_from_an_output_is_fetched_by_its_own_user(app: App) -> None:
     outcome = await app.invoke("echo", {"text": "x" * 50_000}, actor=ANN, session="s")
     assert outcome.artifact is not None
-    assert await app.artifacts.fetch(outcome.artifact.id, ANN) is not None
-    assert await app.artifacts.fetch(outcome.artifact.id, BOB) is None
+    assert await app.parts.artifacts.fetch(outcome.artifact.id, ANN) is not None
+    assert await app.parts.artifacts.fetch(outcome.artifact.id, BOB) is None
 
 
 @pytest.mark.requirement("PIPE-4", "SBX-1")
@@ -148,20 +148,20 @@ async def test_what_is_declared_as_shared_is_shared_by_those_named_and_nobody_el
 @pytest.mark.requirement("PIPE-4", "SBX-1")
 async def test_a_program_that_opens_an_app_shares_sessions_too(app: App, tmp_path: Path) -> None:
     await write(app, ANN, "s")
-    app.share_session("s", ["ann", "bob"], tenant="acme")
+    app.sessions.share("s", ["ann", "bob"], tenant="acme")
     assert await read(app, ANN, "s") is None, "what was hers alone is not given away"
     await write(app, BOB, "s")
     assert await read(app, ANN, "s") == SECRET
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.txt").write_text("of the project")
-    app.work_in("s", project, tenant="acme", user="bob")
+    app.sessions.work_in("s", project, tenant="acme", user="bob")
     assert await read(app, ANN, "s") == "of the project"
-    app.share_session("s", [], tenant="acme")
+    app.sessions.share("s", [], tenant="acme")
     assert await read(app, ANN, "s") == SECRET, "her own again"
     assert await read(app, BOB, "s") is None
     with pytest.raises(TypeError):
-        app.share_session("s", "bob")
+        app.sessions.share("s", "bob")
 
 
 @pytest.mark.requirement("PIPE-4")
@@ -209,8 +209,8 @@ async def test_a_call_that_came_over_http_does_not_move_when_it_is_approved(
     async with App.open(os.devnull, home=tmp_path / "home") as app:
         asked = await app.invoke("write_file", {"path": "a.txt", "content": "x"}, door="mcp")
         assert asked.pending is not None
-        await app.answer_approval(asked.pending.id, True)
-        assert (await app.resume(asked.pending.id)).ok
+        await app.approvals.answer(asked.pending.id, True)
+        assert (await app.approvals.resume(asked.pending.id)).ok
         assert not (tmp_path / "a.txt").exists()
 
 

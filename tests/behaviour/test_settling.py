@@ -37,11 +37,11 @@ async def test_a_call_for_which_there_was_no_thread_has_used_nothing_up() -> Non
         return number
 
     async with memory_app(limits={"threads": 1}) as app:
-        app.register_many([hold, act])
-        app.add_approver(lambda _request: None)
+        app.tools.register_many([hold, act])
+        app.approvals.add_approver(lambda _request: None)
         waiting = await app.invoke("act", {"number": 1}, actor=ADA, idempotency_key="once")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
+        await app.approvals.answer(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
         holding = asyncio.ensure_future(app.invoke("hold"))
         await until(held.is_set, "the only thread is taken")
         given = {"actor": ADA, "idempotency_key": "once", "approval": waiting.pending.id}
@@ -118,14 +118,14 @@ async def test_a_report_that_makes_no_sense_is_told_to_its_author(report: dict[s
 
 async def denials(app: App) -> list[Any]:
     await app.flush()
-    return [row for row in await app.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
+    return [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
 
 
 @pytest.mark.requirement("POL-4", "AUD-1")
 async def test_an_act_is_done_and_recorded_as_a_whole_though_whoever_asked_goes_away() -> None:
     async with memory_app() as app:
         for steps in range(1, 12):
-            acting = asyncio.ensure_future(app.set_global_deny("echo", bool(steps % 2)))
+            acting = asyncio.ensure_future(app.policy.deny("echo", bool(steps % 2)))
             for _ in range(steps):
                 await asyncio.sleep(0)
             acting.cancel()
@@ -134,13 +134,13 @@ async def test_an_act_is_done_and_recorded_as_a_whole_though_whoever_asked_goes_
                 while len(recorded := await denials(app)) < steps:
                     await asyncio.sleep(0.01)
             assert len(recorded) == steps
-            assert (await app.policy_documents())["global_tool_deny"] == (["echo"] if steps % 2 else [])
+            assert (await app.policy.documents())["global_tool_deny"] == (["echo"] if steps % 2 else [])
 
 
 @pytest.mark.requirement("AUD-3")
 async def test_an_end_is_recorded_though_its_caller_went_away_and_the_store_failed_just_then(tmp_path: Path) -> None:
     async with App.open(home=tmp_path, entry_points=False) as app:
-        store: Any = app.store
+        store: Any = app.parts.store
         ran = asyncio.Event()
 
         @tool(tier="write")
@@ -159,6 +159,6 @@ async def test_an_end_is_recorded_though_its_caller_went_away_and_the_store_fail
         await asyncio.sleep(0.1)
         store._connection.execute("PRAGMA query_only = OFF")
         async with asyncio.timeout(SOON):
-            while len(rows := [row for row in await app.store.read(log.latest(10)) if row[2] in ("start", "end")]) < 2:
+            while len(rows := [row for row in await app.parts.store.read(log.latest(10)) if row[2] in ("start", "end")]) < 2:
                 await asyncio.sleep(0.05)
         assert [row[2] for row in rows] == ["start", "end"]

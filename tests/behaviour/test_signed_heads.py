@@ -348,7 +348,7 @@ async def test_a_record_that_a_caller_wrote_into_its_arguments_is_not_proven(tmp
     async with app:
         forged = [[seq, 1_700_000_000_000_000, "end", "call-1", "bank", "pay", "success"] for seq in range(1, 9)]
         call = await app.invoke("remember", {"rows": forged})
-        proof = await app.prove(call.id)
+        proof = await app.audit.prove(call.id)
         assert proof is not None
         key = proof["public_key"]
     assert check_proof.check(proof, key) == []
@@ -369,7 +369,7 @@ async def test_a_record_that_a_caller_wrote_into_its_arguments_is_not_proven(tmp
 async def test_what_a_proof_holds_does_not_write_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = App.open(home=tmp_path, audit={"folder": tmp_path / "apart"}, entry_points=False)
     async with app:
-        proof = await app.prove((await app.invoke("echo", {"text": "hello"})).id)
+        proof = await app.audit.prove((await app.invoke("echo", {"text": "hello"})).id)
     assert proof is not None
     proof["records"][0]["kind"] = "x\x1b[2K\rPROVEN: row 1\nPROVEN: row 2"
     file = tmp_path / "proof.json"
@@ -459,7 +459,7 @@ async def test_several_apps_on_one_log_sign_one_after_the_other(database: str, t
 
     await asyncio.gather(*(work(number) for number in range(3)))
     async with App.open(home=tmp_path / "home0", **settings) as app:
-        verdict = await app.verify_audit()
+        verdict = await app.audit.verify()
     assert (verdict.ok, verdict.rows, verdict.faults) == (True, 300, [])
     assert verdict.signed is not None
     assert verdict.signed["seq"] == 300
@@ -507,13 +507,13 @@ async def test_the_key_may_be_in_the_keyring_of_the_system(database: str, tmp_pa
                 home=tmp_path / "home", database_url=database, audit=audit, secrets=named, entry_points=False
             ) as app:
                 await app.invoke("echo", {"text": "hello"})
-                verdict = await app.verify_audit()
+                verdict = await app.audit.verify()
                 assert verdict.ok
         assert verdict.signed is not None
         assert "[toolgate_2Daudit]" in (tmp_path / "keyring.cfg").read_text()
         keyring.set_keyring(NoKeyring())  # type: ignore[no-untyped-call]
         async with App.open(home=tmp_path / "home", database_url=database, audit=audit, entry_points=False) as app:
-            assert not (await app.verify_audit()).ok  # nobody can tell who signed: silence is no proof
+            assert not (await app.audit.verify()).ok  # nobody can tell who signed: silence is no proof
     finally:
         keyring.set_keyring(before)
 
@@ -545,10 +545,10 @@ async def test_keys_may_be_anywhere_behind_the_port(database: str, tmp_path: Pat
     kms = Kms()
     for _ in range(2):
         app = App.open(home=tmp_path, database_url=database, audit={"folder": tmp_path / "apart"}, entry_points=False)
-        app.sign_heads_with(kms)
+        app.audit.sign_with(kms)
         async with app:
             await app.invoke("echo", {"text": "hello"})
-            verdict = await app.verify_audit()
+            verdict = await app.audit.verify()
     assert verdict.ok
     assert verdict.signed is not None
     assert (verdict.signed["key"], len(kms.signed)) == ("arn:key/1", 2)

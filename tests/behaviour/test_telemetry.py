@@ -36,8 +36,8 @@ async def test_calls_are_counted_by_tool_status_and_code() -> None:
             await app.invoke("works")
         await app.invoke("fails")
         await app.invoke("no-such-tool-" + "x" * 100)
-        assert app.metrics is not None
-        text = app.metrics.text().decode()
+        assert app.parts.metrics is not None
+        text = app.parts.metrics.text().decode()
     assert 'toolgate_calls_total{code="",status="success",tier="read_only",tool="works"} 3.0' in text
     assert 'toolgate_calls_total{code="INVOCATION_ERROR",status="failure",tier="read_only",tool="fails"} 1.0' in text
     assert 'toolgate_calls_total{code="TOOL_NOT_FOUND",status="failure",tier="",tool="(unknown)"} 1.0' in text
@@ -82,7 +82,7 @@ async def test_switched_off_nothing_of_it_is_loaded() -> None:
         "async def main():\n"
         "    async with memory_app() as app:\n"
         "        assert (await app.invoke('echo', {'text': 'x'})).ok\n"
-        "        assert not app.hooks.common.any\n"
+        "        assert not app.parts.hooks.common.any\n"
         "asyncio.run(main())\n"
         "assert not {'opentelemetry', 'prometheus_client'} & set(sys.modules), 'loaded'\n"
     )

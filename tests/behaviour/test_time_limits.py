@@ -112,9 +112,9 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
     sandbox = {"seconds": SECONDS, "warm": 0, "output_bytes": 50_000}
     commands = {"allow": ["sleep", "yes"]}
     async with App.open(os.devnull, home=home, sandbox=sandbox, servers={"one": server}, commands=commands) as opened:
-        opened.register_many([async_tool, sync_tool, ClassTool, retried_tool, unstoppable])
-        opened.add_approver(lambda _request: True)
-        await opened.refresh_server("one")
+        opened.tools.register_many([async_tool, sync_tool, ClassTool, retried_tool, unstoppable])
+        opened.approvals.add_approver(lambda _request: True)
+        await opened.servers.refresh("one")
         yield opened
         release.set()
 

@@ -89,7 +89,7 @@ async def test_the_whole_definition_is_on_record_and_can_be_read_back_from_there
         given = Tool(**EVERYTHING, output_schema={"type": "string"}, annotations={"title": "Sky"}, declared_tokens=7)
         app.register(compile_entry(given, None))
         await app.flush()
-        ((text, version, tier, category, source, description, params),) = await app.store.read(stored("weather"))
+        ((text, version, tier, category, source, description, params),) = await app.parts.store.read(stored("weather"))
     assert definition(json.loads(text)) == given
     assert (version, tier, category, source) == ("2.1.0-rc.1+build.5", "external_api", "api", "python")
     assert (description, json.loads(params)) == ("Say what the weather is.", given.input_schema)
@@ -278,9 +278,9 @@ async def test_bad_files_are_named_with_what_is_wrong_and_the_rest_of_the_folder
     for name, (text, _) in FILES.items():
         (tmp_path / name).write_text(text)
     async with App.open(Settings(home=tmp_path / "home", python_tools=(tmp_path,), entry_points=False)) as app:
-        found = {tool.name for tool in await app.tools(source="python")}
+        found = {tool.name for tool in await app.tools.list(source="python")}
         outcome = await app.invoke("last")
-        problems = {problem.where: problem.why for problem in app.problems}
+        problems = {problem.where: problem.why for problem in app.tools.problems}
     assert found == {"first", "last"}
     assert outcome.output == "last"
     assert len(problems) == len(FILES)
@@ -296,6 +296,6 @@ async def test_an_argument_of_which_a_schema_says_little_may_hold_a_secret_and_i
         app.register(compile_entry(Tool(name="loose", description="Loose.", tier="read_only", input_schema=schema), None))
         await app.invoke("loose", {"password": {"inner": "hunter22"} if rule == {"type": "object"} else "hunter22"})
         await app.flush()
-        rows = await app.store.read(log.latest(10, tool="loose"))
+        rows = await app.parts.store.read(log.latest(10, tool="loose"))
     assert rows
     assert not [row for row in rows if "hunter22" in row[7]]

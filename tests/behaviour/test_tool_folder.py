@@ -33,7 +33,7 @@ def opened(home: Path, *folders: Path) -> App:
 
 
 async def outputs(app: App) -> dict[str, Any]:
-    return {tool.name: (await app.invoke(tool.name)).output for tool in await app.tools(source="python")}
+    return {tool.name: (await app.invoke(tool.name)).output for tool in await app.tools.list(source="python")}
 
 
 async def test_a_file_imports_what_lies_beside_it_and_packages_work(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_file_imports_what_lies_beside_it_and_packages_work(tmp_path: Pa
     )
     before = list(sys.path)
     async with opened(tmp_path / "home", tmp_path / "tools") as app:
-        assert app.problems == []
+        assert app.tools.problems == []
         assert await outputs(app) == {
             "absolute": "helped",
             "plain": "helpedhelped",
@@ -91,7 +91,7 @@ async def test_folders_do_not_see_each_other_and_shadow_no_other_module(tmp_path
         assert await outputs(app) == {
             "tool_a": "a[true]", "tool_b": "b[true]", "own_a": "not json", "own_b": "not json",
         }  # fmt: skip
-        misses = [problem.why for problem in app.problems if "misses" in problem.where]
+        misses = [problem.why for problem in app.tools.problems if "misses" in problem.where]
         assert len(misses) == 2
         assert "json.py has the name of another module: rename it, or import it with `from .json import ...`" in misses[0]
     assert json.dumps([1]) == "[1]"
@@ -235,7 +235,7 @@ async def test_one_bad_function_costs_no_other_and_its_author_is_told_where_and_
     write(tmp_path / "tools", {"mine.py": BAD, "broken.py": "x = 1\ndef (\n", "raises.py": "\n1 / 0\n"})
     async with opened(tmp_path / "home", tmp_path / "tools") as app:
         assert await outputs(app) == {"good": 1, "last": "last"}
-        problems = {problem.why: problem.where for problem in app.problems}
+        problems = {problem.why: problem.where for problem in app.tools.problems}
     lines = BAD.splitlines()
     for name, words in TOLD.items():
         [(why, where)] = [(why, where) for why, where in problems.items() if f"tool {name!r}" in why]
@@ -330,8 +330,12 @@ async def test_what_is_behind_a_link_or_changes_after_the_check_does_not_run(
     (tools / "helpers.py").write_text("x = 2\n")
     async with app:
         assert await outputs(app) == {}
-        assert {Path(problem.where.split(":")[0]).name for problem in app.problems} >= {"linked.py", "mine.py", "helpers.py"}
-        assert all("since it was trusted" in problem.why for problem in app.problems)
+        assert {Path(problem.where.split(":")[0]).name for problem in app.tools.problems} >= {
+            "linked.py",
+            "mine.py",
+            "helpers.py",
+        }
+        assert all("since it was trusted" in problem.why for problem in app.tools.problems)
 
 
 def test_a_file_that_forks_when_it_is_loaded_makes_no_second_toolgate(terminal: Terminal) -> None:

@@ -62,7 +62,7 @@ def test_of_two_tools_of_one_name_the_later_source_is_refused(first: Source, sec
     app.register(entry(first))
     with pytest.raises(DefinitionError, match=f"the name is taken by a tool of source {first}"):
         app.register(entry(second))
-    assert app.catalog.resolve("taken", "acme").tool.source == first
+    assert app.parts.catalog.resolve("taken", "acme").tool.source == first
 
 
 @pytest.mark.requirement("TOOL-4")
@@ -71,10 +71,10 @@ def test_it_is_refused_also_if_it_was_there_before(first: Source, second: Source
     app = memory_app()
     app.register(entry(second))
     app.register(entry(first))
-    assert app.catalog.resolve("taken", "acme").tool.source == first
+    assert app.parts.catalog.resolve("taken", "acme").tool.source == first
     if second != "dynamic":
-        assert [problem.where for problem in app.problems] == ["taken"]
-        assert f"the name is taken by a tool of source {first}" in app.problems[0].why
+        assert [problem.where for problem in app.tools.problems] == ["taken"]
+        assert f"the name is taken by a tool of source {first}" in app.tools.problems[0].why
 
 
 @pytest.mark.requirement("TOOL-4")
@@ -87,7 +87,7 @@ async def test_a_builtin_keeps_its_name_whoever_came_before_it() -> None:
     app.register(tool(tier="read_only")(echo))
     async with app:
         assert (await app.invoke("echo", {"text": "theirs"})).output == {"text": "theirs"}
-        assert [("'echo'" in problem.why, __file__ in problem.where) for problem in app.problems] == [(True, True)]
+        assert [("'echo'" in problem.why, __file__ in problem.where) for problem in app.tools.problems] == [(True, True)]
 
 
 PARTS = st.text(max_size=80) | st.from_regex(r"[a-z_]{1,70}", fullmatch=True)
@@ -185,7 +185,7 @@ async def test_an_override_in_the_settings_raises_the_tier_that_governs_the_call
     async with memory_app(tier_overrides={"add": override} if override else {}) as app:
         app.register(add)
         outcome = await app.invoke("add", {"a": 1, "b": 2})
-        assert (app.catalog.resolve("add", "default").tier, outcome.status) == (tier, status)
+        assert (app.parts.catalog.resolve("add", "default").tier, outcome.status) == (tier, status)
 
 
 @pytest.mark.requirement("TOOL-5")

@@ -70,9 +70,9 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     work = tmp_path / "work"
     work.mkdir()
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"seconds": 5}) as app:
-        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
-        app.register_many([add, long_text, dear, odd_name, delete_all, broken])
-        app.add_approver(approve_programs)
+        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.parts.tiers.paths))
+        app.tools.register_many([add, long_text, dear, odd_name, delete_all, broken])
+        app.approvals.add_approver(approve_programs)
         yield app
 
 
@@ -250,7 +250,7 @@ async def test_a_program_calls_tools(app: App, language: str) -> None:
     assert outcome.ok, outcome.error
     assert outcome.output == {"result": 15, "stdout": "", "stderr": "", "calls": 5, "cost_usd": 0.0}
     await app.flush()
-    ends = [row for row in await app.store.read(latest(50)) if row[2] == "end" and row[5] == "add"]
+    ends = [row for row in await app.parts.store.read(latest(50)) if row[2] == "end" and row[5] == "add"]
     assert len(ends) == 5
     assert {row[4] for row in ends} == {"acme"}
 
@@ -326,11 +326,11 @@ async def test_a_program_whose_call_a_person_must_agree_to_waits_for_that(app: A
     code = "return await tools.delete_all({what: 'x'});" if language == "typescript" else "tools.delete_all(what='x')"
     outcome = await app.invoke("run_program", {"language": language, "code": code})
     assert outcome.status == "pending" and outcome.pending is not None, outcome
-    (waiting,) = await app.approvals()
+    (waiting,) = await app.approvals.list()
     id = waiting.request.id
     assert (outcome.pending.id, waiting.request.outer_tool, waiting.request.outer_call) == (id, "run_program", outcome.id)
-    await app.answer_approval(id, True)
-    done = await app.resume(id)
+    await app.approvals.answer(id, True)
+    done = await app.approvals.resume(id)
     assert done.ok and (done.output["result"], done.output["calls"]) == ("x", 1), done
 
 
@@ -395,7 +395,7 @@ async def test_a_program_can_ask_for_nothing_but_tools(app: App) -> None:
 
 @pytest.mark.requirement("AGENT-4")
 async def test_a_program_has_the_rights_of_its_caller(app: App) -> None:
-    await app.set_enabled("add", False, tenant="acme")
+    await app.tools.set_enabled("add", False, tenant="acme")
     outcome = await app.invoke("run_program", {"code": FAILING["typescript"] % "add({a: 1, b: 2})"}, actor=ANN)
     assert outcome.output["result"][1] == "TOOL_NOT_FOUND"
     other = await app.invoke("run_program", {"code": SUMS["typescript"]}, actor=Actor("globex", user="gus"))
@@ -409,5 +409,5 @@ async def test_what_code_changed_is_decided_about_also_if_it_was_stopped(app: Ap
     assert outcome.error is not None
     assert outcome.status == "timeout"
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["done.csv"]
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert [(change.path, change.kind) for change in kept.changes] == [(".vscode", "folder")]

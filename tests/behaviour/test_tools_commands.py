@@ -50,8 +50,8 @@ async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> As
         if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", commands={"allow": ALLOW}) as app:
-        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
-        app.add_approver(lambda _request: True)
+        app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.parts.tiers.paths))
+        app.approvals.add_approver(lambda _request: True)
         yield app
 
 
@@ -98,8 +98,8 @@ async def test_every_run_is_asked_about(tmp_path: Path, work: Path, tool: str) -
         assert outcome.status == "pending"
         assert list(work.iterdir()) == []
         assert outcome.pending is not None
-        await app.answer_approval(outcome.pending.id, True)
-        assert (await app.resume(outcome.pending.id)).ok
+        await app.approvals.answer(outcome.pending.id, True)
+        assert (await app.approvals.resume(outcome.pending.id)).ok
         assert [path.name for path in work.iterdir()] == ["made"]
 
 
@@ -216,10 +216,10 @@ async def test_what_the_host_would_run_is_set_aside_if_a_program_makes_it(app: A
     assert ".vscode/tasks.json" in outcome.output["stderr"]
     assert "workspace take" not in outcome.output["stderr"], "the model is not handed the command that takes it"
     assert [path.name for path in work.iterdir()] == ["folder"]
-    (kept,) = app.set_aside()
-    assert await app.take_changes(kept.id) == []
+    (kept,) = app.workspace.changes()
+    assert await app.workspace.take(kept.id) == []
     assert (work / ".vscode" / "tasks.json").read_text() == "evil"
-    assert app.set_aside() == []
+    assert app.workspace.changes() == []
 
 
 async def test_git_works_in_its_repository_but_does_not_set_itself_up(app: App, work: Path) -> None:
@@ -241,7 +241,7 @@ async def test_git_works_in_its_repository_but_does_not_set_itself_up(app: App, 
 
 async def test_a_container_needs_an_engine(tmp_path: Path) -> None:
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"docker_command": "no-such-engine"}) as app:
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         outcome = await app.invoke("docker_run", {"image": "python:3.12", "command": ["python", "-c", "print(1)"]})
         assert "no-such-engine" in failed(outcome, "SANDBOX_UNAVAILABLE")
 
@@ -256,8 +256,8 @@ async def test_a_container_is_run(tmp_path: Path, work: Path, monkeypatch: pytes
         for name, value in answering.environment.items():
             monkeypatch.setenv(name, value)
         async with App.open(os.devnull, home=tmp_path / "home", sandbox={"docker_command": answering.command}) as app:
-            app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.tiers.paths))
-            app.add_approver(lambda _request: True)
+            app.provide(Workspaces, Workspaces(tmp_path / "home", work, rules=lambda: app.parts.tiers.paths))
+            app.approvals.add_approver(lambda _request: True)
             seen = "if os.path.exists('.env'): print(open('.env').read())"
             code = f"import os, sys\nprint(open('a.txt').read())\n{seen}\nsys.exit(3)"
             called = {"image": IMAGE, "command": ["python3", "-c", code], "session_files": True}

@@ -41,7 +41,7 @@ async def app(tmp_path: Path, places: Workspaces, monkeypatch: pytest.MonkeyPatc
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", limits={"backup_bytes": 10_000}) as app:
         app.provide(Workspaces, places)
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         yield app
 
 
@@ -145,9 +145,9 @@ async def test_a_file_is_written_and_the_write_undone(app: App, work: Path) -> N
     assert (work / "a/b/new.txt").read_text() == "grüße"
     changed = await app.invoke("write_file", {"path": "a/b/new.txt", "content": "other"})
     assert changed.ok
-    await app.undo(changed.id)
+    await app.undo.revert(changed.id)
     assert (work / "a/b/new.txt").read_text() == "grüße"
-    await app.undo(made.id)
+    await app.undo.revert(made.id)
     assert not (work / "a").exists()
 
 
@@ -204,7 +204,7 @@ async def test_a_folder_is_made_and_unmade(app: App, work: Path) -> None:
     assert made.output == {"path": "a/b/c", "created": True}
     again = await app.invoke("create_directory", {"path": "a/b/c"})
     assert again.output == {"path": "a/b/c", "created": False}
-    await app.undo(made.id)
+    await app.undo.revert(made.id)
     assert list(work.iterdir()) == []
     assert failed(await app.invoke("create_directory", {"path": "a/b", "parents": False}), "INVALID_INPUT") == {
         "missing": True
@@ -322,7 +322,7 @@ async def test_what_was_read_and_refused_is_on_record(app: App, work: Path) -> N
     await app.invoke("read_file", {"path": "a.txt"})
     await app.invoke("read_file", {"path": "../../etc/hostname"})
     await app.flush()
-    ends = [row for row in await app.store.read(latest(20)) if row[2] == "end"]
+    ends = [row for row in await app.parts.store.read(latest(20)) if row[2] == "end"]
     assert [row[6] for row in ends] == ["success", "denied"]
 
 

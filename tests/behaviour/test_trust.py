@@ -202,16 +202,16 @@ async def test_a_tool_that_changes_while_toolgate_runs_is_taken_once_it_is_trust
     assert terminal.run("tools", "new", "mine", "--runtime", "python").code == 0
     file = terminal.home / "tools" / "mine.yml"
     async with App.open() as app:
-        assert app.custom is not None
-        before = app.catalog.resolve("mine", "default").fingerprint
+        assert app.parts.custom is not None
+        before = app.parts.catalog.resolve("mine", "default").fingerprint
         file.write_text(file.read_text().replace("description:", "description: Changed."))
-        await app.custom.look()
-        assert "toolgate trust" in app.problems[0].why
-        assert app.catalog.resolve("mine", "default").fingerprint == before
+        await app.parts.custom.look()
+        assert "toolgate trust" in app.tools.problems[0].why
+        assert app.parts.catalog.resolve("mine", "default").fingerprint == before
         assert terminal.run("trust").code == 0
-        await app.custom.look()
-        assert app.catalog.resolve("mine", "default").fingerprint != before
-        assert app.problems == []
+        await app.parts.custom.look()
+        assert app.parts.catalog.resolve("mine", "default").fingerprint != before
+        assert app.tools.problems == []
 
 
 async def test_a_file_that_is_swapped_after_the_check_does_not_run(terminal: Terminal, ran: Path) -> None:
@@ -220,7 +220,7 @@ async def test_a_file_that_is_swapped_after_the_check_does_not_run(terminal: Ter
     app = App.open()
     plant(terminal, ran, "tools")
     async with app:
-        assert "trust" in app.problems[0].why
+        assert "trust" in app.tools.problems[0].why
     assert not ran.exists()
 
 
@@ -579,7 +579,7 @@ async def test_no_tool_makes_what_toolgate_would_obey(terminal: Terminal, path: 
     more = {"opa_url": "http://127.0.0.1:9", "policy": {"file": "mine.rego"}}
     async with App.open(home="../data", python_tools=["helpers"], **more) as app:
         with pytest.raises(Denied) as refused:
-            app.tiers.check(app.catalog.resolve(tool, "default"), {"path": path, "content": "x"})
+            app.parts.tiers.check(app.parts.catalog.resolve(tool, "default"), {"path": path, "content": "x"})
     assert refused.value.code == "SECURITY_VIOLATION"
     assert not (terminal.folder / path).exists()
 

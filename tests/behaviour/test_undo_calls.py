@@ -43,13 +43,13 @@ async def test_a_call_is_undone_and_that_is_on_record(app: App, tmp_path: Path) 
     made = await app.invoke("save", {"path": str(file), "text": "first"})
     changed = await app.invoke("save", {"path": str(file), "text": "second"})
     with pytest.raises(NotUndone):
-        await app.undo(made.id)
-    assert [one.done for one in await app.undo(changed.id)] == ["restored"]
+        await app.undo.revert(made.id)
+    assert [one.done for one in await app.undo.revert(changed.id)] == ["restored"]
     assert file.read_text() == "first"
-    assert [one.done for one in await app.undo(made.id)] == ["removed", "removed"]
+    assert [one.done for one in await app.undo.revert(made.id)] == ["removed", "removed"]
     assert not file.parent.exists()
     await app.flush()
-    acts: list[tuple[Any, ...]] = [row for row in await app.store.read(latest(20)) if row[2] == "call.undone"]
+    acts: list[tuple[Any, ...]] = [row for row in await app.parts.store.read(latest(20)) if row[2] == "call.undone"]
     assert [json.loads(row[7])["call"] for row in acts] == [changed.id, made.id]
 
 
@@ -76,9 +76,9 @@ async def test_another_tenant_or_user_finds_nothing_to_undo(app: App, tmp_path: 
     outcome = await app.invoke("save", {"path": str(tmp_path / "a.txt"), "text": "x"}, actor=Actor("acme", user="ann"))
     for other in (None, Actor("acme", user="bob"), Actor("globex", user="ann")):
         with pytest.raises(NoBackup):
-            await app.undo(outcome.id, actor=other, force=True)
+            await app.undo.revert(outcome.id, actor=other, force=True)
     assert (tmp_path / "a.txt").exists()
-    await app.undo(outcome.id, actor=Actor("acme", "analyst", "ann"))
+    await app.undo.revert(outcome.id, actor=Actor("acme", "analyst", "ann"))
     assert not (tmp_path / "a.txt").exists()
 
 

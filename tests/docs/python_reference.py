@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
 from tests.docs.markdown import ROOT
@@ -34,8 +33,6 @@ ELSEWHERE = {
     "Hook": "Its methods are the [stages](stages.md) of a call; [how to write one](../howto/write-a-hook.md).",
 }
 """Names whose members are documented on a page of their own."""
-ASSEMBLED = ("toolgate.app.app", "toolgate.app.governance", "toolgate.app.servers", "toolgate.app.assembly")
-"""The parts of App. Only what people call is shown: the attributes in which its parts are kept are not."""
 INTERNAL = frozenset({"call_inside", "running", "note_hook_error", "scratch", "charged", "ran", "has_remarks"})
 """Methods of InvokeContext that the pipeline calls, not tools or hooks."""
 
@@ -245,43 +242,40 @@ def _methods(name: str, functions: Iterable[Function]) -> list[str]:
 
 
 def _app() -> list[str]:
-    """App, whose methods stand in several modules, under the comments that part them there."""
-    sections: dict[str, list[Function]] = {}
-    for module in ASSEMBLED:
-        (part,) = (one for one in _parsed(module).body if isinstance(one, ast.ClassDef) and one.name in PARTS)
-        marks = _marks(module)
-        for one in _members(part):
-            heading = next((text for line, text in reversed(marks) if line < one.lineno), UNMARKED[module])
-            sections.setdefault(heading, []).append(one)
+    """App, then its facets with their verbs."""
+    place = _public("App")
+    assert isinstance(place.node, ast.ClassDef)
+    facets = _facets()
     rows = [
-        f"| {heading} | {', '.join(f'[`{one.name}`](#app{one.name})' for one in functions if _is_method(one))} |"
-        for heading, functions in sections.items()
+        f"| [`app.{name}`](#app{name}) | {', '.join(f'[`{one.name}`](#app{name}{one.name})' for one in _verbs(node))} |"
+        for name, (_, node) in facets.items()
     ]
-    listed = "\n".join(["| about | methods |", "|---|---|", *rows])
-    return ["### App", _doc(_public("App").node), listed, *_methods("App", chain.from_iterable(sections.values()))]
+    listed = "\n".join(["| facet | verbs |", "|---|---|", *rows])
+    shown = ["### App", _doc(place.node), listed, *_methods("App", _members(place.node))]
+    for name, (module, node) in facets.items():
+        about = ast.get_docstring(_parsed(module)) or ""
+        shown += [f"### app.{name}", about.split(": ", 1)[-1][:1].upper() + about.split(": ", 1)[-1][1:]]
+        shown += _methods(f"app.{name}", _members(node))
+    return shown
 
 
-def _is_method(function: Function) -> bool:
-    return function.name != "__init__" and not _is(function, "property")
+def _facets() -> dict[str, tuple[str, ast.ClassDef]]:
+    """The attributes of App that are facets, with the module and the class of each."""
+    app = _public("App")
+    found = {}
+    for node in ast.walk(app.node):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Call(func=ast.Name(id=kind))) if kind.endswith(
+                "Facet"
+            ):
+                place = _found(kind, app.module)
+                assert place is not None and isinstance(place.node, ast.ClassDef), kind
+                found[name] = place.module, place.node
+    return found
 
 
-def _marks(module: str) -> list[tuple[int, str]]:
-    """The comments `# -- heading` inside a module's class, with their lines."""
-    lines = (SOURCE / f"{module.replace('.', '/')}.py").read_text("utf-8").splitlines()
-    found = [
-        (number, line.removeprefix("    # -- ")) for number, line in enumerate(lines, 1) if line.startswith("    # -- ")
-    ]
-    return [(number, text[0].upper() + text[1:]) for number, text in found]
-
-
-UNMARKED = {
-    "toolgate.app.app": "Opening",
-    "toolgate.app.servers": "MCP servers",
-    "toolgate.app.governance": "",
-    "toolgate.app.assembly": "",
-}
-"""What the methods above a module's first such comment are about."""
-PARTS = ("App", "Governing", "Connecting", "Wired")
+def _verbs(node: ast.ClassDef) -> list[Function]:
+    return [one for one in _members(node) if one.name != "__init__" and not _is(one, "property")]
 
 
 def _function(name: str, place: Place) -> list[str]:
@@ -310,11 +304,11 @@ def _mentioned(module: str, functions: Iterator[Function]) -> Iterator[tuple[str
 
 def _others() -> dict[str, Place]:
     """Classes and aliases that App's methods take and give, and that are no public names themselves."""
+    app = _public("App")
+    assert isinstance(app.node, ast.ClassDef)
     words = [
         pair
-        for module in ASSEMBLED
-        for part in _parsed(module).body
-        if isinstance(part, ast.ClassDef) and part.name in PARTS
+        for module, part in [(app.module, app.node), *_facets().values()]
         for pair in _mentioned(module, (one for one in _members(part) if one.name != "__init__"))
     ]
     words += [("PendingInfo", "toolgate.model"), ("ErrorInfo", "toolgate.model"), ("Metrics", "toolgate.model")]
@@ -386,6 +380,8 @@ def undocumented() -> list[str]:
                 for one in _members(node)
                 if not _doc(one) and one.name != "__init__" and one.name not in INTERNAL and not _setter(one)
             ]
+    for name, (_, node) in _facets().items():
+        missing += [f"app.{name}.{one.name}" for one in _verbs(node) if not _doc(one)]
     return missing
 
 

@@ -117,7 +117,7 @@ async def main(folder: Path, jail: str) -> None:
             outcome = await app.invoke("mcp_spy_look", {"write": list(write)})
             return json.loads(outcome.output) if outcome.ok else {"failed": str(outcome.error)}
 
-        await app.refresh_server("spy")
+        await app.servers.refresh("spy")
         steps = {"first": await look()}
         for name, text in LATER.items():
             save(folder / name, text)

@@ -29,7 +29,7 @@ async def main(folder: Path, url: str | None) -> None:
 
     async with App.open(home=folder / "home", database_url=url, limits={"lease_seconds": LEASE_SECONDS}) as app:
         app.register(buy)
-        app.hooks.add(Waits())
+        app.parts.hooks.add(Waits())
         outcome = await app.invoke("buy")
         sys.stdout.write(outcome.error.code if outcome.error else outcome.status)
 

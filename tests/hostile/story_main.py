@@ -41,7 +41,7 @@ async def tell(plan: dict[str, Any]) -> dict[str, Any]:
     folder, work = Path(plan["folder"]), Path(plan["work"])
     settings = {"sandbox": {"backend": plan["backend"], **plan["sandbox"]}, "home": folder / "home"}
     async with App.open("/dev/null", **settings) as app:
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         try:
             outcome = await (by_server(app, plan, work) if plan["by"] == "server" else by_code(app, plan, work))
         except CallError as error:
@@ -50,12 +50,12 @@ async def tell(plan: dict[str, Any]) -> dict[str, Any]:
             "status": outcome.status,
             "error": None if outcome.error is None else [outcome.error.code, outcome.error.message],
             "output": outcome.output,
-            "aside": [change.path for one in app.set_aside() for change in one.changes],
+            "aside": [change.path for one in app.workspace.changes() for change in one.changes],
         }
 
 
 async def by_code(app: App, plan: dict[str, Any], work: Path) -> Any:
-    app.work_in("s", work)
+    app.sessions.work_in("s", work)
     code = plan["plant"] + "\nplanted"
     return await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")
 
@@ -64,9 +64,9 @@ async def by_server(app: App, plan: dict[str, Any], work: Path) -> Any:
     script = Path(plan["folder"]) / "server.py"
     script.write_text(SERVER.format(plant=plan["plant"], folder=str(work)))
     given = {"command": [plan["python"], "-u", str(script)], "isolation": "required", "write": [str(work)]}
-    await app.add_server("evil", given)
-    await app.refresh_server("evil")
-    await app.accept_tools(await app.quarantined())
+    await app.servers.add("evil", given)
+    await app.servers.refresh("evil")
+    await app.servers.accept(await app.servers.quarantined())
     return await app.invoke("mcp_evil_work", {"code": ""})
 
 

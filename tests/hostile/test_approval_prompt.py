@@ -134,7 +134,7 @@ async def test_a_hostile_call_is_shown_for_what_it_is() -> None:
 
     async with memory_app() as app:
         app.register(run)
-        app.add_approver(lambda request: seen.append(request.text()))
+        app.approvals.add_approver(lambda request: seen.append(request.text()))
         outcome = await app.invoke("run", {"task": SPOOFS[0] + SPOOFS[4]}, session="\x1b[2J")
         assert outcome.status == "pending", outcome
     (text,) = seen

@@ -77,7 +77,7 @@ async def test_no_record_waits_longer_than_the_bound_whatever_comes(
         app.register(look)
         await app.invoke("look", {"number": 0})
         await app.flush()
-        ages = Ages(app.store)
+        ages = Ages(app.parts.store)
         waits = (2 if url.startswith("sqlite") else 6) * (2 if callers > 1_000 else 1)
 
         async def call() -> None:
@@ -103,7 +103,7 @@ async def test_also_calls_that_never_start_are_slowed(tmp_path: Path) -> None:
     async with App.open(home=tmp_path / "home", entry_points=False) as app:
         app.register(look)
         await app.flush()
-        ages = Ages(app.store)
+        ages = Ages(app.parts.store)
         stalls = Stalls(tmp_path)
         for _ in range(15_000):
             await app.invoke("look", {"number": "none"})
@@ -132,10 +132,10 @@ async def test_kill_9_in_a_flood_loses_no_outcome_that_was_returned_50_ms_before
     async with App.open(home=tmp_path / "home", entry_points=False) as app:
         seq = 0
         ended: set[str] = set()
-        while rows := await app.store.read(log.after(seq)):
+        while rows := await app.parts.store.read(log.after(seq)):
             seq = rows[-1][0]
             ended.update(row[3] for row in rows if row[2] == "end")
-        verdict = await app.verify_audit()
+        verdict = await app.audit.verify()
     assert verdict.ok, verdict.faults
     oldest = max((killed - at for call, at in returned.items() if call not in ended), default=0.0)
     assert oldest <= allowed(stall, slowdown), said(oldest, stall, slowdown)

@@ -39,9 +39,9 @@ class Checked:
     async def call(self, name: Any, arguments: Any = None, **more: Any) -> Outcome:
         outcome = await self.app.invoke(name, arguments, **more)
         await self.app.flush()
-        rows = await self.app.store.read(latest(5))
+        rows = await self.app.parts.store.read(latest(5))
         assert [row[6] for row in rows if row[2] == "end" and row[3] == outcome.id] == [outcome.status]
-        assert (await self.app.verify_audit()).ok
+        assert (await self.app.audit.verify()).ok
         outcome.to_json()
         return outcome
 
@@ -58,7 +58,7 @@ class Checked:
 @pytest.fixture
 async def app() -> AsyncIterator[Checked]:
     async with memory_app() as app:
-        app.register_many([take, refuse])
+        app.tools.register_many([take, refuse])
         yield Checked(app)
 
 

@@ -98,7 +98,7 @@ async def app(workplace: Workplace) -> AsyncIterator[App]:
 
     async with memory_app(commands={"allow": ALLOW}) as app:
         app.register(run)
-        app.add_approver(yes)
+        app.approvals.add_approver(yes)
         yield app
 
 
@@ -252,7 +252,7 @@ async def anything(workplace: Workplace) -> AsyncIterator[App]:
 
     async with memory_app(commands={"allow": ["*"]}) as app:
         app.register(run)
-        app.add_approver(yes)
+        app.approvals.add_approver(yes)
         yield app
 
 
@@ -332,7 +332,7 @@ async def open_tool() -> AsyncIterator[App]:
     )
     async with memory_app(commands={"allow": [*ALLOWED, "cat"]}) as app:
         app.register(entry)
-        app.add_approver(yes)
+        app.approvals.add_approver(yes)
         yield app
 
 
@@ -450,7 +450,7 @@ async def test_without_settings_only_the_six_are_allowed(workplace: Workplace) -
     ]
     async with memory_app() as app:
         app.register(run)
-        app.add_approver(yes)
+        app.approvals.add_approver(yes)
         for command in six:
             assert (await app.invoke("run", {"command": command})).ok, command
         for command in (

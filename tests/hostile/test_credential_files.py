@@ -112,8 +112,8 @@ def test_other_peoples_homes_count_too(home: str) -> None:
 async def test_a_setting_opens_what_is_hidden(person: Path) -> None:
     async with App.open(home=person / "project" / ".toolgate", paths={"allowed": ["~/.some-tool-of-next-year"]}) as app:
         (person / "project" / "link").symlink_to(person / ".some-tool-of-next-year")
-        assert app.tiers.paths.reason("~/.some-tool-of-next-year/session") is None
-        assert app.tiers.paths.reason("~/.config/openai/auth.json") is not None
+        assert app.parts.tiers.paths.reason("~/.some-tool-of-next-year/session") is None
+        assert app.parts.tiers.paths.reason("~/.config/openai/auth.json") is not None
 
 
 def test_a_project_inside_of_a_hidden_folder_can_be_worked_on(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:

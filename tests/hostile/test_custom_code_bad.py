@@ -76,7 +76,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
         text = TOOL.format(name=f"{name}_{runtime}", runtime=runtime, seconds=seconds, code=indented)
         Path(home, "tools", f"{name}_{runtime}.yml").write_text(text, encoding="utf-8")
     async with App.open(home=home, database_url="memory://", sandbox={"seconds": 60, "warm": 1}) as opened:
-        await opened.check_tools()
+        await opened.tools.check()
         yield opened
 
 
@@ -87,10 +87,10 @@ async def test_whoever_asks_for_the_check_while_another_has_it_made_waits_for_it
         TOOL.format(name="broken", runtime="typescript", seconds=60, code=broken), encoding="utf-8"
     )
     async with App.open(home=tmp_path, database_url="memory://", sandbox={"warm": 0}) as app:
-        first = asyncio.ensure_future(app.check_tools())
+        first = asyncio.ensure_future(app.tools.check())
         await asyncio.sleep(0)  # it has begun
-        await app.check_tools()
-        assert [tool.name for tool in await app.tools() if tool.name == "broken"] == []
+        await app.tools.check()
+        assert [tool.name for tool in await app.tools.list() if tool.name == "broken"] == []
         await first
 
 
@@ -101,7 +101,7 @@ async def test_it_fails_with_the_reason_and_the_next_call_works(app: App, runtim
     if name in ("does_not_compile", "has_no_execute"):  # is seen before it is called: there is no such tool
         assert outcome.error is not None
         assert outcome.error.code == "TOOL_NOT_FOUND"
-        assert any(f"{name}_{runtime}.yml:" in problem.where for problem in app.problems), app.problems
+        assert any(f"{name}_{runtime}.yml:" in problem.where for problem in app.tools.problems), app.tools.problems
         return
     assert outcome.error is not None, outcome
     ended = ("timeout", "TIMEOUT") if name == "never_ends" else ("failure", "SANDBOX_ERROR")

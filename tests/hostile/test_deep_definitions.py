@@ -104,7 +104,7 @@ async def test_no_source_of_tools_takes_what_is_too_deep() -> None:
     async with memory_app() as app:
         fields = {"name": "deep", "description": "d", "kind": "http", "input_schema": schema}
         with pytest.raises(DefinitionError, match="levels deep"):
-            await app.register_dynamic(fields)
+            await app.tools.add_dynamic(fields)
         app.register(good)
         assert (await app.invoke("good", {"a": 1})).output == 1
 

@@ -66,8 +66,8 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 async def app(world: World) -> AsyncIterator[App]:
     async with App.open(os.devnull, home=world.home) as app:
-        app.provide(Workspaces, Workspaces(world.home, world.work, rules=lambda: app.tiers.paths))
-        app.add_approver(lambda _request: True)
+        app.provide(Workspaces, Workspaces(world.home, world.work, rules=lambda: app.parts.tiers.paths))
+        app.approvals.add_approver(lambda _request: True)
         yield app
 
 
@@ -189,9 +189,9 @@ async def test_the_files_of_another_session_are_out_of_reach(world: World) -> No
     """Also for a call without a session, whose folder holds Toolgate's own."""
     home = world.work / ".toolgate"
     async with App.open(os.devnull, home=home) as app:
-        places = Workspaces(home, world.work, rules=lambda: app.tiers.paths)
+        places = Workspaces(home, world.work, rules=lambda: app.parts.tiers.paths)
         app.provide(Workspaces, places)
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         kept = await app.invoke("write_file", {"path": "diary.txt", "content": MARKER}, actor=ANN, session="s")
         assert kept.ok, kept.error
         folder = places.of(Call("", "", None, ANN, "s"))

@@ -67,7 +67,7 @@ async def test_a_hook_that_fails_without_words_harms_nothing(stage: str) -> None
         app.add_hook(Wordless())
         assert (await app.invoke("echo", {"text": "x"})).ok
         assert (await app.invoke("nothing")).error.code == "TOOL_NOT_FOUND"  # type: ignore[union-attr]
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 @pytest.mark.requirement("PIPE-4")
@@ -108,7 +108,8 @@ async def test_a_secret_that_a_tool_hands_on_is_masked_in_the_call_it_makes(monk
         outcome = await app.invoke("parent", {"s": "{{secret:KEY}}"})
         assert outcome.ok
         await app.flush()
-        everything = repr(await app.store.read(log.latest(50))) + repr(outcome) + repr(vars(app._invoke.__self__.cache))  # type: ignore[attr-defined]
+        kept = vars(app.parts.pipeline.cache)
+        everything = repr(await app.parts.store.read(log.latest(50))) + repr(outcome) + repr(kept)
     assert "battery" not in everything
 
 
@@ -183,7 +184,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_outcome(where: str) ->
         outcome = await app.invoke("cancels")
         expected = None if where == "will_audit" else "CANCELLED"  # there the outcome stands
         assert (outcome.error.code if outcome.error else None) == expected
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 @pytest.mark.requirement("IO-3", "PIPE-6")

@@ -37,14 +37,14 @@ async def test_a_tool_that_ran_and_then_met_an_open_circuit_has_used_its_approva
         (await ctx.call_tool("flaky")).raise_for_status()
 
     async with memory_app() as app:
-        app.register_many([flaky, pay])
+        app.tools.register_many([flaky, pay])
         for _ in range(5):
             await app.invoke("flaky")
         waiting = await app.invoke("pay", actor=ADA, idempotency_key="k")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
+        await app.approvals.answer(waiting.pending.id, True, actor=Actor(ADA.tenant, user="boss"))
         for _ in range(3):
-            assert not (await app.resume(waiting.pending.id, actor=ADA)).ok
+            assert not (await app.approvals.resume(waiting.pending.id, actor=ADA)).ok
         assert effects == ["paid"]
 
 
@@ -67,7 +67,7 @@ async def test_a_hook_that_goes_on_twice_runs_what_may_run_once_only_once(once: 
     async with memory_app() as app:
         app.register(act)
         app.add_hook(Twice())
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         await app.invoke("act", actor=ADA, idempotency_key="k" if once == "keyed" else None)
         assert len(effects) == (2 if once == "neither" else 1)
 
@@ -99,7 +99,7 @@ async def test_nothing_that_would_run_hides_behind_a_secret(script: str) -> None
 
     async with memory_app() as app:
         app.register(run_script)
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         outcome = await app.invoke("run_script", {"text": script}, actor=ADA)
         assert (code(outcome), ran) == ("SECURITY_VIOLATION", []) or shown == [script]
         assert (await app.invoke("run_script", {"text": "echo ghp_0123456789abcdefghij0123456789abcdef"}, actor=ADA)).ok
@@ -123,7 +123,7 @@ async def test_arguments_that_the_caller_changes_while_a_person_thinks_do_not_ru
             given["numbers"].append(666)
             return True
 
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         assert (await app.invoke("look", given, actor=ADA)).ok
         assert ran == [[1]]
 
@@ -147,7 +147,7 @@ async def test_a_link_that_is_turned_while_a_person_thinks_is_seen(tmp_path: Pat
 
     async with memory_app() as app:
         app.register(read)
-        app.add_approver(approver)
+        app.approvals.add_approver(approver)
         assert code(await app.invoke("read", {"path": str(link)}, actor=ADA)) == "SECURITY_VIOLATION"
 
 
@@ -200,7 +200,7 @@ async def test_an_error_that_is_not_made_as_ours_is_an_outcome_and_gives_all_bac
             outcome = await asyncio.wait_for(app.invoke("odd", actor=ADA, idempotency_key="k"), 30)
             assert outcome.status in ("failure", "timeout")
         assert code(await app.invoke("odd", actor=ADA)) != "CAPACITY_EXCEEDED"
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 @pytest.mark.requirement("PIPE-5", "PIPE-6")
@@ -224,7 +224,7 @@ async def test_ways_out_with_odd_words_and_hooks_that_meddle_end_in_an_outcome()
         for how in range(3):
             assert (await app.invoke("leave", {"how": how})).status == "denied"
         assert not (await app.invoke(10**5000)).ok  # type: ignore[arg-type]
-        assert app.running.count == 0
+        assert app.parts.running.count == 0
 
 
 # -- nothing leaks
@@ -249,7 +249,7 @@ async def test_a_policy_that_quotes_arguments_in_its_reason_gives_no_password_aw
         outcome = await app.invoke("log_in", {"password": secret, "token": token}, actor=ADA)
         assert (outcome.status, code(outcome)) == ("denied", "PERMISSION_DENIED")
         await app.flush()
-        told = repr(outcome) + repr(await app.store.read(log.latest(10)))
+        told = repr(outcome) + repr(await app.parts.store.read(log.latest(10)))
         assert secret not in told
         assert token not in told
 
@@ -279,12 +279,12 @@ async def test_a_secret_is_masked_in_reasons_in_numbers_and_in_calls_that_outliv
         raise Denied("PERMISSION_DENIED", "no", reason=f"cred {ctx.credential}")
 
     async with memory_app() as app:
-        app.register_many([hand_on, refuse])
+        app.tools.register_many([hand_on, refuse])
         told = [await app.invoke("hand_on", actor=ADA), await app.invoke("refuse", actor=ADA)]
         await asyncio.gather(*tasks)
         await app.flush()
         assert [outcome.status for outcome in (*told, *late)] == ["success", "denied", "success"]
-        assert "4815162342" not in repr(told) + repr(late) + repr(await app.store.read(log.latest(20)))
+        assert "4815162342" not in repr(told) + repr(late) + repr(await app.parts.store.read(log.latest(20)))
 
 
 @pytest.mark.requirement("POL-4")
@@ -322,7 +322,7 @@ async def test_no_tool_replaces_the_policy_the_settings_or_the_tools(tmp_path: P
         return len(Path(path).read_bytes())
 
     async with App.open(settings) as app:
-        app.register_many([store, fetch])
+        app.tools.register_many([store, fetch])
         before = policy.read_text(), settings.read_text()
         for path in (policy, settings, tools / "evil.py", tmp_path / "conf" / ".." / "conf" / "policy.rego"):
             assert code(await app.invoke("store", {"path": str(path), "text": "x"})) == "SECURITY_VIOLATION", path

@@ -123,17 +123,17 @@ async def kill_repeatedly(folder: Path, url: str | None, rounds: int) -> None:
         for key, answer in told.items():
             assert list(again[key]) == answer, "a repeat is not told what the first caller was told"
         for key, call_id in unknown.items():
-            assert "start" in [row[2] for row in await app.store.read(log.of_call(call_id))]
+            assert "start" in [row[2] for row in await app.parts.store.read(log.of_call(call_id))]
             assert happened.get(key, call_id) == call_id
         for key in asked.keys() - unknown.keys():
             assert again[key][1] == {"by": dict(noted(folder, "effects"))[key], "number": int(asked[key])}
         assert unknown, "no kill ever left an unknown outcome"
 
         # a person looks at the effects, says what happened, and then every call has happened exactly once
-        assert {row.scope.key for row in await app.unsettled_keys()} == set(unknown)
+        assert {row.scope.key for row in await app.idempotency.unsettled()} == set(unknown)
         for key in unknown:
             output = {"by": happened[key], "number": int(asked[key])} if key in happened else None
-            await app.settle_key(key, happened=key in happened, output=output)
+            await app.idempotency.settle(key, happened=key in happened, output=output)
         for key, number in asked.items():
             status, output = await witness.repeat(key, number)
             assert (status, output["number"]) == ("success", int(number))

@@ -35,8 +35,8 @@ async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> As
         if name.startswith("TOOLGATE_") and name != "TOOLGATE_TRUST":
             monkeypatch.delenv(name)
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"bring_in": ["docs/Q&A.md", "docs/*.md"]}) as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         yield app
 
 
@@ -72,7 +72,7 @@ async def test_names_that_a_shell_or_a_program_obeys_are_set_aside(app: App, wor
     assert files(work) == sorted([*PLAIN, "Makefile"])
     subprocess.run(["make", "-s"], cwd=work, capture_output=True, check=False)
     assert not (work / "PWNED").exists()
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert {change.path for change in kept.changes} == set(NAMES)
 
 
@@ -104,7 +104,7 @@ async def test_archives_and_text_that_tools_find_by_themselves_are_set_aside(app
     """Terraform installs providers, Airflow runs what is zipped, pip takes the newest archive of a folder."""
     await run(app, f"names = {[*OBEYED, *DATA]!r}{MAKE}")
     assert files(work) == sorted(DATA)
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert {change.path for change in kept.changes} == set(OBEYED)
 
 
@@ -153,25 +153,25 @@ async def test_what_changed_after_a_person_looked_is_not_taken(tmp_path: Path, w
     script.write_text(PROGRAM.format(plant=SERVER, folder=str(work)))
     given = {"command": [jailed.interpreter(), "-u", str(script)], "isolation": "required", "write": [str(work)]}
     async with App.open(os.devnull, home=tmp_path / "home") as app:
-        app.add_approver(lambda _request: True)
-        await app.add_server("s", given)
-        await app.refresh_server("s")
-        await app.accept_tools(await app.quarantined())
+        app.approvals.add_approver(lambda _request: True)
+        await app.servers.add("s", given)
+        await app.servers.refresh("s")
+        await app.servers.accept(await app.servers.quarantined())
 
         async def ask(code: str) -> None:
             assert (await app.invoke("mcp_s_work", {"code": code})).ok
 
         await ask("open('app.py', 'w').write('harmless')")
-        (seen,) = app.set_aside()
+        (seen,) = app.workspace.changes()
         await ask("open('app.py', 'w').write('hostile')")
         with pytest.raises(InvalidInput, match="has changed since") as refused:
-            await app.take_changes(seen.id)
+            await app.workspace.take(seen.id)
         assert not (work / "app.py").exists()
-        (now,) = app.set_aside()
+        (now,) = app.workspace.changes()
         assert now.id in str(refused.value.suggestion)
         await ask("")
-        assert [one.id for one in app.set_aside()] == [now.id], "nothing changed since"
-        assert await app.take_changes(now.id) == []
+        assert [one.id for one in app.workspace.changes()] == [now.id], "nothing changed since"
+        assert await app.workspace.take(now.id) == []
         assert (work / "app.py").read_text() == "hostile"
 
 
@@ -179,14 +179,14 @@ async def test_what_changed_after_a_person_looked_is_not_taken(tmp_path: Path, w
 async def test_a_list_that_names_another_folder_is_not_used(app: App, tmp_path: Path, id_: str) -> None:
     """A pull may bring a list: to drop it would delete what it names."""
     await run(app, "open('app.py', 'w').close()")
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     folder = tmp_path / "home" / "set-aside" / kept.id
     (tmp_path / "outside").mkdir()
     listed = (folder / "list.json").read_text()
     (folder / "list.json").write_text(listed.replace(f'"{kept.id}"', f'"{id_}"'))
-    assert app.set_aside() == []
+    assert app.workspace.changes() == []
     (folder / "list.json").write_text(listed.replace('"stored": "0"', '"stored": "../../../outside.txt"'))
     (tmp_path / "outside.txt").write_text("elsewhere")
-    assert app.set_aside() == []
+    assert app.workspace.changes() == []
     shutil.rmtree(folder)
     assert (tmp_path / "outside").is_dir()

@@ -49,7 +49,7 @@ async def test_calls_without_a_connection_are_refused_and_the_next_go_on(tmp_pat
         unsure = [outcome for outcome in refused if outcome.error and outcome.error.code == "OUTCOME_UNKNOWN"]
         succeeded = [outcome.output for outcome in results if outcome.ok]
         assert len(effects) == 1 + len(succeeded) + len(unsure), "a refused call had its effect"
-        verdict = await app.verify_audit()
+        verdict = await app.audit.verify()
         assert verdict.ok, verdict.faults
 
 
@@ -78,7 +78,7 @@ async def test_a_commit_whose_reply_is_lost_is_not_written_twice(tmp_path: Path,
     async with App.open(home=tmp_path / "home", database_url=postgres_database) as app:
         await app.invoke("echo", {"text": "first"})
         await app.flush()
-        store: Any = app.store
+        store: Any = app.parts.store
         store._log = LosesTheReply(store._log)
         for number in range(3):
             assert (await app.invoke("echo", {"text": str(number)})).ok
@@ -88,6 +88,6 @@ async def test_a_commit_whose_reply_is_lost_is_not_written_twice(tmp_path: Path,
         assert "reply was lost" in str(store.trouble)
         assert (await app.invoke("echo", {"text": "last"})).ok
         await app.flush()
-        rows = [(row[3], row[2]) for row in await app.store.read(log.latest(100))]
+        rows = [(row[3], row[2]) for row in await app.parts.store.read(log.latest(100))]
         assert len(rows) == len(set(rows)) == 10
-        assert (await app.verify_audit()).ok
+        assert (await app.audit.verify()).ok

@@ -76,14 +76,14 @@ async def test_a_secret_that_is_there_is_not_given_to_whoever_wrote_the_file(
     async with site(unauthorized) as evil:
         document = {"mcpServers": {"github": {"url": f"{evil.url}/mcp", "headers": {"X-B": "${TOKEN}"}}}}
         async with App.open(home=tmp_path / "home", entry_points=False) as app:
-            added, (problem,) = await app.import_servers(document)
+            added, (problem,) = await app.servers.import_from(document)
             assert added == []
             assert "--use-secret GITHUB_TOKEN" in problem.why
-            assert [one.name for one in await app.servers()] == []
-            ((one,), problems) = await app.import_servers(document, use=["GITHUB_TOKEN"])
+            assert [one.name for one in await app.servers.list()] == []
+            ((one,), problems) = await app.servers.import_from(document, use=["GITHUB_TOKEN"])
             assert (one.name, problems) == ("github", [])
             with pytest.raises(CallError):
-                await app.refresh_server("github")
+                await app.servers.refresh("github")
         assert {asked.headers.get("x-b") for asked in evil.asked} == {VALUE}, "somebody said so"
 
 
@@ -94,15 +94,15 @@ async def test_what_was_imported_is_not_started_before_somebody_asks_for_it(tmp_
         servers = {"plain": plain.settings()}
         for _ in range(2):
             async with App.open(home=tmp_path / "home", entry_points=False, servers=servers) as app:
-                assert app.mcp_tools.lists_by_itself
-                await app.import_servers(document)
+                assert app.parts.mcp_tools.lists_by_itself
+                await app.servers.import_from(document)
                 for _ in range(3):
-                    await app.refresh_server("plain")
-                assert app.servers_engine.starts("evil") == 0
+                    await app.servers.refresh("plain")
+                assert app.parts.servers_engine.starts("evil") == 0
         assert evil.asked == []
         async with App.open(home=tmp_path / "home", entry_points=False, servers=servers) as app:
             with pytest.raises(CallError):
-                await app.refresh_server("evil")
+                await app.servers.refresh("evil")
         assert evil.asked
 
 
@@ -111,13 +111,13 @@ async def test_no_settings_can_name_what_is_kept_of_a_login(tmp_path: Path, own:
     name = secret_name("other", "TOKENS")
     async with site(unauthorized) as evil:
         async with App.open(home=tmp_path / "home", entry_points=False) as app:
-            app._keep_for_servers(name, "refresh-token")
-            assert app._token_of_servers(name) == "refresh-token"
+            app.parts.server_secrets.keep_login(name, "refresh-token")
+            assert app.parts.server_secrets.login(name) == "refresh-token"
             said = ServerSettings(url=f"{evil.url}/mcp", headers={"X": f"{{{{secret:{name}}}}}"})
-            status = await app.add_server("other" if own else "evil", said)
-            assert app.missing_secrets(status.settings) == [name]
+            status = await app.servers.add("other" if own else "evil", said)
+            assert app.servers.missing_secrets(status.settings) == [name]
             with pytest.raises(CallError, match="not set"):
-                await app.refresh_server(status.name)
+                await app.servers.refresh(status.name)
         assert evil.asked == []
 
 
@@ -167,7 +167,7 @@ async def test_what_can_not_be_started_or_sent_is_said_at_once_and_the_others_ar
         document = {
             "mcpServers": {"bad": server, "good one": {"command": "x", "args": [1, "a"]}, "good-one": {"command": "y"}}
         }
-        ((one,), problems) = await app.import_servers(document)
+        ((one,), problems) = await app.servers.import_from(document)
         assert (one.name, one.settings.command) == ("good-one", ("x", "1", "a"))
         assert sorted(problem.where for problem in problems) == ["server bad", "server good-one"]
 

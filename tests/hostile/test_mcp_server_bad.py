@@ -239,7 +239,7 @@ async def test_headers_reveal_nothing_of_a_tool_that_is_hidden() -> None:
         params = {"name": "headed", "arguments": {"region": "one"}}
         wrong = {"Mcp-Param-Region": "two"}
         assert (await site.mcp("tools/call", params, headers=wrong, key=key)).json["error"]["code"] == -32020
-        await app.set_enabled("headed", False, tenant="acme")
+        await app.tools.set_enabled("headed", False, tenant="acme")
         hidden = await site.mcp("tools/call", params, headers=wrong, key=key)
         unknown = await site.mcp("tools/call", {**params, "name": "header"}, headers=wrong, key=key)
         assert hidden.body == unknown.body.replace(b"header", b"headed")
@@ -249,7 +249,7 @@ async def test_headers_reveal_nothing_of_a_tool_that_is_hidden() -> None:
 async def test_a_thousand_requests_at_once_of_two_tenants_get_each_its_own_answer() -> None:
     async with a_site() as (app, site, key):
         other = await key_for(app, BOB)
-        await app.set_enabled("mirror", False, tenant="other")
+        await app.tools.set_enabled("mirror", False, tenant="other")
         async with connected(site, key, "2026-07-28") as ada, connected(site, other, "2026-07-28") as bob:
 
             async def own(value: int) -> None:

@@ -262,17 +262,17 @@ async def test_the_issuer_is_pinned_until_a_person_accepts_another(tmp_path: Pat
         first.at, other.at = one, two
         configured = {"url": f"{at.url}/mcp", "oauth": {"redirect_port": free_port()}}
         async with App.open(home=tmp_path / "home", entry_points=False, servers={"one": configured}) as app:
-            assert await app.log_in_server("one", Browser(), browser=False) == first.url
-            assert (await app.server("one")).to_dict()["issuer"] == first.url
+            assert await app.servers.log_in("one", Browser(), browser=False) == first.url
+            assert (await app.servers.get("one")).to_dict()["issuer"] == first.url
             current[0] = other
             with pytest.raises(LoginFailed, match=r"another authorization server") as failed:
-                await app.log_in_server("one", Browser(), browser=False)
+                await app.servers.log_in("one", Browser(), browser=False)
             assert failed.value.other_issuer == other.url
             assert f"toolgate servers login one --accept-issuer {other.url}" in (failed.value.suggestion or "")
             assert other.asked("/register") == other.asked("/token") == []
-            assert (await app.server("one")).to_dict()["issuer"] == first.url
-            await app.log_in_server("one", Browser(), browser=False, accept_issuer=other.url)
-            assert (await app.server("one")).to_dict()["issuer"] == other.url
+            assert (await app.servers.get("one")).to_dict()["issuer"] == first.url
+            await app.servers.log_in("one", Browser(), browser=False, accept_issuer=other.url)
+            assert (await app.servers.get("one")).to_dict()["issuer"] == other.url
             assert len(other.asked("/token")) == 1
-            await app.refresh_server("one")
+            await app.servers.refresh("one")
             assert len(first.asked("/token")) == 1

@@ -72,14 +72,14 @@ def spent_since(folder: Path, effects: int) -> bool:
 
 
 async def the_budget(app: App) -> BudgetStatus:
-    [found] = [one for one in await app.budget_status() if one.budget.tier is None]
+    [found] = [one for one in await app.budgets.list() if one.budget.tier is None]
     return found
 
 
 async def test_of_200_calls_at_once_at_ten_cents_ten_dollars_pay_for_exactly_100(tmp_path: Path, url: str | None) -> None:
     """Half of them in each of two processes, of which none is taken for dead because the machine is busy."""
     async with opened(tmp_path, url, ALIVE_SECONDS) as app:
-        await app.set_budget(new_budget("day", 1000 * CENT))
+        await app.budgets.set(new_budget("day", 1000 * CENT))
         processes = [await asyncio.to_thread(start, tmp_path, 100, 100, url, ALIVE_SECONDS) for _ in range(2)]
         for process in processes:
             go(process)
@@ -91,7 +91,7 @@ async def test_of_200_calls_at_once_at_ten_cents_ten_dollars_pay_for_exactly_100
         assert len(lines(tmp_path / "effects")) == 100
         status = await the_budget(app)
         assert (status.spent, status.reserved, status.left) == (100 * PRICE, 0, 0)
-        assert sum(line.nano for line in await app.costs("tool")) == 100 * PRICE
+        assert sum(line.nano for line in await app.budgets.costs("tool")) == 100 * PRICE
 
 
 async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str | None) -> None:
@@ -102,7 +102,7 @@ async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str |
 
     async with opened(tmp_path, url, ALIVE_SECONDS) as app:
         app.register(buy)
-        await app.set_budget(new_budget("day", 1000 * CENT, tenant="*"))
+        await app.budgets.set(new_budget("day", 1000 * CENT, tenant="*"))
         ended = [outcome.status for outcome in await asyncio.gather(*(app.invoke("buy") for _ in range(200)))]
         assert (ended.count("success"), ended.count("denied")) == (100, 100)
         status = await the_budget(app)
@@ -113,7 +113,7 @@ async def test_in_one_process_exactly_100_succeed_too(tmp_path: Path, url: str |
 async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_path: Path, url: str | None) -> None:
     chance = random.Random(20261115)
     async with opened(tmp_path, url) as app:
-        await app.set_budget(new_budget("day", 3 * TOO_MANY * PRICE))
+        await app.budgets.set(new_budget("day", 3 * TOO_MANY * PRICE))
         for _ in range(3):
             process = await asyncio.to_thread(start, tmp_path, TOO_MANY, 16, url)
             before = len(lines(tmp_path / "effects"))
@@ -132,7 +132,7 @@ async def test_after_kill_9_nothing_stays_reserved_and_nothing_is_overspent(tmp_
         assert effects <= began
         assert status.spent == len(began) * PRICE <= status.budget.cap
         # what is left can still be spent, to the last cent
-        await app.set_budget(new_budget("day", status.spent + 10 * PRICE))
+        await app.budgets.set(new_budget("day", status.spent + 10 * PRICE))
         process = await asyncio.to_thread(start, tmp_path, 30, 30, url)
         go(process)
         out, _ = await asyncio.to_thread(process.communicate, timeout=SECONDS)
@@ -153,14 +153,14 @@ async def test_a_process_that_stood_still_before_its_call_began_spends_nothing_t
 
     async with opened(tmp_path, url) as app:
         app.register(buy)
-        await app.set_budget(new_budget("day", (1 + left) * PRICE))
+        await app.budgets.set(new_budget("day", (1 + left) * PRICE))
         process = await asyncio.to_thread(standstill, tmp_path, url)
         try:
             process.send_signal(signal.SIGSTOP)
             deadline = time.monotonic() + 60
             while await calls_in(app, "SELECT call_id FROM reservations WHERE state = 'held'"):
                 assert time.monotonic() < deadline, "it was never taken for dead"
-                await app.budgets.reap()
+                await app.parts.budgets.reap()
                 await asyncio.sleep(0.1)
             assert (await app.invoke("buy")).ok
             process.send_signal(signal.SIGCONT)
@@ -187,7 +187,7 @@ async def calls_in(app: App, sql: str) -> set[str]:
         rows = yield sql, {}
         return {row[0] for row in rows}
 
-    return await app.store.read(look())
+    return await app.parts.store.read(look())
 
 
 async def until(happened: Callable[[], bool]) -> None:

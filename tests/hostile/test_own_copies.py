@@ -68,7 +68,7 @@ async def test_no_file_tool_reads_a_copy_and_others_files_of_that_name_stay_usab
 @pytest.mark.usefixtures("work")
 async def test_a_jailed_program_sees_no_copy(tmp_path: Path) -> None:
     async with App.open(os.devnull, home=tmp_path / "other home", commands={"allow": ["grep"]}) as app:
-        app.add_approver(lambda _request: True)
+        app.approvals.add_approver(lambda _request: True)
         words = {"command": "grep", "args": ["-rlE", "private.{3,5}[0-9a-f]{64}|(5e){32}|[+/A-Za-z0-9]{43}=|qwerty", "."]}
         outcome = await app.invoke("execute_command", words)
         assert outcome.ok, outcome

@@ -34,7 +34,7 @@ def noted(folder: Path, what: str) -> list[str]:
 
 async def everything(app: App) -> Rows:
     rows: Rows = []
-    while page := await app.store.read(log.after(rows[-1][0] if rows else 0)):
+    while page := await app.parts.store.read(log.after(rows[-1][0] if rows else 0)):
         rows += page
     return rows
 
@@ -66,7 +66,7 @@ async def kill_repeatedly(folder: Path, url: str | None, rounds: int) -> None:
         assert ended <= started
         assert len(set(effects)) == len(effects)
         unfinished = len(started - ended)
-        verdict = await app.verify_audit()
+        verdict = await app.audit.verify()
         assert verdict.ok, verdict.faults
     assert unfinished > 0, "no kill ever hit a running call, so this proves nothing"
 
@@ -104,7 +104,7 @@ async def test_processes_that_write_at_once_lose_nothing_and_the_chain_holds(tmp
         for kind in ("start", "end"):
             assert {row[3] for row in rows if row[2] == kind} == set(returned)
         assert len(rows) == 2 * len(returned)
-        verdict = await app.verify_audit()
+        verdict = await app.audit.verify()
         assert (verdict.ok, verdict.faults) == (True, [])
 
 
@@ -135,7 +135,7 @@ async def test_a_read_that_returned_is_on_disk_soon_even_if_the_event_loop_never
     process.wait(30)
     process.stdout.close()
     async with App.open(home=tmp_path / "home") as app:
-        assert [row[2] for row in await app.store.read(log.of_call(call_id))] == ["start", "end"]
+        assert [row[2] for row in await app.parts.store.read(log.of_call(call_id))] == ["start", "end"]
 
 
 @pytest.mark.requirement("AUD-3")
@@ -168,4 +168,4 @@ async def test_an_outcome_of_tier_write_that_was_returned_is_on_record_whatever_
     assert [status for _, status in returned] == ["pending", "failure", "failure"]
     async with App.open(home=tmp_path / "home") as app:
         for call_id, status in returned:
-            assert [row[6] for row in await app.store.read(log.of_call(call_id))][-1] == status
+            assert [row[6] for row in await app.parts.store.read(log.of_call(call_id))][-1] == status

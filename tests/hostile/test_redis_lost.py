@@ -29,7 +29,7 @@ async def main():
     rules = [{'by': ['tenant'], 'per_hour': 100}, {'by': ['user'], 'per_day': 1000}]
     async with memory_app(redis_url=sys.argv[1], rate_limits=rules) as app:
         app.register(look)
-        await app.redis.ping()
+        await app.parts.redis.ping()
         print('ready', flush=True)
         sys.stdin.readline()
         outcomes = await asyncio.gather(*(app.invoke('look', actor=Actor('acme', None, f'u-{n % 7}')) for n in range(100)))

@@ -84,7 +84,9 @@ class Lab:
         """How the calls ended that a call made: tool, status and record of each, in their order."""
         await self.app.flush()
         rows = [
-            (row[5], row[6], json.loads(row[7])) for row in await self.app.store.read(log.latest(200)) if row[2] == "end"
+            (row[5], row[6], json.loads(row[7]))
+            for row in await self.app.parts.store.read(log.latest(200))
+            if row[2] == "end"
         ]
         return [row for row in rows if row[2].get("parent") == parent]
 
@@ -108,8 +110,8 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     (tmp_path / "elsewhere" / "private.txt").write_text("private")
     async with App.open(home=tmp_path / "home", secrets=named("PASSPHRASE", "tell_all", source="custom")) as app:
         lab = Lab(app, tmp_path)
-        app.work_in("s", lab.work, tenant="acme", user="ann")
-        app.add_approver(lab.agree)
+        app.sessions.work_in("s", lab.work, tenant="acme", user="ann")
+        app.approvals.add_approver(lab.agree)
         yield lab
 
 
@@ -169,7 +171,7 @@ async def test_consent_to_a_program_is_none_to_what_the_tools_that_it_calls_run(
 
 
 async def test_a_tool_that_is_off_is_off_for_code_too(lab: Lab) -> None:
-    await lab.app.set_enabled("execute_command", False)
+    await lab.app.tools.set_enabled("execute_command", False)
     outcome = await lab.call("agreed", {"lines": [["touch", "made"]]})
     assert outcome.output == ["TOOL_NOT_FOUND"]
     assert not (lab.work / "made").exists()
@@ -182,21 +184,21 @@ async def test_one_approval_of_a_tool_lets_its_commands_run_once(tmp_path: Path)
     async with App.open(home=tmp_path / "home") as app:
         waiting = await app.invoke("agreed", {"lines": [["mkdir", "once"]]}, actor=ACME, session="s")
         assert waiting.pending is not None
-        await app.answer_approval(waiting.pending.id, True, actor=Actor(ACME.tenant, user="boss"))
-        found = await asyncio.gather(*(app.resume(waiting.pending.id, actor=ACME) for _ in range(3)))
+        await app.approvals.answer(waiting.pending.id, True, actor=Actor(ACME.tenant, user="boss"))
+        found = await asyncio.gather(*(app.approvals.resume(waiting.pending.id, actor=ACME) for _ in range(3)))
         assert [outcome.output for outcome in found if outcome.ok] == [[0]]
         assert [code_of(outcome) for outcome in found if not outcome.ok] == ["PERMISSION_DENIED"] * 2
 
 
 @pytest.mark.requirement("REG-5", "TIER-3")
 async def test_code_that_is_sent_in_is_of_tier_execute_and_allows_itself_nothing(lab: Lab) -> None:
-    await lab.app.allow_adding_tools("builder")
+    await lab.app.policy.allow_adding_tools("builder")
     fields = {
         "name": "sent", "description": "Harmless.", "kind": "sandbox", "tier": "read_only", "source": "custom",
         "tenant": None, "input_schema": {"type": "object"},
         "program": {"runtime": "python", "code": RUN, "allowlist": ["touch"]},
     }  # fmt: skip
-    made = await lab.app.register_dynamic(fields, BUILDER)
+    made = await lab.app.tools.add_dynamic(fields, BUILDER)
     assert (made.source, made.tenant) == ("dynamic", "acme")
     outcome = await lab.call("sent", {"lines": [["touch", "made"]]}, BUILDER)
     assert outcome.output == ["SECURITY_VIOLATION"], outcome
@@ -225,7 +227,7 @@ async def test_a_secret_that_code_was_given_is_in_no_outcome_and_on_no_record(la
     assert SECRET not in repr(outcome)
     assert "[REDACTED]" in outcome.error.message
     assert [tool for tool, _, _ in await lab.ends(outcome.id)] == ["list_directory"]
-    records = repr(await lab.app.store.read(log.latest(200)))
+    records = repr(await lab.app.parts.store.read(log.latest(200)))
     assert "given: [REDACTED]" in records
     assert SECRET not in records
 
@@ -270,7 +272,7 @@ async def test_what_a_programs_calls_call_in_turn_counts_towards_the_same_spendi
         """Calls it."""
         return (await ctx.call_tool("paid")).status
 
-    lab.app.register_many([paid, through])
+    lab.app.tools.register_many([paid, through])
     code = "[tools.through(), tools.through(), tools.through()]"
     outcome = await lab.call("run_program", {"code": code, "language": "python", "max_cost_usd": 1.2})
     assert outcome.output["result"] == ["success", "success", "denied"]
@@ -284,8 +286,10 @@ async def test_what_code_wrote_can_be_put_back_by_the_call_that_wrote_it(lab: La
     assert (lab.work / "notes.txt").read_text() == "other"
     ((tool, status, _),) = await lab.ends(outcome.id)
     assert (tool, status) == ("write_file", "success")
-    (call_id,) = {row[3] for row in await lab.app.store.read(log.latest(200)) if (row[2], row[5]) == ("end", "write_file")}
-    await lab.app.undo(call_id, actor=ACME)
+    (call_id,) = {
+        row[3] for row in await lab.app.parts.store.read(log.latest(200)) if (row[2], row[5]) == ("end", "write_file")
+    }
+    await lab.app.undo.revert(call_id, actor=ACME)
     assert (lab.work / "notes.txt").read_text() == "notes"
 
 

@@ -196,7 +196,7 @@ async def test_an_innocent_name_is_allowed_and_can_be_read(app: App, world: Worl
     world.write(f"project/{name}", f"this is {name}")
     outcome = await app.invoke("peek", {"path": name})
     assert outcome.ok, outcome.error
-    guard = app.tiers.paths
+    guard = app.parts.tiers.paths
     for root in (None, world.work):
         with guard.open_read(name, world.work, root) as file:
             assert file.read().decode() == f"this is {name}"

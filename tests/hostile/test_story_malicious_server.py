@@ -92,10 +92,10 @@ async def test_a_server_sees_what_the_host_changes_and_its_own(tmp_path: Path, j
     script.write_text(SERVER.format(plant=LOOKS, folder=str(work)))
     given = {"command": [jailed.interpreter(), "-u", str(script)], "isolation": "required", "write": [str(work)]}
     async with App.open("/dev/null", home=tmp_path / "home", sandbox={"backend": jail}) as app:
-        app.add_approver(lambda _request: True)
-        await app.add_server("s", given)
-        await app.refresh_server("s")
-        await app.accept_tools(await app.quarantined())
+        app.approvals.add_approver(lambda _request: True)
+        await app.servers.add("s", given)
+        await app.servers.refresh("s")
+        await app.servers.accept(await app.servers.quarantined())
 
         async def ask(code: str) -> str:
             outcome = await app.invoke("mcp_s_work", {"code": code})
@@ -120,7 +120,7 @@ async def test_a_server_sees_what_the_host_changes_and_its_own(tmp_path: Path, j
         assert (work / "shared.csv").read_text() == "by the host and the server"
         (work / "note.csv").write_text("again")
         assert "'again'" in await ask("")
-        (kept,) = app.set_aside()
+        (kept,) = app.workspace.changes()
         assert ([change.path for change in kept.changes], kept.by) == (["own.py"], "server s")
 
 
@@ -148,10 +148,10 @@ planted = done
         "disk_mb": 4,
     }
     async with App.open("/dev/null", home=tmp_path / "home", sandbox={"backend": jail}) as app:
-        app.add_approver(lambda _request: True)
-        await app.add_server("s", given)
-        await app.refresh_server("s")
-        await app.accept_tools(await app.quarantined())
+        app.approvals.add_approver(lambda _request: True)
+        await app.servers.add("s", given)
+        await app.servers.refresh("s")
+        await app.servers.accept(await app.servers.quarantined())
         outcome = await app.invoke("mcp_s_work", {"code": ""})
         assert ", 28)" in str(outcome.output), outcome
     assert 0 < sum(path.stat().st_size for path in work.iterdir()) <= 4 << 20

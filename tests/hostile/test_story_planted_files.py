@@ -104,8 +104,8 @@ for name in {names!r}:
 found
 """
     async with App.open("/dev/null", home=tmp_path / "home", sandbox={"backend": jail}) as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         outcome = await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")
     assert outcome.ok, outcome.error
     assert outcome.output["result"] == [30, 30, 30, 30, 0]
@@ -116,8 +116,8 @@ async def test_what_the_operator_names_is_brought_in_but_not_into_programs(tmp_p
     code = planted.PLANT + "\nput('src/new.py', '1'); put('src/.hidden.py', '1'); put('app.py', 'changed'); planted"
     settings = {"bring_in": ["**/*.py", ".github/workflows/*.yml", "**/toolgate.yaml"]}
     async with App.open("/dev/null", home=tmp_path / "home", sandbox=settings) as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         outcome = await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")
         assert outcome.ok, outcome.error
     names = set(planted.seen(work))
@@ -140,8 +140,8 @@ except OSError as error:
 code
 """
     async with App.open("/dev/null", home=tmp_path / "home", sandbox={"disk_mb": 4}) as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         outcome = await app.invoke("code_execute", {"code": code, "session_files": True}, session="s")
         assert (outcome.ok, outcome.output["result"]) == (True, 28), outcome
     assert 0 < sum(path.stat().st_size for path in work.iterdir()) <= 4 << 20

@@ -119,8 +119,8 @@ class Installation:
         """All that anybody could read, but for the encrypted file itself."""
         await self.app.flush()
         told = [answer.body.decode() for answer in self.answers]
-        told += [repr(row) for row in await self.app.store.read(log.latest(100_000))]
-        told += [repr(one.request) for one in await self.app.approvals(state=None, actor=EVIL)]
+        told += [repr(row) for row in await self.app.parts.store.read(log.latest(100_000))]
+        told += [repr(one.request) for one in await self.app.approvals.list(state=None, actor=EVIL)]
         told += [record.getMessage() for record in self.logged.records]
         for file in self.home.rglob("*"):
             if file.is_file() and file.name not in ("secrets.enc", "secrets.key"):
@@ -145,8 +145,8 @@ async def installation(home: Path, logged: pytest.LogCaptureFixture) -> AsyncIte
     app = App.open(os.devnull, home=home, secrets={"use": use}, approvals={"expire_seconds": 3_600}, entry_points=False)
     with logged.at_level(logging.DEBUG):
         async with app, serving(app) as site:
-            app.register_many([deliver, shout, note_down])
-            vault = next(source for source in app.secrets.sources if isinstance(source, EncryptedFile))
+            app.tools.register_many([deliver, shout, note_down])
+            vault = next(source for source in app.parts.secrets.sources if isinstance(source, EncryptedFile))
             vault.set(key_of("SHARED"), SECRETS["SHARED"])
             vault.set(key_of("PIN"), SECRETS["PIN"])
             vault.set(key_of("OF_ACME", Owner("acme")), SECRETS["OF_ACME"])
@@ -155,9 +155,9 @@ async def installation(home: Path, logged: pytest.LogCaptureFixture) -> AsyncIte
                 "command": [sys.executable, *upstream.command[1:]], "env": {"TOKEN": "Bearer {{secret:TRACKER_TOKEN}}"},
                 "isolation": "none", "tier": "read_only", "trust_first_seen": True,
             }  # fmt: skip
-            await app.add_server("tracker", settings, secrets={"TRACKER_TOKEN": SECRETS["TRACKER_TOKEN"]})
-            app._keep_for_servers(secret_name("tracker", "TOKENS"), SECRETS[secret_name("tracker", "TOKENS")])
-            await app.refresh_server("tracker")
+            await app.servers.add("tracker", settings, secrets={"TRACKER_TOKEN": SECRETS["TRACKER_TOKEN"]})
+            app.parts.server_secrets.keep_login(secret_name("tracker", "TOKENS"), SECRETS[secret_name("tracker", "TOKENS")])
+            await app.servers.refresh("tracker")
             yield Installation(app, site, home, logged)
 
 
@@ -278,16 +278,16 @@ async def test_code_and_tools_of_the_hunters_own_get_nothing(place: Installation
         asked.append(request)
         return True
 
-    app.add_approver(agree)
-    await app.allow_adding_tools("builder")
+    app.approvals.add_approver(agree)
+    await app.policy.allow_adding_tools("builder")
     fields = {
         "name": "mine", "description": "Mine.", "kind": "sandbox",
         "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}},
         "program": {"runtime": "python", "code": "def execute(args, context):\n    return args['text'][::-1]"},
     }  # fmt: skip
     with pytest.raises(DefinitionError, match="requires_auth"):
-        await app.register_dynamic({**fields, "requires_auth": {"config_key": "SHARED"}}, EVIL)
-    await app.register_dynamic(fields, EVIL)
+        await app.tools.add_dynamic({**fields, "requires_auth": {"config_key": "SHARED"}}, EVIL)
+    await app.tools.add_dynamic(fields, EVIL)
     key = await place.key(EVIL)
     for name, arguments in (
         ("mine", {"text": "{{secret:SHARED}}"}),

@@ -54,8 +54,8 @@ async def app(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> As
             monkeypatch.delenv(name)
     allow = ("git", "cat", "ls", "tee")
     async with App.open(os.devnull, home=tmp_path / "home", commands={"allow": allow}) as app:
-        app.add_approver(lambda _request: True)
-        app.work_in("s", work)
+        app.approvals.add_approver(lambda _request: True)
+        app.sessions.work_in("s", work)
         yield app
 
 
@@ -108,7 +108,7 @@ async def test_no_trap_that_a_program_leaves_goes_off(app: App, work: Path, code
         assert "set aside" in outcome.output["stderr"]
     assert (work / "data.csv").read_text() == "1", "the control: data is brought in"
     assert not [path for path in work.rglob("*") if path.is_file() and path.name != "data.csv"]
-    assert app.set_aside()
+    assert app.workspace.changes()
     assert not goes_off(work)
 
 
@@ -124,7 +124,7 @@ async def test_links_of_such_names_are_set_aside(app: App, work: Path) -> None:
     names = (".vscode", ".mcp.json", ".envrc", ".claude", ".husky", "deep/.gitmodules", ".GIT")
     await run(app, f'os.makedirs("v"); os.mkdir("deep")\nfor name in {names}: os.symlink("v", name)')
     assert {str(path.relative_to(work)) for path in work.rglob("*")} == {"v"}
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert {change.path for change in kept.changes} == set(names)
 
 
@@ -164,7 +164,7 @@ async def test_folders_too_deep_to_be_named_are_set_aside_unread(app: App, work:
     outcome = await run(app, 'trap(".git")\nfor i in range(30): os.mkdir("d" * 200); os.chdir("d" * 200)')
     assert outcome.ok, outcome.error
     assert list(work.iterdir()) == []
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert "it is too deep" in {change.why for change in kept.changes}
 
 
@@ -267,7 +267,7 @@ async def test_a_hook_of_the_workspace_does_not_set_up_git(app: App, work: Path)
         outcome = await app.invoke("execute_command", {"command": words}, session="s")
         assert outcome.ok, outcome.error
         assert outcome.output["exitCode"] == 0, outcome.output
-    (kept,) = app.set_aside()
+    (kept,) = app.workspace.changes()
     assert {".git/commondir", "sub/.git/config"} <= {change.path for change in kept.changes}
     assert not (work / "sub" / ".git").exists()
     assert not goes_off(work)
@@ -299,7 +299,7 @@ async def test_a_repository_that_git_makes_is_left(app: App, work: Path) -> None
     give_away(work)
     outcome = await app.invoke("execute_command", {"command": "git init"}, session="s")
     assert outcome.output["exitCode"] == 0, outcome.output
-    assert app.set_aside() == []
+    assert app.workspace.changes() == []
     git(work, "status")
 
 
@@ -322,7 +322,7 @@ async def meanwhile(app: App, work: Path, code: str, change: Any) -> Outcome:
 @pytest.fixture
 def own(app: App) -> Path:
     """The folder of a session, in which programs make their changes themselves."""
-    return app.places.of(Call("", "", None, session="own"))
+    return app.parts.places.of(Call("", "", None, session="own"))
 
 
 READ = """
@@ -404,7 +404,7 @@ async def test_what_an_honest_project_has_is_written(app: App, tmp_path: Path) -
     """Also in a folder that an agent keeps below its own."""
     work = tmp_path / ".claude" / "worktrees" / "one"
     work.mkdir(parents=True)
-    app.work_in("s", work)
+    app.sessions.work_in("s", work)
     for path in (
         ".gitignore",
         ".gitattributes",
@@ -438,7 +438,7 @@ async def backups(app: App) -> list[tuple[Any, Any]]:
         return (yield "SELECT after_hash, undone_at FROM backups ORDER BY seq", {})
 
     await app.flush()
-    return [(after, undone) for after, undone in await app.store.read(rows())]
+    return [(after, undone) for after, undone in await app.parts.store.read(rows())]
 
 
 @pytest.mark.parametrize("tool", ["write_file", "create_directory"])
@@ -485,7 +485,7 @@ async def test_whenever_a_caller_goes_away_the_record_and_the_disk_agree(app: Ap
 
     async with asyncio.timeout(30):
         while True:  # what goes on behind the back of who went away comes to its end
-            kept = dict(await app.store.read(rows()))
+            kept = dict(await app.parts.store.read(rows()))
             now = {str(file) for file in work.iterdir() if file.read_text() == "new"}
             if {path for path, after in kept.items() if after is not None} == now == set(kept):
                 break

@@ -229,11 +229,11 @@ async def test_a_server_whose_version_nobody_named_is_shown_with_what_was_instal
 ) -> None:
     registry.npm("thing", {"1.0.0": {"bin": "cli.js"}, "2.0.0": {"bin": "cli.js"}}, {"cli.js": SCRIPT})
     async with App.open(os.devnull, home=tmp_path / "home", entry_points=False) as app:
-        added = await app.add_server("mine", {"npm": "thing"})
+        added = await app.servers.add("mine", {"npm": "thing"})
         assert (added.version, added.to_dict()["what"]) == (None, "npm thing")
         await packages.ready("mine", added.settings, tmp_path / "home")
-        assert (await app.server("mine")).to_dict()["what"] == "npm thing@2.0.0"
-        named = await app.add_server("mine", {"npm": "thing@1.0.0"}, replace=True)
+        assert (await app.servers.get("mine")).to_dict()["what"] == "npm thing@2.0.0"
+        named = await app.servers.add("mine", {"npm": "thing@1.0.0"}, replace=True)
         assert named.to_dict()["what"] == "npm thing@1.0.0"
 
 

@@ -1,4 +1,4 @@
-"""What people do with MCP servers while an App runs: add them, see how they stand, accept what they offer.
+"""`app.servers`: MCP servers are added, looked at and removed, and what they offer is accepted.
 
 Whoever names no actor is the person who runs this installation, as with flags; for an actor, the policy is asked
 (tool.enable). Each change is on record, and holds for the next call in every process.
@@ -7,17 +7,15 @@ Whoever names no actor is the person who runs this installation, as with flags; 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import orjson
 
-from toolgate.app.assembly import Wired, to_the_end
-from toolgate.errors import Denied, SettingsError, StoreError, did_you_mean
+from toolgate.app.renamed import CallableFacet
+from toolgate.app.server_status import ServerStatus, definition_counts
+from toolgate.errors import Denied, SettingsError, did_you_mean
 from toolgate.extras import require
-from toolgate.gates.secrets.names import OF_SERVERS, SERVER_PREFIX, key_of
-from toolgate.gates.secrets.sources import Vault
 from toolgate.mcp import definitions as table
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.model import ConnectionStatus
@@ -39,108 +37,24 @@ from toolgate.mcp.server_settings import (
 from toolgate.model import LOCAL, TOOL_NAME, Actor
 from toolgate.registry.catalog import Problem
 from toolgate.settings import ServerSettings
+from toolgate.tasks import uninterrupted
 
-LIMITS = ("timeout", "start_seconds", "idle_seconds", "memory_mb", "disk_mb", "output_bytes")
-
-
-class Counted(NamedTuple):
-    """How many definitions are in which state."""
-
-    accepted: int
-    waiting: int
-    gone: int
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
 
 
-class ServerStatus(NamedTuple):
-    """A server: what it is, how it stands, and how many tools it has."""
+class ServersFacet(CallableFacet):
+    """The MCP servers of this installation."""
 
-    name: str
-    settings: ServerSettings
-    """With its preset applied."""
-    origin: Literal["settings", "store"]
-    standing: ConnectionStatus | None
-    tools: Counted
-    items: Counted
-    """Prompts, resources and resource templates."""
-    listed_at: datetime | None
-    """When it was last asked what it has; None: never, or it was another program then."""
-    about: dict[str, Any]
-    """What it said of itself: protocol, capabilities, info."""
-    problem: str | None = None
-    issuer: str | None = None
-    """The authorization server that its login is pinned to."""
-    jail: str | None = None
-    """The isolation that it has, or had when it was last listed."""
-    version: str | None = None
-    """Of its package, as it was installed."""
-
-    @property
-    def accepted(self) -> int:
-        """Tools."""
-        return self.tools.accepted
-
-    @property
-    def waiting(self) -> int:
-        """Whatever somebody has to look at."""
-        return self.tools.waiting + self.items.waiting
-
-    def to_dict(self) -> dict[str, Any]:
-        """For programs and people: of variables and headers only the names, because values may be secrets."""
-        standing, settings = self.standing, self.settings
-        return {
-            "name": self.name,
-            "origin": self.origin,
-            "enabled": settings.enabled,
-            "state": "off" if not settings.enabled else "idle" if standing is None else standing.state,
-            "transport": settings.transport or ("http" if settings.url else "stdio"),
-            "what": described(settings, self.version),
-            "version": self.version,
-            "preset": settings.preset,
-            "isolation": settings.isolation,
-            "jail": self.jail,
-            "env": sorted(settings.env),
-            "headers": sorted(settings.headers),
-            "issuer": self.issuer,
-            "cwd": None if settings.cwd is None else str(settings.cwd),
-            "read": [str(path) for path in settings.read],
-            "write": [str(path) for path in settings.write],
-            "blocked": list(settings.blocked),
-            "bring_in": list(settings.bring_in),
-            "domains": list(settings.domains),
-            "only": None if settings.only is None else list(settings.only),
-            "limits": {name: getattr(settings, name) for name in LIMITS},
-            "trust_first_seen": settings.trust_first_seen,
-            "trust_annotations": settings.trust_annotations,
-            "tools": self.tools._asdict(),
-            "prompts_and_resources": self.items._asdict(),
-            "listed_at": None if self.listed_at is None else self.listed_at.isoformat(),
-            "protocol": self.about.get("protocol"),
-            "server": self.about.get("info") or None,
-            "capabilities": sorted(self.about.get("capabilities") or ()),
-            "failure": self.problem,
-            "pid": None if standing is None else standing.pid,
-            "starts": 0 if standing is None else standing.starts,
-        }
-
-
-def _counted(counts: Mapping[tuple[bool, str], int], *, items: bool) -> Counted:
-    return Counted(*(counts.get((items, state), 0) for state in ("accepted", "quarantined", "gone")))
-
-
-class Connecting(Wired):
-    """The part of an App with which people connect MCP servers."""
-
-    async def servers(self) -> list[ServerStatus]:
-        """Gives every MCP server, those of the settings file first."""
-        await self.mcp_tools.look()
-        recorded = await self.store.read(table.recorded())
-        counts = await self.store.read(table.counts())
-        standings = {standing.name: standing for standing in self.servers_engine.standings()}
-        troubles = {problem.where: problem.why for problem in self.mcp_tools.missing()}
-        return [
-            self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(f"server {name}"))
-            for name, upstream in self.mcp_tools.upstreams.items()
-        ]
+    def __init__(self, parts: "Parts") -> None:
+        self._catalog_sync = parts.catalog_sync
+        self._engine = parts.servers_engine
+        self._events = parts.events
+        self._guard = parts.guard
+        self._mcp_tools = parts.mcp_tools
+        self._secrets = parts.server_secrets
+        self._settings = parts.settings
+        self._store = parts.store
 
     def _status(
         self,
@@ -151,14 +65,14 @@ class Connecting(Wired):
         trouble: str | None,
     ) -> ServerStatus:
         name = upstream.name
-        listing = recorded.listings.get(name) if self.mcp_tools.is_listed(name) else None
+        listing = recorded.listings.get(name) if self._mcp_tools.is_listed(name) else None
         return ServerStatus(
             name,
             upstream.settings,
             "settings" if self._is_in_settings(name) else "store",
             standing,
-            _counted(counts, items=False),
-            _counted(counts, items=True),
+            definition_counts(counts, items=False),
+            definition_counts(counts, items=True),
             None if listing is None else listing.listed_at,
             {} if listing is None else orjson.loads(listing.about),
             trouble or (None if standing is None else standing.failure),
@@ -173,52 +87,52 @@ class Connecting(Wired):
         from toolgate.mcp.client.packages import installed
 
         with suppress(Unreachable):  # for what is not the name of a package
-            found = installed(upstream.name, upstream.settings, None if self.settings.in_memory else self.settings.home)
+            found = installed(upstream.name, upstream.settings, None if self._settings.in_memory else self._settings.home)
             return None if found is None else found.version
         return None
 
     def _issuer_of(self, upstream: Upstream) -> str | None:
         from toolgate.mcp.client.login import issuer_of
 
-        return issuer_of(upstream.name, upstream.settings, self._token_of_servers)
+        return issuer_of(upstream.name, upstream.settings, self._secrets.login)
 
-    async def server(self, name: str) -> ServerStatus:
+    async def get(self, name: str) -> ServerStatus:
         """Gives one MCP server. Raises `SettingsError` if there is none of that name."""
-        found = next((status for status in await self.servers() if status.name == name), None)
+        found = next((status for status in await self.list() if status.name == name), None)
         if found is None:
             raise self._no_server(name)
         return found
 
     def _is_in_settings(self, name: str) -> bool:
         """Tells a server that the settings make from one that was added, of which they may say more."""
-        said = self.settings.servers.get(name)
+        said = self._settings.servers.get(name)
         return said is not None and names_program(said)
 
     async def _check_not_in_settings(self, name: str, actor: Actor | None, suggestion: str) -> None:
         """Refuses to change a server of the settings. An actor may not change one either of which they only say more: that
         was said of another program, and may name secrets. Nor one that only another process's settings have."""
-        if self._is_in_settings(name) or (actor is not None and name in self.settings.servers):
+        if self._is_in_settings(name) or (actor is not None and name in self._settings.servers):
             raise SettingsError(f"Server {name} is in the settings file.", suggestion=suggestion)
-        if actor is not None and name in named_servers(self.settings):
+        if actor is not None and name in named_servers(self._settings):
             raise SettingsError(f"Server {name} is in the settings file: secrets.use names it.", suggestion=suggestion)
-        if actor is not None and await self.store.read(table.is_of_settings(name)):
+        if actor is not None and await self._store.read(table.is_of_settings(name)):
             raise SettingsError(
                 f"Server {name} is, or was, in the settings file of another process.",
                 suggestion="Use another name, or have the operator change it there.",
             )
 
     def _no_server(self, name: str) -> SettingsError:
-        why = self.mcp_tools.why_unusable(name)
+        why = self._mcp_tools.why_unusable(name)
         if why is not None:
             advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
             return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
-        advice = did_you_mean(name, self.mcp_tools.upstreams) or "`toolgate servers list` shows them."
-        if not self.mcp_tools.upstreams:
+        advice = did_you_mean(name, self._mcp_tools.upstreams) or "`toolgate servers list` shows them."
+        if not self._mcp_tools.upstreams:
             advice = "There are none yet: `toolgate servers add NAME -- COMMAND …` adds one."
         return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
 
-    @to_the_end
-    async def add_server(
+    @uninterrupted
+    async def add(
         self,
         name: str,
         settings: ServerSettings | Mapping[str, Any],
@@ -228,18 +142,18 @@ class Connecting(Wired):
         replace: bool = False,
     ) -> ServerStatus:
         """Adds a server, or with `replace` changes the one of its name, and keeps the secrets that its settings name. It
-        is not started yet, and none of its tools is there before it was listed (`refresh_server`) and they were accepted
-        (`accept_tools`)."""
+        is not started yet, and none of its tools is there before it was listed (`refresh`) and they were accepted
+        (`accept`)."""
         given, upstream, before = await self._checked_server(name, settings, secrets, actor, replace=replace)
         whole = upstream.settings
-        self._keep_secrets(secrets or {}, () if before is None else secrets_in(before.settings))
+        self._secrets.keep(secrets or {}, () if before is None else secrets_in(before.settings))
         by = table.OPERATOR if actor is None else f"{actor.tenant}/{actor.user}"
-        await self._keeper.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
+        await self._catalog_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
-        await self._note("mcp.server_added", actor or LOCAL, "", details)
-        return await self.server(name)
+        await self._events.record("mcp.server_added", actor or LOCAL, "", details)
+        return await self.get(name)
 
-    async def try_server(
+    async def try_out(
         self,
         name: str,
         settings: ServerSettings | Mapping[str, Any],
@@ -250,14 +164,14 @@ class Connecting(Wired):
     ) -> bool:
         """Starts a server that is about to be added, and asks it what it has: nothing of it is kept. Raises CallError if it
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
-        missing. Otherwise it runs, and `add_server` with the same settings takes it over."""
+        missing. Otherwise it runs, and `add` with the same settings takes it over."""
         _, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
-        brought, enabled = secrets or {}, upstream.settings.enabled and self.settings.mcp.enabled
+        brought, enabled = secrets or {}, upstream.settings.enabled and self._settings.mcp.enabled
         if not enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
         self._check_enabled(name)
-        async with self.servers_engine.trial(name, upstream.settings, brought):
-            await ask(self.servers_engine, upstream)
+        async with self._engine.trial(name, upstream.settings, brought):
+            await ask(self._engine, upstream)
         return True
 
     async def _checked_server(
@@ -275,14 +189,14 @@ class Connecting(Wired):
         if not TOOL_NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
         await self._check_not_in_settings(name, actor, "Change it there.")
-        if not replace and name in self.mcp_tools.upstreams:
+        if not replace and name in self._mcp_tools.upstreams:
             raise SettingsError(
                 f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
             )
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
-        upstream = upstream_of(name, completed(given, self.settings.servers.get(name)))
-        before = self.mcp_tools.upstreams.get(name)
+        upstream = upstream_of(name, completed(given, self._settings.servers.get(name)))
+        before = self._mcp_tools.upstreams.get(name)
         self._check_names(upstream)
         if actor is not None:
             same = before is not None and before.identity == upstream.identity
@@ -292,7 +206,7 @@ class Connecting(Wired):
         return given, upstream, before
 
     def _check_names(self, upstream: Upstream) -> None:
-        clash = self.mcp_tools.clash(upstream)
+        clash = self._mcp_tools.clash(upstream)
         if clash is not None:
             raise SettingsError(
                 f"Server {upstream.name} can't be added: {clash}.",
@@ -303,7 +217,7 @@ class Connecting(Wired):
     def _reaching(self, given: ServerSettings) -> ServerSettings:
         """Settings with the host that a preset works on, if its address is a secret that is set and no host is named."""
         preset = preset_of(given)
-        address = self._secret_of_servers(preset.reaches) if preset is not None and preset.reaches else None
+        address = self._secrets.find(preset.reaches) if preset is not None and preset.reaches else None
         if address is None or given.domains or given.network is not None:
             return given
         try:
@@ -313,31 +227,31 @@ class Connecting(Wired):
             host = None
         return given if host is None else given.model_copy(update={"domains": (host,)})
 
-    @to_the_end
-    async def remove_server(self, name: str, *, actor: Actor | None = None) -> None:
+    @uninterrupted
+    async def remove(self, name: str, *, actor: Actor | None = None) -> None:
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
         await self._check_not_in_settings(name, actor, "Take it out there.")
-        if not await self._keeper.change(table.remove_server(name)):
+        if not await self._catalog_sync.change(table.remove_server(name)):
             raise self._no_server(name)
-        await self._note("mcp.server_removed", actor or LOCAL, "", {"server": name})
+        await self._events.record("mcp.server_removed", actor or LOCAL, "", {"server": name})
 
-    @to_the_end
-    async def restart_server(self, name: str, *, actor: Actor | None = None) -> None:
+    @uninterrupted
+    async def restart(self, name: str, *, actor: Actor | None = None) -> None:
         """Restarts a server in every process that has it running."""
         await self._may_connect(name, actor)
-        await self.server(name)
-        await self._keeper.change(table.ask_restart(name))
-        await self._note("mcp.server_restarted", actor or LOCAL, "", {"server": name})
+        await self.get(name)
+        await self._catalog_sync.change(table.ask_restart(name))
+        await self._events.record("mcp.server_restarted", actor or LOCAL, "", {"server": name})
 
-    async def refresh_server(self, name: str) -> Comparison:
+    async def refresh(self, name: str) -> Comparison:
         """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
-        await self.server(name)
+        await self.get(name)
         self._check_enabled(name)
-        return await self.mcp_tools.refresh(name)
+        return await self._mcp_tools.refresh(name)
 
     def _check_enabled(self, name: str) -> None:
-        if not self.settings.mcp.enabled:
+        if not self._settings.mcp.enabled:
             raise SettingsError(
                 f"Server {name} is not used: the setting mcp.enabled is false.",
                 suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
@@ -346,25 +260,23 @@ class Connecting(Wired):
 
     async def quarantined(self, server: str | None = None) -> list[PendingDefinition]:
         """Gives the definitions that wait to be accepted: of a server, or of all."""
-        await self.mcp_tools.look()
-        return await self.mcp_tools.waiting(server)
+        await self._mcp_tools.look()
+        return await self._mcp_tools.waiting(server)
 
-    @to_the_end
-    async def accept_tools(
-        self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None
-    ) -> list[PendingDefinition]:
+    @uninterrupted
+    async def accept(self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None) -> list[PendingDefinition]:
         """Accepts definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
         those that were accepted: one that has changed since it was shown is not."""
         shown = list(shown)
         for name in dict.fromkeys(one.name for one in shown):
             await self._may_connect(name, actor)
         by = actor or LOCAL
-        accepted = await self.mcp_tools.accept(shown, by.user)
-        await asyncio.gather(*(self._note("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted))
+        accepted = await self._mcp_tools.accept(shown, by.user)
+        await asyncio.gather(*(self._events.record("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted))
         return accepted
 
-    @to_the_end
-    async def import_servers(
+    @uninterrupted
+    async def import_from(
         self, document: Any, *, actor: Actor | None = None, replace: bool = False, use: Collection[str] = ()
     ) -> tuple[list[ImportedServer], list[Problem]]:
         """Adds the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
@@ -375,14 +287,14 @@ class Connecting(Wired):
         for one in found:
             try:
                 self._check_needed(one, use)
-                await self.add_server(one.name, one.settings, secrets=one.secrets, actor=actor, replace=replace)
+                await self.add(one.name, one.settings, secrets=one.secrets, actor=actor, replace=replace)
                 added.append(one)
             except SettingsError as error:
                 problems.append(Problem(f"server {one.name}", str(error)))
         return added, problems
 
-    @to_the_end
-    async def log_in_server(
+    @uninterrupted
+    async def log_in(
         self,
         name: str,
         show: Callable[[str], None],
@@ -398,67 +310,54 @@ class Connecting(Wired):
 
         await self._may_connect(name, actor)
         require("mcp")
-        settings = (await self.server(name)).settings
+        settings = (await self.get(name)).settings
         self._check_enabled(name)
-        keep = None if self.settings.in_memory else self._keep_for_servers
-        tokens = self._token_of_servers
+        keep = None if self._settings.in_memory else self._secrets.keep_login
+        tokens = self._secrets.login
         issuer = await login(
-            name, settings, self._secret_of_servers, keep, show,
+            name, settings, self._secrets.find, keep, show,
             tokens=tokens, browser=browser, accept_issuer=accept_issuer,
         )  # fmt: skip
-        await self._keeper.change(table.ask_restart(name))
-        await self._note("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
+        await self._catalog_sync.change(table.ask_restart(name))
+        await self._events.record("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
         return issuer
 
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
         """Gives the names of the secrets that a server is to be given, and that are not set."""
-        return [name for name in secrets_in(settings) if self._secret_of_servers(name) is None]
+        return self._secrets.missing(secrets_in(settings))
 
     def _check_needed(self, one: ImportedServer, use: Collection[str]) -> None:
         """Whoever wrote a file chose the names in it, and where the values go: one that is there already was set for
         something else."""
         for name in one.missing:
-            if name not in use and self._secret_of_servers(name) is not None:
+            if name not in use and self._secrets.find(name) is not None:
                 raise SettingsError(
                     f"It would be given the secret {name}, which is there already.",
                     suggestion=f"`--use-secret {name}` if that is meant for it.",
                 )
 
-    def _keep_secrets(self, secrets: Mapping[str, str], own: Collection[str] = ()) -> None:
-        """Keep the credentials of servers where secrets are kept. One that is there already stays, unless it is `own` to the
-        server that is changed: something else may need it."""
-        if not secrets:
-            return
-        vault = next((one for one in self.secrets.sources if isinstance(one, Vault) and one.why_not() is None), None)
-        if vault is None:
-            raise StoreError(
-                f"The values of {', '.join(secrets)} can't be kept as secrets here.",
-                suggestion=f"Leave them out, and set them in Toolgate's environment as {SERVER_PREFIX}NAME.",
-            )
-        held = vault.held()
-        other = [
-            name for name, value in secrets.items()
-            if key_of(name, OF_SERVERS) in held and self._secret_of_servers(name) != value
-        ]  # fmt: skip
-        taken = [name for name in other if name not in own]
-        if taken:
-            raise SettingsError(
-                f"There is a secret {taken[0]} already, with another value.",
-                suggestion=f"`toolgate secrets remove {taken[0]} --servers` removes it.",
-            )
-        for name, value in secrets.items():
-            vault.set(key_of(name, OF_SERVERS), value)
-
     async def _may_connect(self, name: str, actor: Actor | None) -> None:
         """Whether an actor may add tools, which is what all this comes to."""
         if actor is None:
             return
-        decision = await self.guard.decide(actor, "tool.enable", name)
+        decision = await self._guard.decide(actor, "tool.enable", name)
         if not decision.allow:
-            await self._note("mcp.change_denied", actor, "", {"server": name, "reason": decision.reason})
+            await self._events.record("mcp.change_denied", actor, "", {"server": name, "reason": decision.reason})
             raise Denied(
                 "PERMISSION_DENIED", f"Changing {name} is not permitted: {decision.reason}.", reason=decision.reason
             )
+
+    async def list(self) -> list[ServerStatus]:
+        """Gives every MCP server, those of the settings file first."""
+        await self._mcp_tools.look()
+        recorded = await self._store.read(table.recorded())
+        counts = await self._store.read(table.counts())
+        standings = {standing.name: standing for standing in self._engine.standings()}
+        troubles = {problem.where: problem.why for problem in self._mcp_tools.missing()}
+        return [
+            self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(f"server {name}"))
+            for name, upstream in self._mcp_tools.upstreams.items()
+        ]
 
 
 def _check_brought(settings: ServerSettings, known: Collection[str]) -> None:

@@ -53,8 +53,8 @@ async def tail(
     readable("--tool", tool)
 
     async with opened(ctx) as app:
-        end = (await app.audit_end()).seq
-        rows = await app.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        end = (await app.audit.end()).seq
+        rows = await app.parts.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
         _print([AuditRecord.of(row) for row in rows], as_json)
         if not rows and not as_json and not follow:
             note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
@@ -72,7 +72,7 @@ def _none(*, filtered: bool, count: int) -> str:
 
 async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
     while True:
-        records = [AuditRecord.of(row) for row in await app.store.read(log.after(seq))]
+        records = [AuditRecord.of(row) for row in await app.parts.store.read(log.after(seq))]
         _print([record for record in records if record.fits(*wanted)], as_json)
         if records:
             seq = records[-1].seq
@@ -104,8 +104,8 @@ async def show_call(
     details: dict[int, CallDetails] = {}
     if call_id.isascii() and call_id.isprintable():
         async with opened(ctx) as app:
-            records = [AuditRecord.of(row) for row in await app.store.read(log.of_call(call_id))]
-            details = {kept.seq: kept for kept in await app.call_details(call_id)}
+            records = [AuditRecord.of(row) for row in await app.parts.store.read(log.of_call(call_id))]
+            details = {kept.seq: kept for kept in await app.audit.details(call_id)}
     if not records:
         raise NotFound(
             f"There is no call {call_id[:64]}, or more than one whose id begins so.",
@@ -152,7 +152,7 @@ async def verify(
     given = [] if heads is None else _heads_in(heads)
 
     async with opened(ctx) as app:
-        verdict = await app.verify_audit(given)
+        verdict = await app.audit.verify(given)
     if as_json:
         emit({"ok": verdict.ok, **verdict._asdict(), "head": verdict.head._asdict()})
         return 0 if verdict.ok else 1
@@ -209,9 +209,9 @@ async def prove(
 
 async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
     async with opened(ctx) as app:
-        if app.heads is None:
+        if app.parts.heads is None:
             raise Usage("Heads of this log are not signed, so nothing can be proven.", suggestion="Set audit.key to file.")
-        found = await app.prove(call_id) if call_id.isascii() and call_id.isprintable() else None
+        found = await app.audit.prove(call_id) if call_id.isascii() and call_id.isprintable() else None
     if found is None:
         raise NotFound(
             f"There is no call {call_id[:64]}, or more than one whose id begins so.",
@@ -231,7 +231,7 @@ async def sign(
     """Sign the head of the log now."""
 
     async with opened(ctx) as app:
-        head = await app.sign_audit(anew=anew)
+        head = await app.audit.sign(anew=anew)
     if as_json:
         emit(b"null" if head is None else head.to_json())
     elif head is None:
@@ -250,7 +250,7 @@ async def key(
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
 
     async with opened(ctx) as app:
-        found = None if app.heads is None else await app.audit_key(rotate=rotate)
+        found = None if app.parts.heads is None else await app.audit.key(rotate=rotate)
     if as_json:
         emit(found)
     elif found is None:
@@ -317,7 +317,7 @@ def _sink(output: Path | None) -> Iterator[Callable[[bytes], object]]:
 
 async def _pages(app: App, first: int) -> AsyncIterator[list[AuditRecord]]:
     seq = first - 1
-    while rows := await app.store.read(log.after(seq)):
+    while rows := await app.parts.store.read(log.after(seq)):
         yield [AuditRecord.of(row) for row in rows]
         seq = rows[-1][0]
 

@@ -38,7 +38,7 @@ async def list_budgets(
     readable("--tenant", tenant)
 
     async with opened(ctx) as app:
-        found = await app.budget_status(tenant)
+        found = await app.budgets.list(tenant)
     if as_json:
         emit({"budgets": [one.to_dict() for one in found]})
         return 0
@@ -117,13 +117,13 @@ async def set_budgets(
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
     async with opened(ctx) as app:
-        before = {budget.id: budget for budget in await app.store.read(store.list_budgets())}
+        before = {budget.id: budget for budget in await app.parts.store.read(store.list_budgets())}
         make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
         wanted = [
             _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
         ]  # all of them make sense, or nothing is changed
         set_anew = any(cap is not None for _, cap in caps)
-        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.catalog.entries()):
+        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.parts.catalog.entries()):
             note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if as_json:
@@ -229,6 +229,6 @@ def _end(budget: BudgetRow) -> str:
 
 async def _apply(app: App, budget: BudgetRow, removed: bool) -> BudgetChange:
     if removed:
-        return BudgetChange(budget, True, await app.remove_budget(budget.id))
-    await app.set_budget(budget)
+        return BudgetChange(budget, True, await app.budgets.remove(budget.id))
+    await app.budgets.set(budget)
     return BudgetChange(budget, False, True)

@@ -145,9 +145,9 @@ async def _call(
     spinner = None if as_json or not has_spinner() else Spinner(name)
     async with opened(ctx) as app:
         quiet = nullcontext if spinner is None else spinner.paused
-        approver = approver_for(name, app._canonical, yes=options.yes, quiet=quiet)
+        approver = approver_for(name, app.parts.checks.canonical, yes=options.yes, quiet=quiet)
         if approver is not None:
-            app.add_approver(approver)
+            app.approvals.add_approver(approver)
         arguments = None  # those that were approved
         if whole is not None:
             arguments = merge(whole, given, schema_of(app, name, actor))
@@ -165,7 +165,7 @@ async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
     """A suggestion for the person at the terminal, where the pipeline's own suggestion does not say it."""
     if code == "TOOL_NOT_FOUND":
         return await why_missing(app, name, actor)
-    needed = (app.policy_data.entry(name, actor.tenant) or {}).get("requires_permission")
+    needed = (app.parts.policy.data.entry(name, actor.tenant) or {}).get("requires_permission")
     if code == "PERMISSION_DENIED" and needed is not None and needed not in actor.scopes:
         return f"It is for callers who have the scope {needed}: add `--scope {shlex.quote(needed)}`."
     return None
@@ -173,9 +173,9 @@ async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
 
 async def _say_whom_it_waits_for(app: App, actor: Actor, key: str) -> None:
     """Say at a terminal that a call with the same key has not ended, since this one waits for it."""
-    first = await app.store.read(keys.find(Scope(actor.tenant, actor.user, key)))
+    first = await app.parts.store.read(keys.find(Scope(actor.tenant, actor.user, key)))
     if first is not None and first.state == "running":
-        wait = span_words(app.presence.seconds)
+        wait = span_words(app.parts.presence.seconds)
         words = f"Waiting for call {first.holder.call_id}, which has the same key and has not ended."
         note((f"{words} If its process has died, that is known within {wait}.", "dim"))
 

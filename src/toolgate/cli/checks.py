@@ -61,11 +61,10 @@ async def probe(place: GlobalOptions) -> AsyncGenerator[Check]:
         yield check
     yield _home(settings)
     try:
-        app = App(settings)
-        app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = False  # each is asked once, below
+        app = App(settings, keeps_servers=False)  # each is asked once, below
         with diverted(), problems_logged(False):
             await app.__aenter__()
-            await app.check_tools()
+            await app.tools.check()
     except ToolgateError as error:
         yield Check(_NAMES.get(type(error), "database"), "fault", error.message, error.suggestion)
         return
@@ -167,9 +166,9 @@ async def _database(app: App) -> Check:
     place = re.sub(r"//[^@/]*@", "//", app.settings.database)
     try:
         begun = perf_counter()
-        schema = await app.store.read(_schema())
+        schema = await app.parts.store.read(_schema())
         read = perf_counter()
-        await app.store.transact(_write_the_same())
+        await app.parts.store.transact(_write_the_same())
         written = perf_counter()
     except ToolgateError as error:
         return Check("database", "fault", error.message, error.suggestion)
@@ -191,8 +190,8 @@ def _write_the_same() -> Transaction[None]:
 async def _audit(app: App) -> Check:
     """A quick look; `audit verify` walks the whole log."""
     try:
-        noted, end = await app.audit_heads()
-        at_noted = await app.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
+        noted, end = await app.audit.heads()
+        at_noted = await app.parts.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
     except (ToolgateError, OSError, ValueError) as error:
         return Check("audit log", "fault", f"the end of the log can't be read: {error}")
     ends = f"ends at row {end.seq:,}"
@@ -214,10 +213,10 @@ async def _audit(app: App) -> Check:
 
 async def _signed(app: App) -> str | None:
     """Why the head of the log can't be signed; None if it can."""
-    if app.heads is None:
+    if app.parts.heads is None:
         return "audit.key is none"
     try:
-        await app.heads.check()
+        await app.parts.heads.check()
     except ToolgateError as error:
         return error.message
     return None
@@ -228,7 +227,7 @@ async def _signed(app: App) -> str | None:
 
 def _unknown_tools(app: App) -> Iterator[Check]:
     """Settings that are about tools which are not here: misspelled, they protect nothing."""
-    settings, known = app.settings, {entry.name for entry in app.catalog.entries()}
+    settings, known = app.settings, {entry.name for entry in app.parts.catalog.entries()}
     for setting, names in (
         ("tools", settings.tools),
         ("tier_overrides", settings.tier_overrides),
@@ -240,20 +239,20 @@ def _unknown_tools(app: App) -> Iterator[Check]:
 
 
 def _tools(app: App) -> Iterator[Check]:
-    entries = app.catalog.entries()
+    entries = app.parts.catalog.entries()
     sources = Counter(entry.tool.source for entry in entries)
     words = ", ".join(f"{count} {source}" for source, count in sources.items()) or "none"
-    off = sum(not app.catalog.is_on(entry.name) for entry in entries)
+    off = sum(not app.parts.catalog.is_on(entry.name) for entry in entries)
     yield Check("tools", "ok", f"{words}; {off} disabled" if off else words)
-    for problem in app.problems:
+    for problem in app.tools.problems:
         yield Check("tools", "warning", f"{problem.where} could not be loaded: {problem.why}", "Correct or remove it.")
 
 
 async def _health_checks(app: App) -> AsyncIterator[Check]:
     """What class-based tools say of themselves, made ready as for a call and cleaned up again."""
-    for entry in app.catalog.entries():
+    for entry in app.parts.catalog.entries():
         instance: Any = getattr(entry.implementation, "instance", None)
-        if not hasattr(instance, "health_check") or not app.catalog.is_on(entry.name):
+        if not hasattr(instance, "health_check") or not app.parts.catalog.is_on(entry.name):
             continue
         words: str | None
         try:
@@ -274,11 +273,11 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
 async def _asked(app: App, method: Any) -> Any:
     if inspect.iscoroutinefunction(method):
         return await asyncio.wait_for(method(), SECONDS)
-    future = app.local.threads.submit(partial(method))
+    future = app.parts.local.threads.submit(partial(method))
     done, _ = await asyncio.wait((future,), timeout=SECONDS)
     if not done:
         future.cancel()
-        app.local.threads.give_up()
+        app.parts.local.threads.give_up()
         raise TimeoutError
     return future.result()
 
@@ -305,15 +304,15 @@ def _scanner(app: App) -> Check:
     if not app.settings.scan_secrets:
         return Check("secrets", "warning", "scan_secrets is off: only keys and well-known forms are masked")
     try:
-        masked = app.redactor.mask({"password": "x" * 12, "text": "AKIA" + "Q3EGR7K2LMNWX5ZT"})
+        masked = app.parts.redactor.mask({"password": "x" * 12, "text": "AKIA" + "Q3EGR7K2LMNWX5ZT"})
     except Exception as error:  # noqa: BLE001 - whatever the scanner raises
         return Check("secrets", "fault", f"masking fails: {type(error).__name__}: {error}", "Set scan_secrets: false.")
     if masked != {"password": MASK, "text": MASK}:
         return Check("secrets", "fault", "a test secret was not masked")
-    if app.redactor.scanner_name is None:
+    if app.parts.redactor.scanner_name is None:
         words = "masked by key and by well-known forms; no scanner is installed"
         return Check("secrets", "warning", words, install_command("scan"))
-    return Check("secrets", "ok", f"masked by key, by well-known forms, and by {app.redactor.scanner_name}")
+    return Check("secrets", "ok", f"masked by key, by well-known forms, and by {app.parts.redactor.scanner_name}")
 
 
 def _dates() -> Check:

@@ -46,7 +46,7 @@ def tool_names(ctx: typer.Context, incomplete: str) -> Offered:
     """The tools that the caller of the command line has."""
 
     async def look(app: App) -> Offered:
-        return [(tool.name, _few_words(tool.description)) for tool in await app.tools(_actor(ctx))]
+        return [(tool.name, _few_words(tool.description)) for tool in await app.tools.list(_actor(ctx))]
 
     return _offer(ctx, look, incomplete)
 
@@ -58,7 +58,7 @@ def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
 
     async def look(app: App) -> Offered:
         entry = entry_named(app, ctx.params.get("name") or "", _actor(ctx))
-        if entry is None or entry.name not in {tool.name for tool in await app.tools(_actor(ctx))}:
+        if entry is None or entry.name not in {tool.name for tool in await app.tools.list(_actor(ctx))}:
             return []
         schema = entry.tool.input_schema
         rules = properties_of(schema, schema)
@@ -74,7 +74,7 @@ def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
 
 def server_names(ctx: typer.Context, incomplete: str) -> Offered:
     async def look(app: App) -> Offered:
-        return [(status.name, "") for status in await app.servers()]
+        return [(status.name, "") for status in await app.servers.list()]
 
     return _offer(ctx, look, incomplete)
 
@@ -83,7 +83,7 @@ def approval_ids(ctx: typer.Context, incomplete: str) -> Offered:
     """Those that wait."""
 
     async def look(app: App) -> Offered:
-        found = await app.consent.list(None, "waiting", limit=MAX_IDS)
+        found = await app.parts.consent.list(None, "waiting", limit=MAX_IDS)
         return [(one.request.id, _few_words(one.request.tool)) for one in found]
 
     return _offer(ctx, look, incomplete)
@@ -93,7 +93,7 @@ def secret_names(ctx: typer.Context, incomplete: str) -> Offered:
     from toolgate.gates.secrets.sources import Readable, listed
 
     async def look(app: App) -> Offered:
-        sources = [one for one in app.secrets.sources if isinstance(one, Readable) and one.why_not() is None]
+        sources = [one for one in app.parts.secrets.sources if isinstance(one, Readable) and one.why_not() is None]
         return [(name, "") for name in sorted({one.name for source in sources for one in listed(source)})]
 
     return _offer(ctx, look, incomplete)
@@ -150,9 +150,7 @@ async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]])
     file = settings.database.removeprefix("sqlite:///")
     if not settings.home.exists() or (file != settings.database and not Path(file).exists()):
         overrides = {**overrides, "database_url": "memory://"}  # Tab makes nothing, and has nothing recorded as trusted
-    app = App.open(place.settings, **overrides)
-    app.mcp_tools.lists_by_itself = False
-    async with app:
+    async with App(load_settings(place.settings, overrides), keeps_servers=False) as app:
         return await look(app)
 
 

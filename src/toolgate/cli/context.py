@@ -20,6 +20,7 @@ from toolgate.cli.output import clean
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.registry.catalog import PROBLEMS
+from toolgate.settings import load_settings
 from toolgate.threads import DaemonExecutor
 from toolgate.trust import Untrusted
 
@@ -55,25 +56,25 @@ def global_options(ctx: typer.Context) -> GlobalOptions:
     return place if isinstance(place, GlobalOptions) else GlobalOptions()
 
 
-def open_app(place: GlobalOptions) -> App:
-    """The App of a place. Where a person can be asked whether to trust what is there, they are."""
+def open_app(place: GlobalOptions, *, serving: bool = False, **overrides: Any) -> App:
+    """The App of a place. Where a person can be asked whether to trust what is there, they are. One that ends at once asks
+    no MCP server of its own accord what it has, nor starts one again that has failed."""
+    overrides = {**place.overrides, **overrides}
     try:
-        return App.open(place.settings, **place.overrides)
+        return App(load_settings(place.settings, overrides), keeps_servers=serving)
     except Untrusted:
         from toolgate.cli.trust import ask
 
         if not ask(place):
             raise
-        return App.open(place.settings, **place.overrides)
+        return App(load_settings(place.settings, overrides), keeps_servers=serving)
 
 
 @asynccontextmanager
-async def opened(ctx: typer.Context, *, serving: bool = False) -> AsyncIterator[App]:
-    """The App of this command. One that ends at once asks no MCP server of its own accord what it has, nor starts one again
-    that has failed."""
+async def opened(ctx: typer.Context, *, serving: bool = False, **overrides: Any) -> AsyncIterator[App]:
+    """The App of this command, open."""
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
-    app = open_app(global_options(ctx))
-    app.mcp_tools.lists_by_itself = app.servers_engine.restarts_by_itself = serving
+    app = open_app(global_options(ctx), serving=serving, **overrides)
     with problems_logged(serving):
         with diverted():
             await app.__aenter__()
@@ -147,7 +148,7 @@ def naming(actor: Actor, *, user: bool = False) -> str:
 def entry_named(app: App, tool: str, actor: Actor) -> Entry | None:
     """The tool of a name, if the actor's tenant has one."""
     try:
-        return app.catalog.resolve(tool, actor.tenant)
+        return app.parts.catalog.resolve(tool, actor.tenant)
     except CallError:
         return None
 

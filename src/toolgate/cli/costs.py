@@ -29,7 +29,7 @@ async def costs(
     begin = since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
-        lines = await app.costs(by, since=begin, tenant=tenant)
+        lines = await app.budgets.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
     if as_json:
         emit(

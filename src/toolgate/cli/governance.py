@@ -27,7 +27,7 @@ async def governance(app: App) -> AsyncIterator[Check]:
     yield redis
     if redis.status == "ok":
         yield await _circuits(app)
-    for source in app.secrets.sources:
+    for source in app.parts.secrets.sources:
         if isinstance(source, Vault):
             yield _vault(source)
     yield await _waiting(app)
@@ -35,13 +35,13 @@ async def governance(app: App) -> AsyncIterator[Check]:
 
 async def _policy(app: App) -> Check:
     """Ask about a tool that can't exist: whatever decides must answer, and must say no."""
-    engine, question = app.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
+    engine, question = app.parts.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
     begun = perf_counter()
     if engine.remote is True:
         name, verdict = "an OPA server decides", await engine.ask(question)
     else:
         name = "the shipped policy decides" if engine.shipped else f"{app.settings.policy.file} decides"
-        verdict = engine.decide(question, app.policy_data, app.guard.epoch)
+        verdict = engine.decide(question, app.parts.policy.data, app.parts.guard.epoch)
     took = f"asked in {(perf_counter() - begun) * 1000:.1f} ms"
     if not verdict.sure:
         advice = "Until it answers, everything is denied. See the settings opa_url and policy."
@@ -49,24 +49,24 @@ async def _policy(app: App) -> Check:
     if verdict.decision.allow:
         words = f"{name}, and allows a tool that does not exist: {verdict.decision.reason}"
         return Check("policy", "warning", words, "Begin the policy with `default allow := false`, and look the tool up.")
-    return Check("policy", "ok", f"{name} ({app.guard.policy_hash[:12]}), {took}")
+    return Check("policy", "ok", f"{name} ({app.parts.guard.policy_hash[:12]}), {took}")
 
 
 async def _redis(app: App) -> Check:
-    if app.redis is None:
+    if app.parts.redis is None:
         return Check("redis", "unused", "not set: each process counts its own limits, and has its own breakers and caches")
     try:
         begun = perf_counter()
-        await app.redis.ping()
+        await app.parts.redis.ping()
     except ToolgateError as error:
         return Check("redis", "fault", error.message, error.suggestion)
-    return Check("redis", "ok", f"{app.redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
+    return Check("redis", "ok", f"{app.parts.redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
 
 
 async def _circuits(app: App) -> Check:
     """Only what processes share can be told: the doctor's own has just begun."""
     try:
-        circuits = await app.breakers.open_everywhere()
+        circuits = await app.parts.breakers.open_everywhere()
     except BusError as error:
         return Check("circuits", "fault", error.message, error.suggestion)
     if not circuits:
@@ -92,8 +92,8 @@ def _vault(source: Vault) -> Check:
 async def _waiting(app: App) -> Check:
     """What only a person can settle."""
     try:
-        approvals, keys = await app.waiting(), await app.unsettled_keys()
-        definitions, changes = await app.quarantined(), app.set_aside()
+        approvals, keys = await app.approvals.counts(), await app.idempotency.unsettled()
+        definitions, changes = await app.servers.quarantined(), app.workspace.changes()
     except ToolgateError as error:
         return Check("waiting", "fault", error.message, error.suggestion)
     words, advice = [], []

@@ -37,9 +37,9 @@ async def list_keys(
 
     async with opened(ctx) as app:
         if state == "unknown":
-            found = await app.unsettled_keys(tenant)
+            found = await app.idempotency.unsettled(tenant)
         else:
-            found = await app.store.read(keys.listed(tenant=tenant, state=state))
+            found = await app.parts.store.read(keys.listed(tenant=tenant, state=state))
     if as_json:
         emit({"keys": [_to_dict(row) for row in found]})
         return 0
@@ -86,7 +86,7 @@ async def settle(
     whose = actor_of(tenant, None, user)
 
     async with opened(ctx) as app:
-        row = await app.settle_key(key, happened=happened, output=value, actor=whose)
+        row = await app.idempotency.settle(key, happened=happened, output=value, actor=whose)
     if as_json:
         emit({**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value})
     elif happened:

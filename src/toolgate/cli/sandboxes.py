@@ -18,7 +18,7 @@ LANES: tuple[tuple[str, Language, str], ...] = (
 
 async def sandboxes(app: App) -> AsyncIterator[Check]:
     """The backend in use, those that could take its place, and whether each lane works."""
-    sandbox = app.sandbox
+    sandbox = app.parts.sandbox
     in_use = None
     try:
         jail = await sandbox.jail()

@@ -92,7 +92,7 @@ async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the secrets. Of each: name, for whom, where it is kept, when it was set."""
 
     async with opened(ctx) as app:
-        looked = [_look(source) for source in app.secrets.sources if isinstance(source, Readable)]
+        looked = [_look(source) for source in app.parts.secrets.sources if isinstance(source, Readable)]
     found = [one for _, secrets, _ in looked for one in secrets]
     states = [(name, why) for name, _, why in looked]
     if as_json:
@@ -162,7 +162,7 @@ async def test_secret(
     async with opened(ctx) as app:
         tested = await test_credential(app, tool, actor)
         details = {"credential": tested.credential, "result": tested.result}
-        await app.ledger.act("credential.tested", actor, tool, details, at=time.time_ns(), id=new_id())
+        await app.parts.ledger.act("credential.tested", actor, tool, details, at=time.time_ns(), id=new_id())
     if as_json:
         emit({"tool": tool, **tested._asdict()})
     else:
@@ -215,7 +215,7 @@ def _read_value(name: str) -> str:
 
 
 def _vaults(app: App) -> list[Vault]:
-    return [source for source in app.secrets.sources if isinstance(source, Vault)]
+    return [source for source in app.parts.secrets.sources if isinstance(source, Vault)]
 
 
 def _vault(app: App, where: SecretStore) -> Vault:
@@ -231,7 +231,7 @@ async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> 
         "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
         "for_servers": owner.space == SERVERS, "source": source,
     }  # fmt: skip
-    await app.ledger.act(action, LOCAL, "", details, at=time.time_ns(), id=new_id())
+    await app.parts.ledger.act(action, LOCAL, "", details, at=time.time_ns(), id=new_id())
 
 
 # -- what is shown
@@ -271,7 +271,7 @@ class CredentialTest(NamedTuple):
 async def test_credential(app: App, tool: str, actor: Actor) -> CredentialTest:
     """Test the credential that a tool would be given for an actor."""
     try:
-        entry = app.catalog.resolve(tool, actor.tenant)
+        entry = app.parts.catalog.resolve(tool, actor.tenant)
     except Failed as error:
         error.suggestion = await why_missing(app, tool, actor)
         raise
@@ -279,7 +279,7 @@ async def test_credential(app: App, tool: str, actor: Actor) -> CredentialTest:
         return CredentialTest("not needed", "it declares no credential")
     name = entry.auth.config_key
     try:
-        value = app.secrets.credential(entry, actor)
+        value = app.parts.secrets.credential(entry, actor)
     except Denied as error:
         return CredentialTest("missing", error.reason or error.message, name, error.suggestion)
     if value is None:
@@ -291,7 +291,7 @@ async def test_credential(app: App, tool: str, actor: Actor) -> CredentialTest:
     with diverted():
         trouble, works = await _ask(app, entry, method, value)
     if trouble is not None:
-        return CredentialTest("failed", app.redactor.text(trouble, (value,)), name)
+        return CredentialTest("failed", app.parts.redactor.text(trouble, (value,)), name)
     return (
         CredentialTest("works", f"{name} works", name) if works else CredentialTest("refused", f"{name} was refused", name)
     )
@@ -324,9 +324,9 @@ async def _ask(app: App, entry: Entry, method: Any, value: str) -> tuple[str | N
 async def _run(app: App, method: Any) -> Any:
     if inspect.iscoroutinefunction(method.func if isinstance(method, partial) else method):
         return await method()
-    future = app.local.threads.submit(method)
+    future = app.parts.local.threads.submit(method)
     try:
         return await future
     except asyncio.CancelledError:
-        app.local.threads.give_up()
+        app.parts.local.threads.give_up()
         raise

@@ -33,9 +33,9 @@ async def undo(
     async with opened(ctx) as app:
         found = await _one(app, call_id, actor)
         if dry_run:
-            done = await app.journal.preview(found, actor, force)
+            done = await app.parts.journal.preview(found, actor, force)
         else:
-            done = await app.undo(found, actor=actor, force=force)
+            done = await app.undo.revert(found, actor=actor, force=force)
     if as_json:
         emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
     else:
@@ -46,7 +46,7 @@ async def undo(
 
 async def _one(app: App, beginning: str, actor: Actor) -> str:
     """The id of the one call that begins so."""
-    found = await app.journal.calls(beginning, actor)
+    found = await app.parts.journal.calls(beginning, actor)
     if len(found) == 1 and len(beginning) >= SHORTEST:
         return found[0]
     if beginning in found or not found or len(beginning) < SHORTEST:

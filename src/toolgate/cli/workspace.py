@@ -33,7 +33,7 @@ async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
 
     async with opened(ctx) as app:
-        found = app.set_aside()
+        found = app.workspace.changes()
     if as_json:
         emit({"sets": [msgspec.to_builtins(one) for one in found]})
         return 0
@@ -50,7 +50,7 @@ async def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJ
     """Show what a set would change, with the differences of text files."""
 
     async with opened(ctx) as app:
-        one = app.places.quarantine().get(number)
+        one = app.parts.places.quarantine().get(number)
         chosen = [change for change in one.changes if not paths or change.path in paths]
         changes = [(change, difference(app, one, change)) for change in chosen]
     if as_json:
@@ -81,9 +81,9 @@ async def take(
         )
 
     async with opened(ctx) as app:
-        one = app.places.quarantine().get(number)
+        one = app.parts.places.quarantine().get(number)
         agreed = yes or await to_thread(_agrees, one, paths or [])
-        failed = await app.take_changes(number, paths or []) if agreed else None
+        failed = await app.workspace.take(number, paths or []) if agreed else None
     if as_json:
         emit({"taken": failed is not None, "failed": failed or []})
     elif failed is None:
@@ -100,8 +100,8 @@ async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     """Discard a set of changes."""
 
     async with opened(ctx) as app:
-        one = app.places.quarantine().get(number)
-        await app.drop_changes(one.id)
+        one = app.parts.places.quarantine().get(number)
+        await app.workspace.drop(one.id)
         dropped = one.id
     if as_json:
         emit({"id": dropped, "dropped": True})
@@ -112,7 +112,7 @@ async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
 
 def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:
     """How a text file would change, line by line; nothing for what is no text."""
-    content = app.places.quarantine().content(one, change)
+    content = app.parts.places.quarantine().content(one, change)
     place = Path(one.workspace, change.path)
     if content is None or place.is_symlink():
         return []

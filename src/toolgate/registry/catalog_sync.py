@@ -29,23 +29,27 @@ POLL_SECONDS = 1.0
 logger = logging.getLogger("toolgate")
 
 
-class Keeper:
-    """One for each App. `use_flags` is told what the store says whenever that has changed."""
+class CatalogSync:
+    """One for each App. `follow` is given what the store says whenever that has changed; `announce` tells other processes
+    of a change; `forget` drops decisions about tools that were other ones before."""
 
     def __init__(
         self,
         store: Store,
         catalog: Catalog,
         rules: Rules,
-        use: Callable[[table.Flags, list[budgets.BudgetRow]], Awaitable[None]],
+        *,
+        follow: Callable[[table.Flags, list[budgets.BudgetRow]], Awaitable[None]],
         announce: Callable[[], Awaitable[None]],
+        forget: Callable[[], None],
         seconds: float,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._rules = rules
-        self._use = use
+        self._follow = follow
         self._announce = announce
+        self._forget = forget
         self._seconds = seconds
         """After this long all is read anew, even if nothing changed."""
         self._unsaved: dict[str, Entry] = {}
@@ -69,8 +73,10 @@ class Keeper:
 
     # -- onto the record
 
-    def remember(self, entry: Entry) -> None:
-        """Put a tool on record, soon."""
+    def register(self, entry: Entry) -> None:
+        """Puts a tool into the catalog and, soon, on record."""
+        self._catalog.add(entry)
+        self._forget()
         self._unsaved[entry.name] = entry
         if self._polling is not None and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save_soon())
@@ -145,6 +151,7 @@ class Keeper:
             if entry.kind == kind:
                 self._catalog.remove(entry.name, entry.tool.tenant)
                 self._catalog.add(compile_entry(entry.tool, None, (), self._rules))
+        self._forget()
 
     # -- from the record
 
@@ -157,7 +164,7 @@ class Keeper:
         self._read_at = monotonic()
         self._use_dynamic([row for row in dynamic if row.enabled])
         self._catalog.use_flags(flags)
-        await self._use(flags, limits)
+        await self._follow(flags, limits)
 
     def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
         known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}

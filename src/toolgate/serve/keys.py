@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from toolgate.app.app import App
-from toolgate.app.assembly import to_the_end
 from toolgate.coordination.notices import DATA
 from toolgate.errors import StoreError
 from toolgate.mcp.server.identity import Credential
@@ -25,6 +24,7 @@ from toolgate.serve.problems import KeyRefused
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
+from toolgate.tasks import uninterrupted
 
 PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
@@ -90,7 +90,7 @@ class Keys:
         await self._add(key, _hash(secret), by, same_user=same_user)
         return key, f"{PREFIX}{key.id}_{secret}"
 
-    @to_the_end
+    @uninterrupted
     async def _add(self, key: ApiKey, secret_hash: str, by: Actor, *, same_user: bool) -> None:
         def adding() -> Transaction[None]:
             added = False
@@ -98,25 +98,25 @@ class Keys:
                 check_unused(key, (yield from table.listed(key.actor.tenant)), same_user=same_user)
                 added = yield from table.add(key, secret_hash)
 
-        await self._app.store.transact(adding())
+        await self._app.parts.store.transact(adding())
         await self._note("key.created", key, by)
 
-    @to_the_end
+    @uninterrupted
     async def revoke(self, id: str, *, by: Actor | None = None) -> ApiKey:
         """End a key: no process takes it from now on."""
         by = by or LOCAL
-        revoked = await self._app.store.transact(table.revoke(id, by.user, now()))
+        revoked = await self._app.parts.store.transact(table.revoke(id, by.user, now()))
         if revoked is None:
-            known = await self._app.store.read(table.find(id))
+            known = await self._app.parts.store.read(table.find(id))
             raise KeyRefused(f"The key {id[:64]} is revoked already." if known else f"There is no key {id[:64]!r}.")
-        await self._app.notices.announce(DATA)
+        await self._app.parts.notices.announce(DATA)
         await self._app.refresh()
         await self._note("key.revoked", revoked, by)
         return revoked
 
     async def list(self, tenant: str | None = None) -> list[ApiKey]:
         """All keys, or those of a tenant; oldest first."""
-        return await self._app.store.read(table.listed(tenant))
+        return await self._app.parts.store.read(table.listed(tenant))
 
     async def any(self) -> bool:
         """Whether there is a key that would be taken."""
@@ -130,14 +130,14 @@ class Keys:
             "for_user": actor.user, "scopes": list(actor.scopes), "may_approve": key.may_approve,
             "expires": None if key.expires_at is None else key.expires_at.isoformat(),
         }  # fmt: skip
-        await self._app.ledger.act(action, by, "", details, at=time.time_ns(), id=new_id())
+        await self._app.parts.ledger.act(action, by, "", details, at=time.time_ns(), id=new_id())
 
     # -- checking
 
     def known(self, text: bytes) -> Credential | None:
         """Who holds a key, if it was checked a moment ago and nothing has changed since; None: `check` must be asked."""
         app = self._app
-        if app.notices.changed() or app.policy_data.epoch != self._epoch:
+        if app.parts.notices.changed() or app.parts.policy.data.epoch != self._epoch:
             return None
         found = self._known.get(sha256(text).digest())
         return found[0] if found is not None and found[1] > time.monotonic() else None
@@ -145,16 +145,16 @@ class Keys:
     async def check(self, text: bytes) -> Credential | None:
         """Who holds a key; None if it is none, or one that expired or was revoked."""
         app = self._app
-        if app.notices.changed():
-            await app.notices.catch_up(app.refresh)
-        if app.policy_data.epoch != self._epoch:
+        if app.parts.notices.changed():
+            await app.parts.notices.catch_up(app.refresh)
+        if app.parts.policy.data.epoch != self._epoch:
             self._known.clear()
-            self._epoch = app.policy_data.epoch
+            self._epoch = app.parts.policy.data.epoch
         parts = parse(text)
         if parts is None:
             return None
         epoch = self._epoch
-        found = await app.store.read(table.find(parts[0]))
+        found = await app.parts.store.read(table.find(parts[0]))
         at = now()
         # With a hash to compare also where there is no such key: how long an answer takes says nothing.
         same = hmac.compare_digest(_hash(parts[1]), found[1] if found is not None else _hash(parts[0]))
@@ -179,7 +179,7 @@ class Keys:
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
-            await self._app.store.transact(table.used(id, at, USED_EVERY))
+            await self._app.parts.store.transact(table.used(id, at, USED_EVERY))
         except StoreError as error:
             logger.warning("that a key was used could not be noted: %s", error)
 

@@ -73,7 +73,7 @@ def toolgate_app(
     app = FixtureApp(
         isolated_settings({"home": tmp_path / "toolgate-home", **toolgate_settings}), time_source=toolgate_clock
     )
-    app.add_approver(toolgate_approver)
+    app.approvals.add_approver(toolgate_approver)
     app.record(toolgate_calls)
     yield app
     app.close()

@@ -7,7 +7,7 @@ NO_SUCH_TOOL = "no tool has this name"
 
 
 async def ask_policy(app: App) -> Verdict:
-    engine, question = app.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
+    engine, question = app.parts.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
     if engine.remote is True:
         return await engine.ask(question)
-    return engine.decide(question, app.policy_data, app.guard.epoch)
+    return engine.decide(question, app.parts.policy.data, app.parts.guard.epoch)

@@ -39,9 +39,9 @@ class Readiness:
 
     async def _probe(self) -> list[Check]:
         app = self._app
-        asked = [answers("store", app.store.ping, PROBE_SECONDS), answers("policy", self._policy, PROBE_SECONDS)]
-        if app.redis is not None:
-            asked.append(answers("redis", app.redis.ping, PROBE_SECONDS))
+        asked = [answers("store", app.parts.store.ping, PROBE_SECONDS), answers("policy", self._policy, PROBE_SECONDS)]
+        if app.parts.redis is not None:
+            asked.append(answers("redis", app.parts.redis.ping, PROBE_SECONDS))
         return [*await asyncio.gather(*asked), *(known() for known in self._known), *self._servers()]
 
     async def _policy(self) -> None:
@@ -56,5 +56,5 @@ class Readiness:
             Check(f"server {one.name}", "warning", one.failure or one.state)
             if one.state in DOWN_STATES
             else Check(f"server {one.name}", "ok", one.state)
-            for one in self._app.servers_engine.standings()
+            for one in self._app.parts.servers_engine.standings()
         ]

@@ -82,8 +82,8 @@ async def _ask(
         entry = entry_named(app, tool, actor)
         tier = None if entry is None else entry.tier
         if candidate is None and documents is None:
-            return await app.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
-        decide = decider(candidate or embedded(app), documents or app.policy_data)
+            return await app.parts.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
+        decide = decider(candidate or embedded(app), documents or app.parts.policy.data)
         return decide(_question(actor, action, tool, tier, arguments))
 
 
@@ -113,7 +113,7 @@ async def replay_calls(
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
-        found = await app.replay_policy(text, since=start, tenant=tenant)
+        found = await app.policy.replay(text, since=start, tenant=tenant)
     if as_json:
         emit(found.to_dict())
     else:
@@ -128,7 +128,7 @@ async def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTena
     start = None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
-        found = await app.observed_policies(since=start, tenant=tenant)
+        found = await app.policy.observed(since=start, tenant=tenant)
     if as_json:
         emit({name: each.to_dict() for name, each in found.items()})
         return 0
@@ -172,7 +172,7 @@ async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the policy in force."""
 
     async with opened(ctx) as app:
-        engine: Embedded | Remote = app.guard.engine
+        engine: Embedded | Remote = app.parts.guard.engine
         found: dict[str, Any]
         if engine.remote is True:
             found = {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}
@@ -194,7 +194,7 @@ async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the documents that the policy looks at."""
 
     async with opened(ctx) as app:
-        documents: dict[str, Any] = await app.policy_documents()
+        documents: dict[str, Any] = await app.policy.documents()
         found = documents
     if as_json:
         emit(found)

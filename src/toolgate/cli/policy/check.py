@@ -71,7 +71,7 @@ async def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[T
 
     try:
         async with opened(ctx) as app:
-            known = {name for entry in app.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
+            known = {name for entry in app.parts.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
     except ToolgateError:  # the policy in force may be the one that is being mended
         return []
     return [
@@ -130,7 +130,7 @@ async def _run_cases(
     ctx: typer.Context, candidate: EmbeddedRego | None, documents: Given | None, cases: list[Case]
 ) -> list[Result]:
     async with opened(ctx) as app:
-        return run_cases(cases, decider(candidate or embedded(app), documents or app.policy_data))
+        return run_cases(cases, decider(candidate or embedded(app), documents or app.parts.policy.data))
 
 
 def _told(result: Result) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _told(result: Result) -> dict[str, Any]:
 
 
 def embedded(app: App) -> Embedded:
-    engine: Embedded | Remote = app.guard.engine
+    engine: Embedded | Remote = app.parts.guard.engine
     if engine.remote is True:
         raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
     return engine

@@ -43,8 +43,8 @@ async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
 
     async with opened(ctx) as app:
-        found = [(one, app.missing_secrets(one.settings)) for one in await app.servers()]
-        problems, enabled = list(app.mcp_tools.problems), app.settings.mcp.enabled
+        found = [(one, app.servers.missing_secrets(one.settings)) for one in await app.servers.list()]
+        problems, enabled = list(app.parts.mcp_tools.problems), app.settings.mcp.enabled
     if as_json:
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
@@ -69,16 +69,18 @@ async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -
 
     async with opened(ctx) as app:
         status = await known(app, name)
-        aside = [one for one in app.set_aside() if one.by == f"server {name}"]
+        aside = [one for one in app.workspace.changes() if one.by == f"server {name}"]
         offered = [
             {"name": entry.name, "tier": entry.tier, "state": "accepted"}
-            for entry in app.catalog.entries()
+            for entry in app.parts.catalog.entries()
             if entry.kind == "mcp" and entry.implementation.server == name
         ]
-        offered += [{"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.mcp_tools.items.labels(name)]
+        offered += [
+            {"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.parts.mcp_tools.items.labels(name)
+        ]
         waiting = [
             {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
-            for one in await app.quarantined(name)
+            for one in await app.servers.quarantined(name)
         ]
         tools = sorted([*offered, *waiting], key=lambda tool: tool["name"])
     plain = status.to_dict()
@@ -124,9 +126,9 @@ async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int
 
     async with opened(ctx) as app:
         try:
-            await app.remove_server(name)
+            await app.servers.remove(name)
         except SettingsError as error:
-            there = name in app.mcp_tools.upstreams or app.mcp_tools.why_unusable(name) is not None
+            there = name in app.parts.mcp_tools.upstreams or app.parts.mcp_tools.why_unusable(name) is not None
             raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
     if as_json:
         emit({"name": name, "removed": True})
@@ -141,7 +143,7 @@ async def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> in
 
     async with opened(ctx) as app:
         await known(app, name)
-        await app.restart_server(name)
+        await app.servers.restart(name)
     if as_json:
         emit({"name": name, "restarted": True})
     else:
@@ -155,7 +157,7 @@ async def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> in
 
     async with opened(ctx) as app:
         await known(app, name)
-        compared, status = await app.refresh_server(name), await app.server(name)
+        compared, status = await app.servers.refresh(name), await app.servers.get(name)
     if as_json:
         emit({**status.to_dict(), **compared_words(compared)})
     else:
@@ -180,7 +182,7 @@ async def log_in(
     async with opened(ctx) as app:
         await known(app, name)
         try:
-            issuer = await app.log_in_server(
+            issuer = await app.servers.log_in(
                 name, lambda url: note(f"Log in here: {url}"), browser=browser, accept_issuer=accept_issuer
             )
         except LoginFailed as error:

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from toolgate.app.app import App
-from toolgate.app.servers import ServerStatus
+from toolgate.app.server_status import ServerStatus
 from toolgate.cli.context import AsJson, Usage, interruptible, opened
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.servers.failures import say_not_added
@@ -119,9 +119,9 @@ def add(
             if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
                 return AddedServer(failure=failure)
             kept = True
-            added = await app.add_server(name, values, secrets=secrets, replace=replace)
-            compared = await app.refresh_server(name) if tried else None
-            return AddedServer(await app.server(name), compared, failure, app.missing_secrets(added.settings))
+            added = await app.servers.add(name, values, secrets=secrets, replace=replace)
+            compared = await app.servers.refresh(name) if tried else None
+            return AddedServer(await app.servers.get(name), compared, failure, app.servers.missing_secrets(added.settings))
 
     try:
         added = asyncio.run(run())
@@ -150,10 +150,10 @@ async def _tried(
     """Tries a server; gives whether it was tried, and why it can't be used."""
     try:
         with StepProgress() as steps:
-            app.servers_engine.listen(
+            app.parts.servers_engine.listen(
                 lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
             )
-            return await app.try_server(name, values, secrets=secrets, replace=replace), None
+            return await app.servers.try_out(name, values, secrets=secrets, replace=replace), None
     except CallError as error:
         return False, error
 
@@ -224,7 +224,7 @@ async def import_file(
     document = _read(file)
 
     async with opened(ctx) as app:
-        added, problems = await app.import_servers(document, replace=replace, use=use or ())
+        added, problems = await app.servers.import_from(document, replace=replace, use=use or ())
     if as_json:
         emit({"servers": [_imported(one) for one in added], "problems": [problem._asdict() for problem in problems]})
         return 1 if problems else 0

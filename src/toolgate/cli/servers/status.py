@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app.app import App
-from toolgate.app.servers import ServerStatus
+from toolgate.app.server_status import ServerStatus
 from toolgate.cli.completion import server_names
 from toolgate.cli.context import NotFound
 from toolgate.cli.output import note, plural, say
@@ -28,7 +28,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_de
 async def known(app: App, name: str) -> ServerStatus:
     """The server of a name."""
     try:
-        return await app.server(name)
+        return await app.servers.get(name)
     except SettingsError as error:
         raise NotFound(error.message, suggestion=error.suggestion) from None
 

@@ -65,9 +65,9 @@ async def list_tools(
     somebody = (tenant, persona, user) != (None, None, None)
 
     async with opened(ctx) as app:
-        await app.check_tools()
+        await app.tools.check()
         found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
-        problems, withheld = list(app.problems), app.mcp_tools.withheld
+        problems, withheld = list(app.tools.problems), app.parts.mcp_tools.withheld
         with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
     if as_json:
@@ -145,8 +145,8 @@ async def info(
         actor = actor_of(tenant, persona, user)
         tool = await find(app, name, actor, only_on=somebody)
         auth = tool.entry.auth
-        enforced = app.catalog.is_enforced(tool.name)
-        has_credential = auth is not None and app.secrets.find(auth.config_key, actor) is not None
+        enforced = app.parts.catalog.is_enforced(tool.name)
+        has_credential = auth is not None and app.parts.secrets.find(auth.config_key, actor) is not None
     if as_json:
         emit(to_dict(tool, enforced=enforced))
     else:
@@ -229,9 +229,9 @@ async def export_tools(
     async with opened(ctx) as app:
         found: list[dict[str, Any]] | str
         if shape == "typescript" or shape == "python":
-            found = await app.typed(shape, actor)
+            found = await app.tools.typed(shape, actor)
         else:
-            found = await app.export(shape, actor)
+            found = await app.tools.export(shape, actor)
     if as_json:
         emit(found)
     elif isinstance(found, str):

@@ -48,7 +48,7 @@ async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool, as_js
         if not as_json:
             for one in shown:
                 say_waiting(one, full=full)
-        accepted = await app.accept_tools(shown)
+        accepted = await app.servers.accept(shown)
     left = [one for one in shown if one not in accepted]
     if as_json:
         emit({"waiting": [one.to_dict() for one in left], "accepted": [_brief(one) for one in accepted]})
@@ -125,7 +125,7 @@ class Review:
         return answer is not None and answer not in STOP
 
     async def _accept(self, those: list[PendingDefinition]) -> None:
-        taken = await self._app.accept_tools(those)
+        taken = await self._app.servers.accept(those)
         self.accepted += taken
         self.changed += [one for one in those if one not in taken]
 
@@ -137,16 +137,16 @@ def _count(number: int, those: list[PendingDefinition]) -> str:
 
 async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
     """What waits under these names; all of it if there are none."""
-    known = {status.name for status in await app.servers()}
+    known = {status.name for status in await app.servers.list()}
     for name in names:
-        if name in known and not app.mcp_tools.is_listed(name):
+        if name in known and not app.parts.mcp_tools.is_listed(name):
             try:
-                await app.refresh_server(name)
+                await app.servers.refresh(name)
             except CallError as error:
                 raise NotFound(
                     f"Server {name} can't be asked what it has: {error.message}", suggestion=error.suggestion
                 ) from None
-    waiting = await app.quarantined()
+    waiting = await app.servers.quarantined()
     if not names:
         return waiting
     meant = {(one.server, one.key) for name in names for one in _meant(app, name, known, waiting)}
@@ -167,7 +167,7 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[PendingDefiniti
         several = " and ".join(f"{one.server}/{one.label}" for one in found)
         raise Usage(f"{name[:64]} is the name of {several}.", suggestion="Name the server too, or the server alone.")
     if not found:
-        there = any(entry.name == name for entry in app.catalog.entries())
+        there = any(entry.name == name for entry in app.parts.catalog.entries())
         why = "is accepted already" if there else "is neither a server nor a tool that waits"
         like = next((f"{one.server}/{one.tool}" for one in waiting if one.tool == name), None)
         like = like or nearest(name, [*servers, *(one.name for one in waiting)])

@@ -80,16 +80,16 @@ async def _add(app: App, content: bytes, file: Path, *, instead: str, force: boo
             "Nobody adds tools of their own here: the setting enforcement.disable_local_tools says so.",
             suggestion="Ask whoever runs this installation.",
         )
-    tool = parse_tool_file(content, file, app._rules)
+    tool = parse_tool_file(content, file, app.parts.rules)
     name = tool.entry.name
     target, taken = _target(app, name)
     if taken and not force:
         raise DefinitionError(name, [Fault("name", f"{target} is there already")], suggestion=instead)
     unchecked = await _compile(app, tool)
     _write(target, content)
-    app.project.add(target, content)
+    app.parts.project.add(target, content)
     details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
-    await app._note("tool.added", LOCAL, name, details)
+    await app.parts.events.record("tool.added", LOCAL, name, details)
     return AddedTool(tool, target, taken, settings.auto_load_custom_tools, unchecked)
 
 
@@ -103,7 +103,7 @@ def _target(app: App, name: str) -> tuple[Path, bool]:
     if entry is not None and entry.tool.source != "custom":
         fault = Fault("name", f"the name is taken by a tool of source {entry.tool.source}")
         raise DefinitionError(name, [fault], suggestion="Give it another name.")
-    folder = CustomFolder(_folder(app), app._rules, app.project.refusal)
+    folder = CustomFolder(_folder(app), app.parts.rules, app.parts.project.refusal)
     folder.changes()
     file = folder.file_of(name) or _folder(app) / f"{name}.yml"
     return file, os.path.lexists(file)
@@ -112,7 +112,7 @@ def _target(app: App, name: str) -> tuple[Path, bool]:
 async def _compile(app: App, tool: ToolFile) -> str | None:
     """Refuse code that does not compile; why that can't be told, if there is no sandbox."""
     try:
-        problem = await compiled(tool, app.sandbox)
+        problem = await compiled(tool, app.parts.sandbox)
     except CallError as error:
         return error.message
     if problem is not None:

@@ -22,7 +22,7 @@ async def switch(
         before = await find(app, name, whose)
         changed = _is_on(app, before, tenant, persona) != on
         if changed:
-            await app.set_enabled(name, on, tenant=tenant, persona=persona, reason=reason)
+            await app.tools.set_enabled(name, on, tenant=tenant, persona=persona, reason=reason)
             if _is_on(app, before, tenant, persona) != on:
                 raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
         after = await find(app, name, whose)
@@ -41,10 +41,10 @@ async def switch(
 def _is_on(app: App, tool: ListedTool, tenant: str | None, persona: str | None) -> bool | None:
     """How the switch that is asked for stands; None: a tenant has no flag of its own yet."""
     if tenant is not None:
-        return app.catalog.tenant_flag(tool.name, tenant)
+        return app.parts.catalog.tenant_flag(tool.name, tenant)
     if persona is not None:
-        return tool.name not in app.policy_data.personas.get(persona, {})
-    return app.catalog.is_on(tool.name)
+        return tool.name not in app.parts.policy.data.personas.get(persona, {})
+    return app.parts.catalog.is_on(tool.name)
 
 
 def _say_switched(

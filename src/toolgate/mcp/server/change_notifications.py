@@ -67,7 +67,7 @@ class ChangeNotifier:
         self._looking: asyncio.Task[None] | None = None
         self._streams: set[ListenHandler] = set()
         self._is_open = True
-        app.servers_engine.listen(self._hear)
+        app.parts.servers_engine.listen(self._hear)
 
     async def close(self) -> None:
         self._is_open = False
@@ -115,7 +115,7 @@ class ChangeNotifier:
             self.remove(watcher)
 
     async def _add(self, watcher: ChangeListener) -> None:
-        watcher.seen = await self._app.tools(watcher.actor)
+        watcher.seen = await self._app.tools.list(watcher.actor)
         self._watchers.add(watcher)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -147,16 +147,16 @@ class ChangeNotifier:
             return
         watcher.uris[uri] = server.name
         tool = server.methods["resources/read"]
-        await self._app._note(
+        await self._app.parts.events.record(
             "mcp.resource_watched", watcher.actor, tool, {"server": server.name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
         )
         with contextlib.suppress(CallError):  # a server that can't be asked now, or has no such thing, tells nothing
-            await self._app.servers_engine.subscribe(server.name, uri)
+            await self._app.parts.servers_engine.subscribe(server.name, uri)
 
     async def _may_read(self, actor: Actor, server: VisibleServer, uri: str) -> bool:
         """Whether an actor who sees the resource may read it: what the policy says of the tool that would."""
-        guard, tool = self._app.guard, server.methods["resources/read"]
-        tier = self._app.catalog.resolve(tool, actor.tenant).tier
+        guard, tool = self._app.parts.guard, server.methods["resources/read"]
+        tier = self._app.parts.catalog.resolve(tool, actor.tenant).tier
         arguments = {"uri": uri} if guard.reads_arguments else None
         return (await guard.decide(actor, "tool.request", tool, tier=tier, door="mcp", arguments=arguments)).allow
 
@@ -167,28 +167,28 @@ class ChangeNotifier:
 
     async def _unsubscribe(self, server: str, uri: str) -> None:
         with contextlib.suppress(CallError):
-            await self._app.servers_engine.unsubscribe(server, uri)
+            await self._app.parts.servers_engine.unsubscribe(server, uri)
 
     # -- what changes
 
     async def _look(self) -> None:
         """See whether tools changed for anybody: because they did, or the flags, or the policy."""
-        app, known, items = self._app, self._mark(), self._app.mcp_tools.items
+        app, known, items = self._app, self._mark(), self._app.parts.mcp_tools.items
         while self._watchers:
             await asyncio.sleep(CHANGE_POLL_SECONDS)
-            if self._mark() == known and app.mcp_tools.items is items and not app.notices.changed():
+            if self._mark() == known and app.parts.mcp_tools.items is items and not app.parts.notices.changed():
                 continue
             for watcher in tuple(self._watchers):
                 await self._compare(watcher)
-            for server, kind in app.mcp_tools.items.differ(items):
+            for server, kind in app.parts.mcp_tools.items.differ(items):
                 await self._spread(server, [PromptsListChanged() if kind == "prompts" else ResourcesListChanged()])
-            known, items = self._mark(), app.mcp_tools.items
+            known, items = self._mark(), app.parts.mcp_tools.items
 
     def _mark(self) -> tuple[int, str]:
-        return self._app.catalog.version, self._app.guard.policy_hash
+        return self._app.parts.catalog.version, self._app.parts.guard.policy_hash
 
     async def _compare(self, watcher: ChangeListener) -> None:
-        before, now = watcher.seen, await self._app.tools(watcher.actor)
+        before, now = watcher.seen, await self._app.tools.list(watcher.actor)
         if now is before:
             return
         watcher.seen = now

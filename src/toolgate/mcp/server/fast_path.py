@@ -176,11 +176,11 @@ class FastPath:
         """A tool that an actor has. One that is hidden goes the SDK's way as one that is not there does, after the same
         lookups: the quicker way would tell."""
         app = self._app
-        view = app.guard.known(actor, "tool.view", name) or await app.guard.decide(actor, "tool.view", name)
-        entry = app.catalog.find(name, actor.tenant)
+        view = app.parts.guard.known(actor, "tool.view", name) or await app.parts.guard.decide(actor, "tool.view", name)
+        entry = app.parts.catalog.find(name, actor.tenant)
         if entry is None or not view.allow:
             return None
-        return entry if app.catalog.why_off(entry, actor.tenant) is None else None
+        return entry if app.parts.catalog.why_off(entry, actor.tenant) is None else None
 
     def _may_ask(self, credential: Credential, capabilities: Mapping[str, Any]) -> bool:
         """Whether a person would be asked, should the call need an approval after all: by the SDK's way alone."""
@@ -205,7 +205,7 @@ class FastPath:
         if self._capabilities(bytes(params.meta)) is None or not _is_plain_id(request):
             return False
         actor, cursor = credential.actor, params.cursor
-        permitted = await self._app.tools(actor)
+        permitted = await self._app.tools.list(actor)
         body = self._listed.find(actor, permitted, cursor)
         if body is None:
             try:

@@ -149,7 +149,7 @@ class Gateway:
         actor = CURRENT_ACTOR.get()
         if actor is None:
             return None
-        tools = self._app.catalog.permitted(actor)
+        tools = self._app.parts.catalog.permitted(actor)
         place = bisect_left(tools, name, key=attrgetter("name"))
         return tools[place].input_schema if place < len(tools) and tools[place].name == name else None
 

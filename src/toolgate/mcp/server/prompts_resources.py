@@ -91,7 +91,7 @@ class PromptsAndResources:
 
     async def _artifact(self, actor: Actor, uri: str) -> JsonObject:
         """A whole output, for the user whose call it is of."""
-        content = await self._app.store.read(fetch(uri.removeprefix(ARTIFACT_SCHEME), actor.tenant, actor.user))
+        content = await self._app.parts.store.read(fetch(uri.removeprefix(ARTIFACT_SCHEME), actor.tenant, actor.user))
         if content is None:
             raise no_resource(uri)
         return {"uri": uri, "mimeType": "application/json", "text": content.decode()}

@@ -62,7 +62,7 @@ async def state_boundary(app: "App", who: IdentifyCaller) -> "RequestStateBounda
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
     security = RequestStateSecurity(
-        keys=[await app.store.transact(key_for(STATE_KEY_PURPOSE))],
+        keys=[await app.parts.store.transact(key_for(STATE_KEY_PURPOSE))],
         ttl=app.settings.approvals.expire_seconds,
         bind_principal=lambda ctx: actor_id(who(ctx).actor),
     )

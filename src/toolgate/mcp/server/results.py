@@ -90,11 +90,11 @@ class ProtocolError(Exception):
 async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     """One page of the tools that an actor may see, by name. The next one begins after the last name of this one, so that
     what is added or removed meanwhile shifts nothing."""
-    permitted, most = await app.tools(actor), app.settings.mcp.page
+    permitted, most = await app.tools.list(actor), app.settings.mcp.page
     start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
     page, rest = _page(permitted, start, most)
     listed: JsonObject = {
-        "tools": [definition(app.catalog.resolve(tool.name, actor.tenant)) for tool in page],
+        "tools": [definition(app.parts.catalog.resolve(tool.name, actor.tenant)) for tool in page],
         "ttlMs": int(app.settings.mcp.list_seconds * 1000),
         "cacheScope": "private",
     }
@@ -108,7 +108,7 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
 def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
     """Servers of which the actor has tools, and that can't be reached now. Why is the operator's to know: a server's last
     words may be about another tenant's call."""
-    down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.mcp_tools.missing()}
+    down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.parts.mcp_tools.missing()}
     seen = {tool.target for tool in permitted if tool.target in down} if down else ()
     return {target.removeprefix("mcp:"): UNREACHABLE_REASON for target in sorted(down) if target in seen}
 

@@ -159,8 +159,8 @@ class ToolCalls:
         would run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
-        asked = (await self._app.consent.show(id, who.actor.tenant)).request
-        counts = self._app.consent.may_answer(asked, who.actor.user, "mcp")
+        asked = (await self._app.parts.consent.show(id, who.actor.tenant)).request
+        counts = self._app.parts.consent.may_answer(asked, who.actor.user, "mcp")
         return approval_form(asked) if counts and asked.fits and not asked.on_record else None
 
     def _asking(self, client: ClientCaller, form: dict[str, Any], id: str) -> InputRequiredResult:
@@ -187,19 +187,19 @@ class ToolCalls:
             asking.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _answered(self, who: Credential, id: str) -> None:
-        while (await self._app.consent.status(id, who.actor.tenant)).state == "waiting":
+        while (await self._app.parts.consent.status(id, who.actor.tenant)).state == "waiting":
             await asyncio.sleep(APPROVAL_POLL_SECONDS)
 
     async def _hear(self, who: Credential, id: str, response: Any) -> None:
         answer = read_answer(response)
         if answer is not None and who.may_approve:
             with contextlib.suppress(ApprovalError):  # somebody else was quicker: their answer holds
-                await self._app.answer_approval(id, answer, actor=who.actor, through="mcp")
+                await self._app.approvals.answer(id, answer, actor=who.actor, through="mcp")
 
     def entry(self, tool: str, who: Credential) -> Entry | None:
         """The tool of a name, if the tenant has one."""
         try:
-            return self._app.catalog.resolve(tool, who.actor.tenant)
+            return self._app.parts.catalog.resolve(tool, who.actor.tenant)
         except CallError:
             return None
 

@@ -64,7 +64,7 @@ class VisibleUpstreams:
 
     def __init__(self, app: "App") -> None:
         self._app = app
-        self._engine = app.servers_engine
+        self._engine = app.parts.servers_engine
         self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
         self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
         self.missed: set[str] = set()
@@ -72,7 +72,7 @@ class VisibleUpstreams:
 
     async def servers(self, actor: Actor) -> dict[str, VisibleServer]:
         """The servers that an actor sees, by name."""
-        permitted = await self._app.tools(actor)
+        permitted = await self._app.tools.list(actor)
         key = (actor.tenant, actor.persona, actor.scopes)
         known = self._seen.get(key)
         if known is not None and known[0] is permitted:
@@ -88,7 +88,7 @@ class VisibleUpstreams:
         for tool in permitted:
             if tool.kind != "mcp":
                 continue
-            target = self._app.catalog.resolve(tool.name, actor.tenant).implementation
+            target = self._app.parts.catalog.resolve(tool.name, actor.tenant).implementation
             if isinstance(target, Target) and target.server in there:
                 server = seen.setdefault(target.server, VisibleServer(target.server, {}))
                 if METHOD_TAG in tool.tags:
@@ -121,7 +121,7 @@ class VisibleUpstreams:
 
     def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """What of a list was accepted, as it stands now. While neither changes, it is looked at once."""
-        accepted, known = self._app.mcp_tools.items, self._passed.get((server, what))
+        accepted, known = self._app.parts.mcp_tools.items, self._passed.get((server, what))
         if known is None or known[0] is not items or known[1] is not accepted:
             passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
             known = self._passed[server, what] = (items, accepted, [_readable(item) for item in passed])

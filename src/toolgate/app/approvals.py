@@ -1,0 +1,61 @@
+"""`app.approvals`: the calls that wait for a person, and the people that are asked."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from toolgate.app.renamed import CallableFacet
+from toolgate.gates.approval.answers import PAGE
+from toolgate.gates.approval.request import Answer, Approval, Approver, State
+from toolgate.model import LOCAL, Actor, Outcome
+from toolgate.tasks import uninterrupted
+
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
+
+
+class ApprovalsFacet(CallableFacet):
+    """The calls that wait for a person."""
+
+    def __init__(self, parts: "Parts", invoke: Callable[..., Awaitable[Outcome]]) -> None:
+        self._consent = parts.consent
+        self._continuations = parts.continuations
+        self._invoke = invoke
+
+    def add_approver(self, approver: Approver) -> None:
+        """Attaches somebody who can be asked: a function that is given an `ApprovalRequest` and gives an `Answer`, True,
+        False, or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
+        self._consent.add(approver)
+
+    async def counts(self) -> dict[str, int]:
+        """Gives how many questions wait for an answer, by tenant: for whoever runs this installation."""
+        return await self._consent.waiting()
+
+    @uninterrupted
+    async def answer(
+        self, id: str, answer: Answer | bool, *, actor: Actor | None = None, through: str = "python"
+    ) -> Approval:
+        """Approves, edits or rejects a call that waits. It runs when it is made again, or by `resume`.
+
+        Raises a `ToolgateError` if there is no such question, it was answered already, or this actor may not answer it:
+        nobody but the person at this machine approves a call of their own.
+        """
+        if isinstance(answer, bool):
+            answer = Answer("approve" if answer else "reject")
+        return await self._consent.answer(id, answer, actor or LOCAL, through)
+
+    async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
+        """Runs a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
+        the folder that it works in, depend on both. An approval for a call inside another has that one go on."""
+        waiting = await self._consent.status(id, (actor or LOCAL).tenant)
+        asked = waiting.request
+        outer = await self._continuations.outer_of(id, asked.actor.tenant)
+        tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
+        return await self._invoke(
+            tool, actor=asked.actor, session=asked.session, idempotency_key=key, approval=id, door=asked.door
+        )
+
+    async def list(
+        self, *, state: State | None = "waiting", actor: Actor | None = None, limit: int = PAGE, after: str | None = None
+    ) -> list[Approval]:
+        """Gives the questions of the actor's tenant, oldest first: at most `limit`, beginning after the id `after`."""
+        return await self._consent.list((actor or LOCAL).tenant, state, limit=limit, after=after)

@@ -1,0 +1,140 @@
+"""Opens and closes the parts of an App, in the order in which they rely on each other."""
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from toolgate.errors import SettingsError, StoreError
+from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
+from toolgate.registry.source import ToolSource
+from toolgate.store import state_keys
+from toolgate.store.private import make_home
+from toolgate.threads import to_thread
+from toolgate.trust import Untrusted
+
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
+    from toolgate.app.tools import ToolsFacet
+
+logger = logging.getLogger("toolgate")
+
+
+class Lifecycle:
+    """The life of one App's parts: `start`, `drain`, `close`."""
+
+    def __init__(self, parts: "Parts", tools: "ToolsFacet") -> None:
+        self._parts = parts
+        self._tools = tools
+        self._held = contextlib.AsyncExitStack()
+        """What `close` lets go of, last taken first."""
+
+    async def start(self) -> None:
+        """Opens the store, loads all tools and starts what runs in the background. What fails here is closed again."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        parts = self._parts
+        await self._make_home()
+        if parts.head_file is not None:
+            with contextlib.suppress(OSError):
+                parts.head_file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = parts.project.database is None or not parts.project.database.exists()
+        if not parts.settings.in_memory and (in_use := parts.project.use_database()) is not None:
+            self._held.callback(in_use.end)
+        await parts.store.start()
+        self._hold()
+        await self._bind_database(fresh=fresh)
+        await parts.notices.start()
+        for source in self._sources():
+            self._tools.load(source)
+        parts.secrets.uses.check(parts.catalog.entries())
+        if parts.custom is not None:
+            parts.custom.start()
+        await parts.mcp_tools.start()
+        await parts.catalog_sync.start()
+        parts.policy.start()
+        if parts.heads is not None:
+            parts.heads.start()
+        parts.details.start()
+
+    async def drain(self) -> None:
+        """Waits for running calls, as long as the settings say, then stops what runs tools and saves the catalog."""
+        parts = self._parts
+        await parts.running.wait(parts.settings.shutdown_seconds)
+        if parts.running.count:
+            logger.warning("%d calls still run and are left behind", parts.running.count)
+        for trouble in await parts.execution.close():
+            logger.warning("%s", trouble)
+        await parts.catalog_sync.save()
+
+    async def close(self) -> None:
+        """Closes everything, last opened first, after what is still to be written is. A part that fails to close keeps none
+        of the others from it; its error is raised at the end."""
+        await self._held.aclose()
+
+    def _hold(self) -> None:
+        """Notes how the parts are closed: the store, which all others write to, last."""
+        parts, held = self._parts, self._held.push_async_callback
+        held(parts.store.close)
+        held(parts.details.close)
+        if parts.heads is not None:
+            held(parts.heads.close)
+        if parts.redis is not None:
+            held(parts.redis.close)
+        if parts.guard.engine.remote is True:
+            held(parts.guard.engine.close)
+        held(parts.notices.close)
+        held(parts.presence.leave)
+        held(parts.pipeline.concurrency.close)
+        held(parts.idempotency.close)
+        held(parts.consent.close)
+        held(parts.budgets.close)
+        held(parts.catalog_sync.stop)
+        held(parts.mcp_tools.stop)
+        if parts.custom is not None:
+            held(parts.custom.stop)
+        self._held.callback(parts.policy.stop)
+
+    async def _make_home(self) -> None:
+        """Makes the data folder, closed to others. With the database elsewhere it is not needed: a read-only one will do."""
+        settings, project = self._parts.settings, self._parts.project
+        if settings.in_memory:
+            return
+        try:
+            await to_thread(make_home, settings.home)
+            project.adopt()
+        except StoreError as error:
+            if settings.database_url is None:
+                raise
+            logger.warning("%s %s", error.message, error.suggestion)
+        except (SettingsError, OSError) as error:  # where nothing can be recorded, a person is asked next time
+            logger.warning("%s", error)
+
+    async def _bind_database(self, *, fresh: bool) -> None:
+        """Makes sure that the database in a data folder that was found is the one that Toolgate made there."""
+        project, store = self._parts.project, self._parts.store
+        if not project.judges_database:
+            return
+        mark = await store.read(state_keys.known_key("project"))
+        if mark is None:
+            mark = await store.transact(state_keys.key_for("project"))
+        try:
+            project.bind(mark, fresh=fresh)
+        except Untrusted:
+            raise
+        except SettingsError as error:
+            logger.warning("%s", error)
+
+    def _sources(self) -> list[ToolSource]:
+        settings, rules = self._parts.settings, self._parts.rules
+        sources: list[ToolSource] = [PackageSource("toolgate.tools", "builtin", rules)]
+        if settings.entry_points:
+            sources.append(EntryPointSource(rules))
+        if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
+            refusal = self._parts.project.refusal
+            sources.extend(FolderSource(folder, rules, refusal) for folder in settings.python_folders)
+        return sources

@@ -1,0 +1,95 @@
+"""The status of an MCP server, as people and programs are shown it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from toolgate.mcp.client.model import ConnectionStatus
+from toolgate.mcp.server_settings import described
+from toolgate.settings import ServerSettings
+
+LIMIT_FIELDS = ("timeout", "start_seconds", "idle_seconds", "memory_mb", "disk_mb", "output_bytes")
+
+
+class DefinitionCounts(NamedTuple):
+    """How many definitions are in which state."""
+
+    accepted: int
+    waiting: int
+    gone: int
+
+
+class ServerStatus(NamedTuple):
+    """A server: what it is, how it stands, and how many tools it has."""
+
+    name: str
+    settings: ServerSettings
+    """With its preset applied."""
+    origin: Literal["settings", "store"]
+    standing: ConnectionStatus | None
+    tools: DefinitionCounts
+    items: DefinitionCounts
+    """Prompts, resources and resource templates."""
+    listed_at: datetime | None
+    """When it was last asked what it has; None: never, or it was another program then."""
+    about: dict[str, Any]
+    """What it said of itself: protocol, capabilities, info."""
+    problem: str | None = None
+    issuer: str | None = None
+    """The authorization server that its login is pinned to."""
+    jail: str | None = None
+    """The isolation that it has, or had when it was last listed."""
+    version: str | None = None
+    """Of its package, as it was installed."""
+
+    @property
+    def accepted(self) -> int:
+        """Tools."""
+        return self.tools.accepted
+
+    @property
+    def waiting(self) -> int:
+        """Whatever somebody has to look at."""
+        return self.tools.waiting + self.items.waiting
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs and people: of variables and headers only the names, because values may be secrets."""
+        standing, settings = self.standing, self.settings
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "enabled": settings.enabled,
+            "state": "off" if not settings.enabled else "idle" if standing is None else standing.state,
+            "transport": settings.transport or ("http" if settings.url else "stdio"),
+            "what": described(settings, self.version),
+            "version": self.version,
+            "preset": settings.preset,
+            "isolation": settings.isolation,
+            "jail": self.jail,
+            "env": sorted(settings.env),
+            "headers": sorted(settings.headers),
+            "issuer": self.issuer,
+            "cwd": None if settings.cwd is None else str(settings.cwd),
+            "read": [str(path) for path in settings.read],
+            "write": [str(path) for path in settings.write],
+            "blocked": list(settings.blocked),
+            "bring_in": list(settings.bring_in),
+            "domains": list(settings.domains),
+            "only": None if settings.only is None else list(settings.only),
+            "limits": {name: getattr(settings, name) for name in LIMIT_FIELDS},
+            "trust_first_seen": settings.trust_first_seen,
+            "trust_annotations": settings.trust_annotations,
+            "tools": self.tools._asdict(),
+            "prompts_and_resources": self.items._asdict(),
+            "listed_at": None if self.listed_at is None else self.listed_at.isoformat(),
+            "protocol": self.about.get("protocol"),
+            "server": self.about.get("info") or None,
+            "capabilities": sorted(self.about.get("capabilities") or ()),
+            "failure": self.problem,
+            "pid": None if standing is None else standing.pid,
+            "starts": 0 if standing is None else standing.starts,
+        }
+
+
+def definition_counts(counts: Mapping[tuple[bool, str], int], *, items: bool) -> DefinitionCounts:
+    return DefinitionCounts(*(counts.get((items, state), 0) for state in ("accepted", "quarantined", "gone")))

@@ -1,0 +1,190 @@
+"""`app.tools`: the tools in the catalog, where they come from, and for whom they are enabled."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from toolgate.app.renamed import CallableFacet
+from toolgate.errors import DefinitionError, Denied, Fault
+from toolgate.model import LOCAL, Actor, Entry, Source, Tool
+from toolgate.registry.catalog import PROBLEMS, Problem, origin
+from toolgate.registry.compile import compile_entry, definition, entry_of
+from toolgate.registry.export import Shape, export
+from toolgate.registry.source import ToolSource
+from toolgate.tasks import uninterrupted
+
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
+
+
+class ToolsFacet(CallableFacet):
+    """The tools in the catalog."""
+
+    def __init__(self, parts: "Parts") -> None:
+        self._catalog = parts.catalog
+        self._catalog_sync = parts.catalog_sync
+        self._custom = parts.custom
+        self._events = parts.events
+        self._guard = parts.guard
+        self._kinds = parts.kinds
+        self._mcp_tools = parts.mcp_tools
+        self._notices = parts.notices
+        self._rules = parts.rules
+
+    # -- what there is
+
+    async def _permitted(self, actor: Actor) -> tuple[Tool, ...]:
+        if self._notices.changed():
+            await self._notices.catch_up(self._catalog_sync.refresh)
+        enabled = self._catalog.permitted(actor)
+        if self._guard.native:
+            return enabled
+        seen = set(await self._guard.permitted(actor, [tool.name for tool in enabled]))
+        return tuple(tool for tool in enabled if tool.name in seen)
+
+    async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
+        """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""
+        actor = actor or LOCAL
+        permitted = await self._permitted(actor)
+        return export((self._catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
+
+    async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
+        """Gives the tools that an actor may see as declarations of functions, for a program (`run_program`)."""
+        from toolgate.registry.typed import typed
+
+        return typed(await self._permitted(actor or LOCAL), language)
+
+    async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
+        """Gives how many tokens each tool's definition takes: of all tools, or of those that an actor may see. Estimated
+        where the extra `tokens` is not installed."""
+        entries = self._catalog.entries()
+        if actor is not None:
+            entries = [self._catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
+        return await self._catalog_sync.token_costs(entries)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The tools that could not be loaded, and why."""
+        custom = self._custom.problems if self._custom is not None else ()
+        return [*self._catalog.problems, *custom, *self._mcp_tools.problems]
+
+    # -- where they come from
+
+    def register(self, code: Any, *, source: Source = "python") -> Tool:
+        """Registers a tool, as `app.register` does."""
+        entry = code if isinstance(code, Entry) else entry_of(code, source, self._rules)
+        self._catalog_sync.register(entry)
+        return entry.tool
+
+    def register_many(self, codes: Iterable[Any]) -> None:
+        """Registers each of these; the first that is refused raises."""
+        for code in codes:
+            self.register(code)
+
+    def load(self, source: ToolSource) -> None:
+        """Registers all tools of a source. What can't be registered is noted in `problems`."""
+        for loaded in source.load():
+            if isinstance(loaded, Problem):
+                self._catalog.note(loaded)
+                continue
+            try:
+                self.register(loaded)
+            except DefinitionError as error:
+                problem = Problem(origin(loaded), str(error))
+                self._catalog.note(problem)
+                logging.getLogger(PROBLEMS).warning("%s: %s", *problem)
+
+    async def check(self) -> None:
+        """Has the sandbox compile the code of custom tools that nobody has compiled yet. What does not is taken out of the
+        catalog, and is in `problems`. It happens by itself soon after the App is opened."""
+        if self._custom is not None:
+            await self._custom.check()
+
+    async def add_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:
+        """Registers a tool at run time, for the actor's tenant. It survives a restart.
+
+        Raises `CallError` (PERMISSION_DENIED) without the permission tool.enable, `DefinitionError` if the fields are wrong.
+        """
+        actor = actor or LOCAL
+        tool = definition({**fields, "source": "dynamic", "tenant": actor.tenant})
+        decision = await self._guard.decide(actor, "tool.enable", tool.name)
+        if not decision.allow:
+            await self._events.record("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
+            raise Denied("PERMISSION_DENIED", f"Registering {tool.name} is not permitted: {decision.reason}.")
+        if tool.kind not in self._kinds:
+            kinds = ", ".join(sorted(self._kinds))
+            server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
+            why = f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds}){server}"
+            raise DefinitionError(tool.name, [Fault("kind", why)])
+        if self._mcp_tools.keeps(tool.name):
+            raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])
+        entry = compile_entry(tool, None, (), self._rules)
+        await self._catalog_sync.add_dynamic(entry, actor)
+        await self._events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
+        return tool
+
+    # -- for whom they are enabled
+
+    async def enable(
+        self,
+        tool: str,
+        *,
+        tenant: str | None = None,
+        persona: str | None = None,
+        reason: str | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        """Enables a tool for everybody, for a tenant, or for a persona."""
+        await self.set_enabled(tool, True, tenant=tenant, persona=persona, reason=reason, actor=actor)
+
+    async def disable(
+        self,
+        tool: str,
+        *,
+        tenant: str | None = None,
+        persona: str | None = None,
+        reason: str | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        """Disables a tool for everybody, for a tenant, or for a persona."""
+        await self.set_enabled(tool, False, tenant=tenant, persona=persona, reason=reason, actor=actor)
+
+    @uninterrupted
+    async def set_enabled(
+        self,
+        tool: str,
+        enabled: bool | None,
+        *,
+        tenant: str | None = None,
+        persona: str | None = None,
+        reason: str | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        """Enables or disables a tool, as `enable` and `disable` do. None takes the flag away again.
+
+        Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED for a tool that `enforcement` keeps enabled.
+        """
+        actor = actor or LOCAL
+        if tenant is not None and persona is not None:
+            raise ValueError("a flag is for a tenant or for a persona, not for both")
+        entry = self._catalog.resolve(tool, actor.tenant)
+        if tenant is None and persona is None:
+            tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
+        if enabled is False and self._catalog.is_enforced(tool):
+            raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
+        await self._catalog_sync.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
+        action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
+        details = {"for_tenant": tenant, "for_persona": persona, "reason": reason}
+        await self._events.record(action, actor, tool, details)
+
+    @uninterrupted
+    async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
+        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
+        listed = [*flags]
+        await self._catalog_sync.switch_many(listed)
+        await self._events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
+
+    async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
+        """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
+        permitted = await self._permitted(actor or LOCAL)
+        return permitted if source is None else tuple(tool for tool in permitted if tool.source == source)
