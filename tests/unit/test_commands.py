@@ -110,11 +110,11 @@ def test_what_is_denied_is_denied_whatever_is_allowed(rule: str) -> None:
         (["timeout", "ls"], "timeout 5 5 ls", False),
         (["env"], "env", False),
         (["env", "nice"], "env nice env nice env nice env ls", False),
-        (["sed"], "sed --sandbox s/a/b/ x", True),
+        (["sed"], "sed --sandbox s/a/b/ x", False),
         (["sed"], "sed s/a/b/ x", False),
-        (["awk"], "awk '{ print $1 }' x", True),
-        (["tar"], "tar czf x.tgz a", True),
-        (["find"], "find . -name '*.py' -newer x", True),
+        (["awk"], "awk '{ print $1 }' x", False),
+        (["tar"], "tar czf x.tgz a", False),
+        (["find"], "find . -name '*.py' -newer x", False),
         (["docker build"], "docker build -t a:1 --no-cache --pull --progress=plain -f Dockerfile .", True),
         (["docker build"], "docker build --secret id=x .", False),
         (["docker"], "docker -H tcp://x ps", False),
@@ -137,7 +137,7 @@ def test_what_is_denied_is_denied_whatever_is_allowed(rule: str) -> None:
         (["git push"], "git push --repo=ext::sh", False),
         (["git commit"], "git commit -m 'speak of ext::sh'", True),
         (["diff3"], "diff3 --diff-program=x a b c", False),
-        (["cmake"], "cmake -DCMAKE_BUILD_TYPE=Debug -B build", True),
+        (["cmake"], "cmake -DCMAKE_BUILD_TYPE=Debug -B build", False),
         (["cmake"], "cmake -P x.cmake", False),
         (["*"], "apt-get -o x=y update", False),
         (["uv run"], "uv run pytest", True),
@@ -161,6 +161,32 @@ def test_the_lists(allow: list[str], line: str, passes: bool) -> None:
             rules.check(line)
         assert refused.value.message.startswith("The command is refused: ")
         assert refused.value.suggestion
+
+
+@pytest.mark.parametrize(
+    ("allow", "line", "passes"),
+    [
+        (["find"], "find . -name '*.py' -exec ls '{}' ';'", True),
+        (["sed"], "sed s/a/b/ x", True),
+        (["tar"], "tar czf x.tgz a", True),
+        (["*"], "python3 -c 1", True),
+        (["find"], "awk 1 x", False),
+        (["*"], "sudo ls", False),
+        (["*"], "env sudo ls", False),
+        (["*"], "ls; ls", False),
+        (["*"], "git status", True),
+        (["*"], "git -c a=b status", False),
+        (["git"], "git pull --upload-pack=x .", False),
+        (["*"], "env git -c a=b status", False),
+    ],
+)
+def test_in_the_sandbox_arguments_are_free_but_for_those_of_git(allow: list[str], line: str, passes: bool) -> None:
+    """The jail holds what a program does; git writes the workspace itself, past the review of changes."""
+    if passes:
+        assert CommandRules(allow).check(line, jailed=True) == shlex.split(line)
+    else:
+        with pytest.raises(Denied):
+            CommandRules(allow).check(line, jailed=True)
 
 
 def test_settings_deny_more() -> None:

@@ -13,16 +13,7 @@ from pathlib import Path
 
 from toolgate.errors import Denied
 from toolgate.screening.lookalikes import fold, unseen
-from toolgate.screening.programs import (
-    DENIED,
-    WRAPPERS,
-    danger,
-    denies,
-    family,
-    hidden_interpreter,
-    launches,
-    runs_code,
-)
+from toolgate.screening.programs import DENIED, WRAPPERS, danger, denies, family, is_harmless, runs_others
 
 ALLOWED = ("npm install", "npm run", "git commit", "git push", "npx prisma", "docker build")
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -100,8 +91,11 @@ ANYTHING = ("*",)
 
 class CommandRules:
     """Which commands may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
-    "git commit*" is. The entry "*" allows any program but those that bring code of their own. What is denied stays so,
-    whatever is allowed."""
+    "git commit*" is. The entry "*" allows the programs that are harmless with any arguments. What is denied stays so,
+    whatever is allowed.
+
+    A command that runs in the sandbox is held by the jail, so there its arguments are free, and "*" allows any program. Not
+    git's: it may write the workspace itself, which other programs may not."""
 
     def __init__(self, allow: Sequence[str] = ALLOWED, deny: Sequence[str] = ()) -> None:
         self.allow = [tuple(entry.split()) for entry in allow]
@@ -113,13 +107,14 @@ class CommandRules:
         rules.deny = self.deny
         return rules
 
-    def check(self, command: str | Sequence[str]) -> list[str]:
-        """The argument list to run, without a shell; Denied (SECURITY_VIOLATION) if it is not allowed."""
+    def check(self, command: str | Sequence[str], *, jailed: bool = False) -> list[str]:
+        """The argument list to run, without a shell; Denied (SECURITY_VIOLATION) if it is not allowed. `jailed`: it is run
+        in the sandbox, and nowhere else."""
         words = parse(command)
-        self._check(words, 0)
+        self._check(words, 0, jailed)
         return words
 
-    def _check(self, words: list[str], depth: int) -> None:
+    def _check(self, words: list[str], depth: int, jailed: bool) -> None:
         program = self._program(words, depth)
         name = family(program)
         for rule in self.deny:
@@ -127,18 +122,17 @@ class CommandRules:
             if denied and denies(rule[1:], words[1:]):
                 raise _refuse(f"{' '.join((program.lower(), *rule[1:]))} is never run")
         start = self._allowed(words)
-        if start == 0 and runs_code(program):
-            raise self._unknown(program, "runs code, so it has to be allowed by its name")
-        if start < len(words) and launches(program):
+        if name in WRAPPERS:
+            self._check(self._wrapped(name, words), depth + 1, jailed)
+            return
+        if jailed and name != "git":
+            return
+        if start == 0 and not is_harmless(program):
+            raise self._unknown(program, "may do harm by its arguments, so it has to be allowed by its name")
+        if start < len(words) and runs_others(program):
             raise self._unknown(program, "runs other programs, so only whole commands of it can be allowed")
         if any(word.startswith("---") for word in words[max(start, 1) :]):
             raise _refuse("an option begins with three dashes, which some programs read as two")
-        if name in WRAPPERS:
-            self._check(self._wrapped(name, words), depth + 1)
-            return
-        inner = hidden_interpreter(words) if start == 0 else None
-        if inner is not None:
-            raise self._unknown(program, f"may run {inner}, so it has to be allowed by its name")
         more = danger(words, max(start, 1))
         if more is not None:
             raise _refuse(f"{program} is allowed, but not with {more}")

@@ -1,12 +1,18 @@
-"""What is known of programs: which are never run, which run others, and by which of their options.
+"""What is known of programs: which are never run, which run others, and which options of the shipped ones do.
 
-Tables for `commands`, and how an option is recognised however it is written: `-rf`, `-r -f`, `--rec`, `--recursive=x`.
-They err on the side of refusing: an option that only looks like a dangerous one is refused as well.
+For a tool that runs commands outside of the sandbox the lists are all there is, so they name what is harmless: a wildcard
+allows only that. A program that is known to run others, or to write what its arguments name, is allowed only word for word.
+The options of git, npm and docker are looked at one by one, because they are allowed as shipped. They are recognised however
+they are written (`-rf`, `-r -f`, `--rec`, `--recursive=x`); an option that only looks like a dangerous one is refused too.
 """
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 DENIED = (
     "sudo*", "su", "doas", "pkexec", "run0", "runuser", "sg", "newgrp", "setpriv", "capsh", "dd", "mkfs*", "mke2fs",
@@ -17,32 +23,31 @@ DENIED = (
 )  # fmt: skip
 """Never run, whatever is allowed. With options: if all of them are given, in any spelling and order."""
 
-SHELLS = (
-    "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh", "powershell", "cmd",
-)  # fmt: skip
+HARMLESS = _names(
+    """basename cat cksum cmp comm cp cut date diff dirname du echo expand expr factor false file fold grep head hostname
+    id join jq ln ls md5sum mkdir mktemp mv nl nproc numfmt od paste pathchk pr printenv printf pwd readlink realpath
+    rev rmdir seq sha1sum sha256sum sha512sum sleep stat sum tac tail test touch tr tree true tsort tty uname unexpand
+    uniq uptime wc whoami yes"""
+)
+"""Programs that run no other, whatever their arguments. What they read and write, the rules of files decide."""
 
-LAUNCHERS = {
-    "xargs", "watch", "parallel", "script", "flock", "setarch", "chrt", "taskset", "strace", "ltrace", "gdb", "perf",
-    "valgrind", "unbuffer", "expect", "systemd-run", "start-stop-daemon", "screen", "tmux", "su-exec", "gosu", "fakeroot",
-    "proot", "bwrap", "firejail", "dbus-run-session", "xvfb-run", "socat", "nc", "ncat", "netcat", "vi", "vim", "nvim",
-    "view", "ed", "ex", "emacs", "nano", "pico", "less", "more", "most", "sqlite3", "psql", "mysql", "ftp", "dc", "m4",
-    "rename", "tclsh", "wish", "prlimit", "linux32", "linux64", "uname26", "x86_64", "i386", "i486", "i586", "i686", "choom",
-    "uclampset", "ld.so", "ssh-agent", "gpg-agent", "dpkg-architecture", "debconf", "debugfs", "systemd-cat",
-    "systemd-inhibit", "runcon", "run-parts", "bashbug", "rpcgen", "dbus-launch", "xinit", "startx", "xterm", "entr",
-    "coproc", "catchsegv", "gdbserver", "cscript", "wscript", "mshta", "rundll32", "osascript", "xdg-open", "instmodsh",
-    "nmap", "editor", "pager", "visudo", "vipw", "deb-systemd-invoke", "ssh-copy-id", "trap",
-}  # fmt: skip
-LAUNCHER_NAMES = ("fakeroot*", "faked*", "ld-linux*", "ld-*.so*", "ld.so*", "qemu-*", "sensible-*", "setarch*", "pinentry*")
-"""Programs that run others in ways which their arguments don't show: allowed only as whole commands, word for word."""
+RUNS_OTHERS = _names(
+    """apt awk bashbug bubblewrap bun bwrap cargo catchsegv choom chrt cmake coproc cscript curl dbus-launch
+    dbus-run-session dc deb-systemd-invoke debconf debugfs deno diff3 dpkg-architecture ed editor emacs entr ex expect
+    faked fakeroot fd find firejail flock ftp gcc gdb gdbserver go gosu gpg-agent i386 i486 i586 i686 instmodsh
+    ld-linux ld.so less linux32 linux64 ltrace m4 make man more most mshta mysql nano nc ncat netcat nmap nvim openssl
+    osascript pager parallel perf pico pinentry pip pipx prlimit proot psql qemu rename rg rpcgen rsync run-parts
+    runcon rundll32 scp screen script sdiff sed sensible-browser sensible-editor sensible-pager setarch sftp socat
+    sort split sqlite3 ssh ssh-agent ssh-copy-id start-stop-daemon startx strace su-exec systemd-cat systemd-inhibit
+    systemd-run tar taskset tclsh tcpdump tmux trap uclampset uname26 unbuffer uvx valgrind vi view vim vipw watch
+    wget wish wscript x86_64 xargs xdg-open xinit xterm xvfb-run zip"""
+)
+"""Programs that run others, or write files, in ways that are told by their arguments: allowed only word for word."""
 
-RUNS_CODE = {
-    "java", "jshell", "jrunscript", "scala", "groovy", "kotlin", "clojure", "rscript", "julia", "octave", "guile",
-    "racket", "sbcl", "clisp", "swipl", "ghci", "runghc", "erl", "escript", "elixir", "iex", "mono", "dotnet", "gjs",
-    "qjs", "tsx", "ts-node", "wine", "irb", "rake", "bundle", "gem", "prove", "perldoc", "pydoc", "pdb", "cpan", "uv",
-    "poetry", "pipenv", "conda", "tox", "nox", "hatch", "nix", "nix-shell", "guix", "corepack", "pnpx", "direnv",
-    "ansible", "ansible-playbook", "gradle", "mvn", "ant",
-}  # fmt: skip
-"""Programs that run what their arguments name, like interpreters: a wildcard does not allow them."""
+INTERPRETERS = _names(
+    """ash bash cmd csh dash fish ksh lua mksh node npx perl php powershell pwsh python rbash ruby sh tcsh zsh"""
+)
+"""Programs that run what their first operand names: an option before it has to stand in the entry that allows them."""
 
 DURATION = r"[\d.]+[smhd]?"
 WRAPPERS = {
@@ -58,24 +63,6 @@ WRAPPERS = {
     "timeout": rf"(?:(?:--foreground|-v|(?:-s|--signal=)[A-Z0-9]+|(?:-k|--kill-after=){DURATION})\0)*{DURATION}\0",
 }
 """Programs that run the rest of their arguments, after these options of their own: the rest must be allowed by itself."""
-
-INTERPRETERS = {
-    **dict.fromkeys(SHELLS, "-c -i -l -s -o -O --rcfile --init-file --login --init-command -"),
-    "python": "-c -m -i -x -X -W -",
-    "perl": "-e -E -M -m -I -x -d -i -n -p -",
-    "ruby": "-e -r -I -x -n -p -",
-    "node": (
-        "-e -p -r -i --eval --print --require --import --loader --experimental-loader --env-file --inspect --inspect-brk -"
-    ),
-    "deno": "eval repl -A -c --allow-all --allow-run --allow-ffi --preload --import-map --config",
-    "bun": "x -e -r --eval --preload",
-    "php": "-r -d -B -R -F -E -c -z -a --run --define",
-    "lua": "-e -l -i -",
-    "npx": "-c -p --call --package --shell --node-options --prefix --userconfig",
-    "uvx": "--from --with",
-    "pipx": "--spec",
-}
-"""Programs that run code, and their options, up to the first operand, that bring code of the caller's."""
 
 OPTIONS = {
     "git": (
@@ -97,66 +84,17 @@ OPTIONS = {
         "--device --cgroup-parent --iidfile --metadata-file --volume --volumes-from --mount --privileged --pid --ipc --uts "
         "--userns --cap-add --gpus --env-file --cidfile --entrypoint"
     ),
-    "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
-    "fd": "-x -X --exec --exec-batch",
-    "rg": "--pre --hostname-bin",
-    "tar": (
-        "-I -F --to-command --checkpoint-action --use-compress-program --rsh-command --rmt-command --info-script "
-        "--new-volume-script"
-    ),
-    "zip": "-TT --unzip-command",
-    "rsync": "-e --rsh --rsync-path",
-    "ssh": "-o -F -I -J -E -S",
-    "scp": "-o -F -S -J",
-    "sftp": "-o -F -S -b -J",
-    "sdiff": "-o --output --diff-program",
-    "diff": "--diff-program",
-    "apt": "-o -c --option --config-file",
-    "cmake": "-P -E -C",
-    "openssl": "-engine -provider -provider-path",
-    "sort": "-o --compress-program --output --files0-from",
-    "split": "--filter",
-    "tcpdump": "-z -w",
-    "man": "-P -H --pager --html",
-    "awk": (
-        "-f -e -E -l -i -o -d -p -D --file --exec --include --load --source --debug --profile --pretty-print "
-        "--dump-variables"
-    ),
-    "sed": "-f --file",
-    "curl": "-K -o -O -T -J --config --output --remote-name --upload-file --output-dir --netrc-file",
-    "wget": (
-        "-e -O -i -P --execute --output-document --input-file --use-askpass --post-file --body-file --config "
-        "--directory-prefix"
-    ),
-    "make": "-f -C -I -E --eval --file --makefile --directory --include-dir",
-    "cargo": "-Z --config --manifest-path",
-    "go": "-toolexec -exec -overlay -modfile -C -ldflags -gcflags",
-    "gcc": "-wrapper -specs -B -fplugin",
-    "pip": (
-        "-i -f -t --index-url --extra-index-url --find-links --config-settings --global-option --python --prefix "
-        "--target --root --trusted-host --proxy"
-    ),
 }
-"""Options by which a program runs another, or reads or writes what its caller names."""
+"""Options by which a program that is allowed as shipped runs another, or reads or writes what its caller names."""
 
 TEXTS = {
     "git": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:ext|fd)::|\A\S*?\w://-"),
     "npm": re.compile(r"\A\S*?(?<![A-Za-z0-9])(?:git\+)?ext::|\Agit\+ext|\A-[^=\s]*[:/@]"),
-    "curl": re.compile(r"\A\s*file:|\A\s*(?:.*=|-\w+)?@|=file:", re.IGNORECASE | re.DOTALL),
-    "zip": re.compile(r"\A-\w*T\w*T"),
-    "awk": re.compile(r"\bsystem\b|[|>]|\bgetline\b|@"),
-    "make": re.compile(r"\A[\w.]+\s*[:+?!]{0,3}="),
 }
 """Arguments, options or not, that do the same. An address counts wherever it begins, but not in a sentence."""
 
-VALUED = {"docker build": "tfmc", "cmake": "DGBSTAU"}
+VALUED = {"docker build": "tfmc"}
 """Letters of options that take the rest of their word as a value: what follows them is no option."""
-
-NEGATES = {"npm", "npx"}
-"""Programs for which --no-no-x is --x. Elsewhere an option that is negated is off."""
-
-NEEDS = {"sed": "--sandbox"}
-"""What must be among the arguments: without it, a script can run commands and write files."""
 
 GLOBAL = {
     "git": {"--no-pager", "-P", "--version", "--help", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"},
@@ -203,27 +141,14 @@ def family(program: str) -> str:
     return FAMILIES.get(name, name)
 
 
-def launches(program: str) -> bool:
-    """Whether a program runs others in ways that its arguments don't show."""
-    lower = program.lower()
-    return not LAUNCHERS.isdisjoint((lower, family(program))) or any(fnmatchcase(lower, name) for name in LAUNCHER_NAMES)
+def runs_others(program: str) -> bool:
+    """Whether a program runs others in ways that are told by its arguments."""
+    return not RUNS_OTHERS.isdisjoint((program.lower(), family(program)))
 
 
-def runs_code(program: str) -> bool:
-    """Whether a program runs code that its caller names, so that a wildcard does not allow it."""
-    return family(program) in INTERPRETERS or family(program) in RUNS_CODE
-
-
-def hidden_interpreter(argv: Sequence[str]) -> str | None:
-    """The first argument that is a shell or an interpreter, of a program of which nothing is known: it may well run it."""
-    if family(argv[0]) in OPTIONS or family(argv[0]) in NEEDS:
-        return None
-    for argument in argv[1:]:
-        for piece in re.split(r"[=,]", argument):
-            name = re.split(r"[/\\]", (piece.split() or [""])[0])[-1]
-            if family(name) in INTERPRETERS and name.lower() != "cmd":
-                return name
-    return None
+def is_harmless(program: str) -> bool:
+    """Whether a program may have any arguments: it runs no other, or its options are looked at."""
+    return program in HARMLESS or program in WRAPPERS or family(program) in ("git", "npm", "docker")
 
 
 def letters(arguments: Sequence[str]) -> set[str]:
@@ -232,15 +157,15 @@ def letters(arguments: Sequence[str]) -> set[str]:
     return {SAME_LETTER.get(letter, letter) for cluster in short for letter in cluster}
 
 
-def gives(argument: str, option: str, *, clusters: bool = True, valued: str = "", negates: bool = False) -> bool:
+def gives(argument: str, option: str, *, valued: str = "", negates: bool = False) -> bool:
     """Whether an argument gives an option, also shortened, with a value, together with others, or spelled otherwise."""
     given = argument.partition("=")[0]
     if option.startswith("--"):
         name = _plain(given, negates)
         return argument.startswith("-") and len(given) > 2 and len(name) > 0 and option[2:].startswith(name)
-    if len(option) == 2 and option.startswith("-") and clusters:
+    if len(option) == 2 and option.startswith("-"):
         return argument.startswith("-") and not argument.startswith("--") and option[1] in _cluster(argument, valued)
-    return given == option or (len(option) == 2 and argument.startswith(option) and not argument.startswith("--"))
+    return given == option
 
 
 def _plain(option: str, negates: bool) -> str:
@@ -284,24 +209,28 @@ def danger(argv: Sequence[str], start: int) -> str | None:
     What comes before was written by whoever allowed the command.
     """
     program = family(argv[0])
-    if program in INTERPRETERS:
-        return _brings_code(program, argv[1:], start - 1)
-    given = list(argv[start:])
     before, command = _split_at_command(argv[1:])
+    if program in INTERPRETERS:
+        option = next(iter(before[start - 1 :]), None)
+        return None if option is None else f"the option {option.partition('=')[0]} before what it runs"
+    given = list(argv[start:])
     odd = next((word for word in before[start - 1 :] if word not in GLOBAL.get(program, ())), None)
     if program in GLOBAL and odd is not None:
         return f"{odd.partition('=')[0]} before the subcommand"
     if program == "git" and start < 2 and command is not None and command not in GIT_COMMANDS:
         return f"the subcommand {command}, which may be an alias or run others"
-    if program in NEEDS and NEEDS[program] not in argv:
-        return f"a script without {NEEDS[program]}"
-    if program == "tar" and start == 1 and given and not given[0].startswith("-"):
-        given[0] = f"-{given[0]}"
     if program == "npm" and "--" in given:
         given = given[: given.index("--")]
     options = f"{OPTIONS.get(program, '')} {OPTIONS.get(f'{program} {command}', '')}".split()
-    valued = VALUED.get(program) or VALUED.get(f"{program} {command}", "")
-    return _option(options, given, valued, program in NEGATES) or _text(program, given)
+    valued = VALUED.get(f"{program} {command}", "")
+    for argument in given:
+        for option in options:
+            if gives(argument, option, valued=valued, negates=program == "npm"):
+                return f"the option {option}"
+    pattern = TEXTS.get(program)
+    if pattern is not None and any(pattern.search(argument) for argument in given):
+        return "an argument that makes it run, read or write something else"
+    return None
 
 
 def _split_at_command(arguments: Sequence[str]) -> tuple[Sequence[str], str | None]:
@@ -310,27 +239,3 @@ def _split_at_command(arguments: Sequence[str]) -> tuple[Sequence[str], str | No
         if not argument.startswith("-"):
             return arguments[:index], argument
     return arguments, None
-
-
-def _brings_code(program: str, arguments: Sequence[str], start: int) -> str | None:
-    before, operand = _split_at_command(arguments)
-    if start > len(before):
-        return None
-    given = [*before[start:], *([operand] if operand is not None else ())]
-    return _option(INTERPRETERS[program].split(), given, negates=program in NEGATES)
-
-
-def _option(options: Sequence[str], given: Sequence[str], valued: str = "", negates: bool = False) -> str | None:
-    clusters = not any(len(option) > 2 and option[0] == "-" != option[1] for option in options)
-    for argument in given:
-        for option in options:
-            if gives(argument, option, clusters=clusters, valued=valued, negates=negates):
-                return f"the option {option}" if option.startswith("-") else option
-    return None
-
-
-def _text(program: str, given: Sequence[str]) -> str | None:
-    pattern = TEXTS.get(program)
-    if pattern is not None and any(pattern.search(argument) for argument in given):
-        return "an argument that makes it run, read or write something else"
-    return None
