@@ -66,6 +66,11 @@ def others_in_matrix(values: Iterable[str], *quick: str, why: str) -> list[Param
     return [pytest.param(value, marks=() if value in quick else put_off, id=value) for value in values]
 
 
+def of_jail(jail: str) -> list[pytest.MarkDecorator]:
+    """The mark of a module about one jail, which `make test` runs where no better one works."""
+    return [] if axes()[2][0] == jail else [pytest.mark.matrix("a jail that is not the best of this machine")]
+
+
 def _choices_among(cases: list[dict[str, Any]], choices: Axes) -> dict[str, Sequence[str]]:
     """The parameters that are choices, each with its axis."""
     return {

@@ -524,6 +524,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.matrix("starts several processes")
 async def test_of_many_callers_in_two_processes_one_runs(tmp_path: Path) -> None:
     async with Workshop().move_into(App.open(home=tmp_path)) as app:
         id = await approved(app)

@@ -139,6 +139,7 @@ def test_what_waits_for_a_person_is_counted_in_every_tenant(terminal: Terminal) 
     assert waiting["status"] == "warning"
 
 
+@pytest.mark.matrix("examines the machine again and again")
 @pytest.mark.requirement("DOOR-4", "TIER-4")
 def test_a_store_of_secrets_that_can_not_be_read_is_a_fault_and_a_missing_package_a_warning(terminal: Terminal) -> None:
     assert terminal.run("secrets", "set", "A", stdin=b"correct horse battery").code == 0
@@ -153,6 +154,7 @@ def test_a_store_of_secrets_that_can_not_be_read_is_a_fault_and_a_missing_packag
     assert "another key" in check(terminal, "credentials")["message"]
 
 
+@pytest.mark.matrix("examines the machine again and again")
 @pytest.mark.requirement("DOOR-4", "TIER-4")
 def test_a_keyring_that_is_gone_is_a_fault_if_it_held_secrets(terminal: Terminal) -> None:
     terminal.settings("secrets: {keyring: true}")

@@ -274,6 +274,7 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.matrix("starts the program in a shell")
 @pytest.mark.requirement("DOOR-1")
 @pytest.mark.parametrize("words", ["tools", "tools --json", "audit export", "tools export --format mcp", "call echo text=a"])
 def test_a_reader_that_goes_away_is_no_news(terminal: Terminal, words: str) -> None:
@@ -291,6 +292,7 @@ def test_a_reader_that_goes_away_is_no_news(terminal: Terminal, words: str) -> N
     assert "Exception" not in done.stderr
 
 
+@pytest.mark.matrix("starts the program in a shell")
 @pytest.mark.requirement("DOOR-1")
 @pytest.mark.parametrize("words", ["tools", "tools --json", "audit export"])
 def test_a_full_disk_is_told(terminal: Terminal, words: str) -> None:

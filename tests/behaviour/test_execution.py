@@ -193,6 +193,7 @@ async def test_a_tool_that_returns_a_cycle_or_floods_gives_a_clean_outcome() -> 
     assert len(flooded.to_json()) < 1_100_000
 
 
+@pytest.mark.matrix("floods for a while")
 @pytest.mark.requirement("PIPE-6")
 async def test_a_flood_does_not_stop_the_event_loop() -> None:
     @tool(tier="read_only")

@@ -310,6 +310,7 @@ async def test_those_who_say_the_same_again_and_again_are_passed_on_now_and_then
         assert events.count(("one", "tools", None)) <= 2 + (time.monotonic() - began) / subscriptions.MIN_NOTIFY_SECONDS
 
 
+@pytest.mark.matrix("waits for notifications")
 @pytest.mark.parametrize("settings", [bad(), modern()], ids=["old", "modern"])
 async def test_whoever_subscribes_hears_of_a_resource_until_the_last_has_left(settings: ServerSettings) -> None:
     uri = "test://watched-resource"

@@ -242,6 +242,7 @@ async def test_a_server_that_floods_with_changes_is_compared_to_the_end(tmp_path
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.matrix("takes thousands of tools")
 async def test_a_server_with_many_tools_that_keeps_saying_that_they_change_is_asked_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +266,7 @@ async def test_a_server_with_many_tools_that_keeps_saying_that_they_change_is_as
         await until_waiting(app, "mcp_plain_other")
 
 
+@pytest.mark.matrix("takes thousands of tools")
 async def test_calls_are_not_held_up_while_many_tools_are_taken(tmp_path: Path) -> None:
     upstream = Upstream(tmp_path, *(tool(f"tool_{number}") for number in range(2_000)))
     longest = 0.0

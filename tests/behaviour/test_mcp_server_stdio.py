@@ -73,6 +73,7 @@ async def test_both_eras_are_spoken_and_stdout_is_the_protocol_s_alone(folder: P
     assert "out of place" in said and "and another" in said and "Traceback" not in said
 
 
+@pytest.mark.matrix("starts the program")
 async def test_calls_that_run_when_the_client_closes_its_end_are_still_answered(folder: Path) -> None:
     async with piped(folder) as pipe:
         params = {"name": "slow", "arguments": {"seconds": 0.5}, "_meta": META}
@@ -82,6 +83,7 @@ async def test_calls_that_run_when_the_client_closes_its_end_are_still_answered(
         assert answer["id"] == "x" and answer["result"]["content"][0]["text"] == "at last"
 
 
+@pytest.mark.matrix("starts the program")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_call_that_the_client_gave_up_is_not_waited_for(folder: Path, era: str) -> None:
     (folder / "toolgate.yaml").write_text("shutdown_seconds: 100\n")
@@ -95,6 +97,7 @@ async def test_a_call_that_the_client_gave_up_is_not_waited_for(folder: Path, er
         assert await pipe.end() == 0  # sooner than it would wait for a call that may still be answered
 
 
+@pytest.mark.matrix("starts the program and its servers")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
 async def test_it_ends_when_it_is_told_to_and_leaves_no_server_alive(folder: Path, how: signal.Signals | None) -> None:
     mark = folder / "pid"
@@ -138,6 +141,7 @@ async def test_the_actor_is_who_the_options_say_and_may_approve(folder: Path) ->
         assert await pipe.end() == 0
 
 
+@pytest.mark.matrix("starts the program")
 @pytest.mark.parametrize("scopes", [(), ("--scope", "other", "--scope", "tool:guarded")])
 async def test_the_actor_has_the_scopes_that_the_options_give(folder: Path, scopes: tuple[str, ...]) -> None:
     async with piped(folder, *scopes) as pipe:

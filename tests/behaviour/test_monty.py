@@ -369,6 +369,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+@pytest.mark.matrix("starts processes that end")
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_host_ends_quietly(closes: bool) -> None:
     """Monty's asynchronous interface aborts the process at its end, now and then; ours does not use it."""

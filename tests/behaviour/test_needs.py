@@ -27,6 +27,7 @@ def run_without_programs(*options: str, **variables: str) -> subprocess.Complete
     )  # fmt: skip
 
 
+@pytest.mark.matrix("starts pytest")
 def test_a_run_ends_with_what_is_missing_and_how_to_get_it() -> None:
     done = run_without_programs("-n", "1", TOOLGATE_TEST_REQUIRE="")
     assert done.returncode == 0, done.stdout

@@ -83,6 +83,7 @@ async def opened(tmp_path: Path, bench: Bench, **settings: Any) -> AsyncIterator
         yield app
 
 
+@pytest.mark.matrix("runs programs in the sandbox again and again")
 @pytest.mark.parametrize(("language", "monty"), [("typescript", True), ("python", True), ("python", False)])
 async def test_a_program_waits_for_each_of_its_questions_and_goes_on(
     tmp_path: Path, bench: Bench, language: str, monty: bool

@@ -140,6 +140,7 @@ def test_what_another_user_puts_above_does_not_widen_what_a_server_reads(termina
     assert terminal("call", "mcp_mine_peek", "--json").json["output"] == ""
 
 
+@pytest.mark.matrix("starts the example's server")
 def test_the_example_is_plugged_in_as_its_page_says(terminal: Terminal) -> None:
     (terminal.folder / "server.py").write_bytes(EXAMPLE.read_bytes())
     assert EXAMPLE.read_text().partition('"""\n\n')[2] in PAGE.read_text()
@@ -211,6 +212,7 @@ def test_what_is_wrong_with_a_script_is_said_with_what_to_do(terminal: Terminal)
     assert terminal("servers", "list", "--json").json["servers"] == []
 
 
+@pytest.mark.matrix("waits for a time limit")
 async def test_one_that_never_answers_and_one_without_a_folder_are_refused_and_not_kept(tmp_path: Path) -> None:
     (tmp_path / "silent.py").write_text("import sys, time\nprint('waits for Godot', file=sys.stderr)\ntime.sleep(300)\n")
     async with App.open(home=tmp_path / "home") as app:

@@ -142,6 +142,7 @@ def run(folder: Path, *options: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.matrix("starts pytest")
 def test_the_page_about_it_runs_word_for_word(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     tests = [block for block in blocks if "def test_" in block]

@@ -249,6 +249,7 @@ async def cut_by_postgres(places: tuple[str, str | None]) -> None:
     await admin.close()
 
 
+@pytest.mark.matrix("needs PostgreSQL or Redis")
 @pytest.mark.parametrize(("places", "cut"), [("redis", cut_by_redis), ("postgres", cut_by_postgres)], indirect=["places"])
 async def test_a_lost_connection_is_made_again_and_everybody_looks(
     places: tuple[str, str | None], cut: Callable[[tuple[str, str | None]], Awaitable[None]]

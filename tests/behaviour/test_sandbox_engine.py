@@ -285,6 +285,7 @@ seen
 # -- many at once, and inside of one another
 
 
+@pytest.mark.matrix("many programs in the sandbox at once")
 async def test_many_of_all_kinds_each_get_their_own_answer(make: MAKE) -> None:
     sandbox = make()
 
@@ -434,6 +435,7 @@ async def test_what_is_no_text_comes_out_as_text(make: MAKE) -> None:
     assert ran.stderr == "a\ufffd\x1e\n"
 
 
+@pytest.mark.matrix("sends megabytes into the sandbox")
 @pytest.mark.parametrize(
     ("language", "code"),
     [

@@ -424,6 +424,7 @@ def test_it_is_ready_soon_with_a_fresh_database_and_ends_in_order(terminal: Term
     assert took < 60, "two seconds on a machine of its own; here others are at work too"
 
 
+@pytest.mark.matrix("starts the program")
 def test_calls_that_run_are_let_end_when_it_is_stopped(terminal: Terminal) -> None:
     terminal.add_tools(
         """

@@ -228,6 +228,7 @@ async def test_a_setting_lets_the_tenant_default_work_where_the_server_runs(
                 assert (SECRET in text_of(await client.call_tool("read_file", {"path": "a.txt"}))) is here
 
 
+@pytest.mark.matrix("starts the program")
 @pytest.mark.requirement("MCP-4", "SBX-1")
 async def test_a_client_on_a_pipe_has_the_files_of_its_own_session(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:

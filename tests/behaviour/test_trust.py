@@ -97,6 +97,7 @@ def test_without_a_place_for_the_record_the_first_call_works_and_says_what_to_do
     assert terminal("call", "echo", "text=a").code == 2
 
 
+@pytest.mark.matrix("starts several processes")
 def test_processes_that_make_the_folder_at_once_agree(terminal: Terminal) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

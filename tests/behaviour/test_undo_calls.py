@@ -62,6 +62,7 @@ async def test_a_tool_that_fails_leaves_nothing_behind(app: App, tmp_path: Path)
     assert file.read_text() == "old"
 
 
+@pytest.mark.matrix("writes a large file")
 async def test_a_file_too_large_to_keep_is_not_written(app: App, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x" * 1001)

@@ -37,6 +37,7 @@ def test_the_tour_runs_through_where_nobody_looks_on(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.matrix("the tour, which make run shows too")
 @pytest.mark.requirement("DOOR-6")
 # The line after Ctrl-C wakes a Python that was interrupted just before it began to read.
 @pytest.mark.parametrize("keys", ["q\n", "\x04", "\x03\n"], ids=["q", "end-of-input", "Ctrl-C"])

@@ -131,6 +131,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date(shell: Shell, tmp
     assert "The audit log is whole" in said
 
 
+@pytest.mark.matrix("starts the program in a shell")
 def test_a_newer_database_is_refused_and_left_as_it_is(shell: Shell, tmp_path: Path) -> None:
     shell("toolgate call echo text=before")
     database = tmp_path / "project" / ".toolgate" / "toolgate.db"
@@ -145,6 +146,7 @@ def test_a_newer_database_is_refused_and_left_as_it_is(shell: Shell, tmp_path: P
     assert database.read_bytes() == before
 
 
+@pytest.mark.matrix("starts the program in a shell")
 def test_nothing_is_left_when_it_is_removed(shell: Shell, tmp_path: Path) -> None:
     shell(f"toolgate call echo text=before\n{SCRIPTS['remove']}{SCRIPTS['remove everything']}")
     assert not [path for path in tmp_path.rglob("*") if "toolgate" in path.name]

@@ -69,6 +69,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
+@pytest.mark.matrix("floods for a while")
 @pytest.mark.parametrize(("callers", "calls"), [(1, 15_000), (64, 250), (4_000, 4)], ids=["one", "many", "a crowd"])
 async def test_no_record_waits_longer_than_the_bound_whatever_comes(
     tmp_path: Path, url: str, callers: int, calls: int

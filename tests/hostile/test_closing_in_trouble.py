@@ -58,6 +58,7 @@ async def test_a_file_that_can_not_be_written_is_let_go(tmp_path: Path, caplog: 
     path.unlink()
 
 
+@pytest.mark.matrix("waits for a lock")
 @pytest.mark.usefixtures("a_second_is_long")
 async def test_a_file_that_somebody_else_keeps_locked_is_let_go_when_it_is_free(tmp_path: Path) -> None:
     path = tmp_path / "a.db"

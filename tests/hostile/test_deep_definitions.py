@@ -79,6 +79,7 @@ def test_a_tool_that_is_too_deep_is_left_out_with_its_reason_and_all_else_goes_o
     assert "here" in called.out
 
 
+@pytest.mark.matrix("builds definitions that are very deep")
 @pytest.mark.parametrize("levels", [600, 20_000])
 def test_a_list_that_nothing_can_read_is_its_servers_fault_alone(terminal: Terminal, levels: int) -> None:
     with_server(terminal, levels)

@@ -89,6 +89,7 @@ async def test_over_http_each_gets_the_protocols_own_error() -> None:
             check(answer.json, -32600, None)
 
 
+@pytest.mark.matrix("starts the program")
 def test_over_stdio_each_gets_the_protocols_own_error(tmp_path: Path) -> None:
     sent = [*(json.dumps(message).encode() for message, _, _ in WRONG.values()), b"{"]
     done = subprocess.run(

@@ -151,6 +151,7 @@ async def test_kill_9_thirty_times_never_leads_to_a_second_effect(tmp_path: Path
     await kill_repeatedly(tmp_path, url, rounds=30)
 
 
+@pytest.mark.matrix("stops processes and waits for their leases")
 async def test_a_process_that_stood_still_finds_its_key_gone_and_does_not_run(tmp_path: Path, url: str | None) -> None:
     """It gave no sign for too long, so it counts as dead, and what it had claimed and not begun another runs."""
     process = start(tmp_path, 1, "stalled", "k", url)

@@ -12,9 +12,10 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
+from tests.matrix import of_jail
 from toolgate.sandbox.jails.namespaces import LAUNCHER
 
-pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
+pytestmark = [pytest.mark.requirement("SBX-2", "SBX-3"), *of_jail("namespaces")]
 
 
 @pytest.fixture(params=USERS)

@@ -256,6 +256,7 @@ async def test_content_of_a_kind_that_nobody_knows_is_data() -> None:
         assert await ask("several") == {"content": []}
 
 
+@pytest.mark.matrix("sends fifty megabytes")
 async def test_a_message_of_50_mb_ends_the_connection_with_a_reason() -> None:
     async with engine(one=bad(), two=bad()) as servers:
         await asyncio.gather(servers.about("one"), servers.about("two"))
@@ -279,6 +280,7 @@ async def test_a_line_without_end_is_not_waited_for() -> None:
             await call(servers, "one", "endless", bytes=3 * MB)
 
 
+@pytest.mark.matrix("floods for a while")
 @BOTH
 async def test_a_flood_on_stderr_holds_up_neither_it_nor_us(held: Any) -> None:
     async with engine(one=bad("noisy", **held), two=bad()) as servers:
@@ -420,6 +422,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.matrix("kills processes and waits for theirs")
 @pytest.mark.parametrize("way", ["plain", "jailed"])
 def test_kill_9_of_ours_leaves_none_alive(way: str) -> None:
     ours = subprocess.Popen([sys.executable, "-c", US, way], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -110,6 +110,7 @@ def _resident(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
+@pytest.mark.matrix("starts the program")
 async def test_unknown_methods_wrong_versions_and_odd_parameters_are_protocol_errors(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:  # the first request decides which era this pipe speaks
         await is_well(pipe)
@@ -152,6 +153,7 @@ async def test_the_older_era_is_as_strict(tmp_path: Path) -> None:
         assert await pipe.end() == 0
 
 
+@pytest.mark.matrix("starts the program")
 async def test_an_id_that_is_used_twice_is_answered_twice(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:
         await is_well(pipe)

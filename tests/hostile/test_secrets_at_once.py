@@ -30,6 +30,7 @@ def start(path: Path, who: str, count: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.matrix("starts several processes")
 def test_of_secrets_set_by_several_processes_at_once_none_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "home" / "secrets.enc"
     setters = {who: start(path, who, 25) for who in ("ANN", "BOB", "EVE")}

@@ -237,6 +237,7 @@ async def test_a_server_whose_version_nobody_named_is_shown_with_what_was_instal
         assert named.to_dict()["what"] == "npm thing@1.0.0"
 
 
+@pytest.mark.matrix("installs packages")
 async def test_a_named_version_is_what_is_installed(registry: Registry, tmp_path: Path) -> None:
     registry.npm("thing", {"1.0.0": {"bin": "cli.js"}, "2.0.0": {"bin": "cli.js"}}, {"cli.js": SCRIPT})
     old = await packages.ready("mine", ServerSettings(npm="thing@1.0.0"), tmp_path)
@@ -245,6 +246,7 @@ async def test_a_named_version_is_what_is_installed(registry: Registry, tmp_path
     assert (old.version, new.version) == ("1.0.0", "2.0.0")
 
 
+@pytest.mark.matrix("installs packages")
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -374,6 +374,7 @@ def test_a_program_that_ends_its_process_leaves_no_result() -> None:
     assert said.frames == [{"out": "stdout", "text": "before\n"}]
 
 
+@pytest.mark.matrix("fills the memory of a worker")
 def test_a_program_that_runs_out_of_memory_is_told_so() -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))\n"
     for eats in (
