@@ -72,9 +72,10 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/reference/python.md and stages.md anew, from signatures, docstrings, hooks and gates
+reference: $(READY) ## Write the Python reference, the stages and the picture of the architecture anew, from the source
 	$(BIN)/python -m tests.docs.python_reference
 	$(BIN)/python -m tests.docs.stages
+	$(BIN)/python -m tests.docs.architecture
 
 bench: $(READY) ## Measure against peers
 	$(BIN)/python benchmarks/run.py

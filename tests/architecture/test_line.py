@@ -10,6 +10,7 @@ from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLim
 from toolgate.pipeline.hooks import STAGES
 from toolgate.pipeline.invoke import Pipeline
 from toolgate.pipeline.line import LINE
+from toolgate.pipeline.stage_marks import GATES
 from toolgate.testing import memory_app
 
 READS_ARGUMENTS = """package soma.policy
@@ -102,3 +103,14 @@ async def test_a_call_walks_through_the_rooms_in_the_order_of_the_line() -> None
     files, functions, _changes = figures(visits)
     assert files <= 19
     assert functions <= 60
+
+
+def test_every_gate_of_the_line_is_in_the_time_of_one_that_is_marked() -> None:
+    """Details of calls show gates in the order of the line; a new stage has to be given a mark, or to a gate before it."""
+    marked = [stage for stage in GATES if stage in STAGES and stage != "around_execute"]
+    in_line = list(dict.fromkeys(gate.stage for gate in LINE))
+    with_others = {"", "will_check_feature_flags", "will_validate_input", "will_normalize_input", "will_transform_output"}
+    after_the_end = {"will_write_cache", "will_audit"}
+    assert [stage for stage in in_line if stage not in with_others | after_the_end] == [
+        stage for stage in marked if stage != "will_parse_input"
+    ]

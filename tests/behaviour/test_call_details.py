@@ -193,7 +193,15 @@ async def test_a_repeated_key_says_that_the_outcome_is_the_first_one(app: App) -
     first, second = [await app.invoke("put", {"what": 1}, idempotency_key="k") for _ in range(2)]
     assert "execute" in gates(await only(app, first.id))
     found = await only(app, second.id)
-    assert (found.stages[-1]["reason"], found.output) == ("answered with the first outcome of its key", 1)
+    last = found.stages[-1]
+    assert (last["gate"], last["reason"]) == ("idempotency", "answered with the first outcome of its key")
+    assert found.output == 1
+
+
+async def test_a_forbidden_file_ends_at_the_screening(app: App) -> None:
+    outcome = await app.invoke("read_file", {"path": "/etc/shadow"})
+    last = (await only(app, outcome.id)).stages[-1]
+    assert (last["gate"], last["verdict"], last["code"]) == ("screening", "deny", "SECURITY_VIOLATION")
 
 
 async def test_every_attempt_has_its_time_and_its_error(app: App) -> None:

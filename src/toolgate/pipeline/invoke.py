@@ -34,6 +34,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Halt, Respond
 from toolgate.pipeline.hooks import Stages, caller_is_cancelled
 from toolgate.pipeline.rooms import Rooms
+from toolgate.pipeline.stage_marks import mark
 
 logger = logging.getLogger("toolgate")
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
@@ -144,11 +145,13 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
         else:
             self.inputs.seal(ctx, entry)
         if entry.guards is not None or self.policy.guard.reads_arguments:
+            mark(ctx, "screening")
             await check_arguments(self, ctx, entry)
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""
         if call.idempotency_key is not None:
+            mark(ctx, "idempotency")
             args_hash = await self.consent.key_hash(call)
             if await self.idempotency.enter(ctx, entry, args_hash):
                 return True

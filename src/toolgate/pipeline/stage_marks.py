@@ -17,6 +17,8 @@ from toolgate.pipeline.context import InvokeContext
 GATES = {
     "will_authorize": "policy",
     "will_parse_input": "input",
+    "screening": "screening",
+    "idempotency": "idempotency",
     "will_check_consent": "consent",
     "will_acquire_quota": "quota",
     "will_acquire_semaphore": "place",
@@ -28,7 +30,8 @@ GATES = {
     "will_validate_output": "output",
     "will_redact_output": "masking",
 }
-"""The stage at which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call."""
+"""The stage at which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call. Two that
+share a stage with others, and can take long, are marked in the line, by calls that pass them (`mark`)."""
 HOOKS_DONE = "hooks"
 """Users' hooks of the stage that was marked last have run."""
 HOOKS_STOPPED = "stopped"
@@ -61,7 +64,7 @@ class StageMarks:
             if name == "around_execute" and hooks is not None:
                 stages.around_execute = _around(hooks)
             elif name != "around_execute" and (hooks is not None or (name in GATES and name not in self._without)):
-                setattr(stages, name, _marked(name, hooks) if hooks is not None else _mark(name, passed))
+                setattr(stages, name, _marked(name, hooks) if hooks is not None else _marker(name, passed))
         stages.will_create_invoke_context = _begin(stages.will_create_invoke_context, passed)
         if stages.around_execute is not None:
             stages.did_execute = _back_to_around(stages.did_execute)
@@ -105,6 +108,12 @@ class StageMarks:
             return NOT_JSON
 
 
+def mark(ctx: InvokeContext, gate: str) -> None:
+    """Mark a gate that no stage begins."""
+    if ctx.marks is not None:
+        ctx.marks.append((gate, perf_counter()))
+
+
 def _begin(hooks: Composed | None, passed: Awaitable[None]) -> Composed:
     def begin(ctx: InvokeContext) -> Awaitable[None]:
         ctx.marks = []
@@ -113,7 +122,7 @@ def _begin(hooks: Composed | None, passed: Awaitable[None]) -> Composed:
     return begin
 
 
-def _mark(stage: str, passed: Awaitable[None]) -> Composed:
+def _marker(stage: str, passed: Awaitable[None]) -> Composed:
     now = perf_counter  # a name of its own is found quicker than one of the module
 
     def mark(ctx: InvokeContext) -> Awaitable[None]:
