@@ -330,6 +330,11 @@ def span_words(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def plural(number: int, word: str) -> str:
+    """A number of things: 1 call, 2 calls."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 class NotRegistered(ToolgateError):
     """The tool is not registered."""
 

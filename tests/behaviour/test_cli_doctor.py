@@ -36,7 +36,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     assert (done.code, done.err) == (0, "")
     assert all(line.startswith(("✓ ", "- ", "  ")) for line in done.lines[:-2])
     assert max(map(len, done.lines)) < 250
-    assert done.lines[-1] == "All is well."
+    assert done.lines[-1] == "All checks passed."
     names = list(dict.fromkeys(one["name"] for one in terminal("doctor", "--json").json["checks"]))
     assert names == [
         "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
@@ -307,7 +307,7 @@ HEALTH = """
 
 @pytest.mark.requirement("DOOR-4", "TOOL-2")
 def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.cli.checks.SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.app.checks.installation.TOOL_CHECK_SECONDS", 0.2)
     terminal.add_tools(HEALTH)
     done = terminal("doctor", "--json")
     said = {one["message"].partition(":")[0]: one for one in done.json["checks"] if one["name"] == "tool"}

@@ -443,7 +443,7 @@ def test_what_was_only_added_is_started_by_no_command_until_somebody_says_so(ter
         assert not started.exists(), words
     check = _doctor(terminal)["mine"]
     assert (check["status"], started.exists()) == ("warning", False)
-    assert check["message"] == "mine was added, but nobody has started it: it is not started here either"
+    assert check["message"] == "mine: added, but never started; the doctor does not start it either"
     assert "toolgate servers refresh mine" in check["advice"]
     assert terminal("servers", "refresh", "mine").code == 0
     assert started.exists()

@@ -7,9 +7,10 @@ import typer
 
 from toolgate.cli.catalog import BAR_WIDTH
 from toolgate.cli.context import AsJson, opened, readable
-from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
+from toolgate.errors import plural
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import By, CostLine

@@ -5,9 +5,10 @@ from contextlib import aclosing
 import typer
 
 from toolgate.app.checks.check import Check
-from toolgate.cli.checks import probe
-from toolgate.cli.context import AsJson, GlobalOptions, global_options
-from toolgate.cli.output import emit, folded, plural, say
+from toolgate.app.checks.installation import examine
+from toolgate.cli.context import AsJson, diverted, global_options, problems_logged
+from toolgate.cli.output import emit, folded, say
+from toolgate.errors import plural
 
 INDENT = 15
 MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
@@ -15,7 +16,16 @@ MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "ye
 
 async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Check everything that Toolgate needs, by using it."""
-    checks = await _examine(global_options(ctx), aloud=not as_json)
+    options, checks = global_options(ctx), []
+    async with aclosing(examine(options.settings, options.overrides)) as examining:  # also when nobody reads any more
+        while True:
+            with diverted(), problems_logged(False):
+                check = await anext(examining, None)
+            if check is None:
+                break
+            checks.append(check)
+            if not as_json:
+                _show(check)
     faults = sum(check.status == "fault" for check in checks)
     warnings = sum(check.status == "warning" for check in checks)
     if as_json:
@@ -23,18 +33,8 @@ async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
     elif faults or warnings:
         say(f"\n{plural(faults, 'fault')}, {plural(warnings, 'warning')}.", lines=True)
     else:
-        say(("\nAll is well.", "green"), lines=True)
+        say(("\nAll checks passed.", "green"), lines=True)
     return 1 if faults else 0
-
-
-async def _examine(place: GlobalOptions, *, aloud: bool) -> list[Check]:
-    checks = []
-    async with aclosing(probe(place)) as probing:  # also when nobody reads any more
-        async for check in probing:
-            checks.append(check)
-            if aloud:
-                _show(check)
-    return checks
 
 
 def _show(check: Check) -> None:

@@ -8,9 +8,10 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.approvals import Cap, cap_of, whole_id
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
-from toolgate.cli.output import Part, emit, note, plural, say
+from toolgate.cli.output import Part, emit, note, say
 from toolgate.cli.table import state, table
 from toolgate.cli.times import seconds_of, shown
+from toolgate.errors import plural
 from toolgate.gates.approval.request import Grant, GrantScope, GrantTerms
 from toolgate.model import LOCAL, NANO, Actor
 from toolgate.pipeline.usage import dollars

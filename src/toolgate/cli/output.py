@@ -83,11 +83,6 @@ def folded(text: str, indent: int) -> list[str]:
     return wrap(text, max(get_terminal_size().columns - indent, 30)) or [""]
 
 
-def plural(number: int, word: str) -> str:
-    """A number of things: 1 call, 2 calls."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
 def pretty(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 

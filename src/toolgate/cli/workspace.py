@@ -12,10 +12,11 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import AsJson, Usage, opened
-from toolgate.cli.output import clean, emit, note, plural, say
+from toolgate.cli.output import clean, emit, note, say
 from toolgate.cli.prompt import at_a_terminal
 from toolgate.cli.table import table
 from toolgate.cli.times import shown
+from toolgate.errors import plural
 from toolgate.sandbox.quarantine import QuarantinedChange, QuarantineSet
 from toolgate.threads import to_thread
 

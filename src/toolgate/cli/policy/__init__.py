@@ -8,11 +8,12 @@ import typer
 
 from toolgate.cli.arguments import read_object
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
-from toolgate.cli.output import Part, emit, note, plural, say, show, write
+from toolgate.cli.output import Part, emit, note, say, show, write
 from toolgate.cli.policy.check import DataFile, checks, embedded, json_of, text_of
 from toolgate.cli.policy.lists import ToolName, lists
 from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
+from toolgate.errors import plural
 from toolgate.gates.policy.cases import decider
 from toolgate.gates.policy.documents import Given
 from toolgate.gates.policy.question import Embedded, Question, Remote

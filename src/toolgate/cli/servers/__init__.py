@@ -4,12 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
+from toolgate.app.checks.check import Check
+from toolgate.app.checks.servers import server_state
 from toolgate.cli.context import AsJson, NotFound, opened
-from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.output import Part, emit, note, say
 from toolgate.cli.servers.add import add, import_file
-from toolgate.cli.servers.status import Name, compared_words, known, next_step, say_compared, state_of
+from toolgate.cli.servers.status import Name, compared_words, known, say_compared
 from toolgate.cli.table import table
-from toolgate.errors import Denied, SettingsError
+from toolgate.errors import Denied, SettingsError, plural
 from toolgate.mcp.presets import PRESETS
 from toolgate.settings import ServerSettings
 
@@ -43,24 +45,26 @@ async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
 
     async with opened(ctx) as app:
-        found = [(one, app.servers.missing_secrets(one.settings)) for one in await app.servers.list()]
+        found = [(one, server_state(one, app.servers.missing_secrets(one.settings))) for one in await app.servers.list()]
         problems, enabled = list(app.parts.mcp_tools.problems), app.settings.mcp.enabled
     if as_json:
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
-    if found:
-        table(
-            ["name", "what", "state"], [[one.name, one.to_dict()["what"], state_of(one, lacking)] for one, lacking in found]
-        )
-    elif not problems:
+    table(["name", "what", "state"], [[one.name, one.to_dict()["what"], _cell(check)] for one, check in found])
+    if not found and not problems:
         note(("No servers yet: `toolgate servers add NAME -- COMMAND …`, or one of `toolgate servers presets`.", "dim"))
     if not enabled:
         note(("None of them is used: the setting mcp.enabled is false.", "yellow"))
     for problem in problems:
         note((f"{problem.where}: {problem.why}", "yellow"))
-    for advice in dict.fromkeys(filter(None, (next_step(one, lacking) for one, lacking in found))):
-        note((advice, "yellow"))
+    for one, check in found:
+        if check.advice:
+            note((f"{one.name} ({check.message}): {check.advice}", "yellow"))
     return 0
+
+
+def _cell(check: Check) -> Part:
+    return check.message, {"ok": "", "unused": "dim", "warning": "yellow", "fault": "red"}[check.status]
 
 
 @group.command("show")

@@ -1,18 +1,17 @@
-"""The state of an MCP server in words: what a person reads of it, and what a new listing has changed."""
+"""What a new listing of an MCP server has changed, in words."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from toolgate.app.app import App
+from toolgate.app.checks.servers import waiting_words
 from toolgate.app.server_status import ServerStatus
 from toolgate.cli.completion import server_names
 from toolgate.cli.context import NotFound
-from toolgate.cli.output import note, plural, say
-from toolgate.errors import SettingsError
+from toolgate.cli.output import note, say
+from toolgate.errors import SettingsError, plural
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison
-from toolgate.mcp.method_tools import METHOD_CAPABILITIES
 from toolgate.mcp.prompts_resources import label
 
 MOST_NAMED = 20
@@ -31,37 +30,6 @@ async def known(app: App, name: str) -> ServerStatus:
         return await app.servers.get(name)
     except SettingsError as error:
         raise NotFound(error.message, suggestion=error.suggestion) from None
-
-
-def state_of(one: ServerStatus, lacking: Sequence[str]) -> str:
-    """The state of a server, as a person reads it."""
-    if not one.settings.enabled:
-        return "disabled in its settings"
-    if lacking:
-        return f"needs the secret {lacking[0]}"
-    if one.problem is not None:
-        return f"can't be used: {one.problem}"
-    if one.listed_at is None:
-        return "not started yet"
-    in_use = f"{plural(one.accepted, 'tool')} in use" if one.accepted else ""
-    waits = f"{_definitions(one, one.waiting)} to be accepted" if one.waiting else ""
-    return ", ".join(filter(None, (in_use, waits))) or "has no tools"
-
-
-def next_step(one: ServerStatus, lacking: Sequence[str]) -> str | None:
-    """The command that brings a server further; None: nothing has to be done."""
-    if not one.settings.enabled:
-        return None
-    if lacking:
-        return f"{one.name} needs a secret: toolgate secrets set {lacking[0]} --servers"
-    if one.problem is not None or one.listed_at is None:
-        return f"See what {one.name} has: toolgate servers refresh {one.name}"
-    return f"Look at what {one.name} offers, and accept it: toolgate tools accept {one.name}" if one.waiting else None
-
-
-def _definitions(one: ServerStatus, number: int) -> str:
-    has_methods = not set(METHOD_CAPABILITIES.values()).isdisjoint(one.about.get("capabilities") or ())
-    return plural(number, "definition" if one.items.waiting or has_methods else "tool")
 
 
 def compared_words(compared: Comparison | None) -> dict[str, Any]:
@@ -91,4 +59,4 @@ def say_compared(status: ServerStatus, compared: Comparison) -> None:
         has_any = any((*status.tools, *status.items))
         say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use." if has_any else "  It has no tools.")
     if status.waiting:
-        note((f"{_definitions(status, status.waiting)} to look at: toolgate tools accept {status.name}", "yellow"))
+        note((f"{waiting_words(status)} to look at: toolgate tools accept {status.name}", "yellow"))

@@ -10,11 +10,12 @@ import typer
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total
 from toolgate.cli.completion import tool_names
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
-from toolgate.cli.output import Part, emit, note, plural, say, show
+from toolgate.cli.output import Part, emit, note, say, show
 from toolgate.cli.table import table
 from toolgate.cli.tools.flags import switch
 from toolgate.cli.tools.info import say_info, to_dict
 from toolgate.cli.tools.search import rank
+from toolgate.errors import plural
 from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import Problem

@@ -6,9 +6,9 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, opened
-from toolgate.cli.output import emit, note, plural, say
+from toolgate.cli.output import emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
-from toolgate.errors import CallError, nearest
+from toolgate.errors import CallError, nearest, plural
 from toolgate.mcp.review import PendingDefinition, visible
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -9,9 +9,9 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, entry_named, opened
-from toolgate.cli.output import Unwritable, emit, note, plural, say
+from toolgate.cli.output import Unwritable, emit, note, say
 from toolgate.cli.tools.templates import template
-from toolgate.errors import CallError, DefinitionError, Fault, SettingsError
+from toolgate.errors import CallError, DefinitionError, Fault, SettingsError, plural
 from toolgate.model import LOCAL, TOOL_NAME, Runtime
 from toolgate.sandbox.custom.check import compiled
 from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file, read_tool_file

@@ -8,9 +8,10 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.catalog import find
 from toolgate.cli.context import NotFound, diverted, opened
-from toolgate.cli.output import Part, emit, note, plural, say
+from toolgate.cli.output import Part, emit, note, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
+from toolgate.errors import plural
 from toolgate.model import LOCAL, Example, Outcome
 
 LONGEST = 500

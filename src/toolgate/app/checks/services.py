@@ -1,5 +1,6 @@
-"""The doctor's probes of what decides, counts and keeps: policy, Redis, stores of secrets, and what waits for a person."""
+"""Checks of what decides, counts and keeps: policy, Redis, stores of secrets, and what waits for a person."""
 
+import shlex
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from time import perf_counter
@@ -7,21 +8,17 @@ from typing import Literal
 
 from toolgate.app.app import App
 from toolgate.app.checks.check import Check
-from toolgate.cli.context import naming
-from toolgate.cli.output import plural
+from toolgate.app.checks.policy import ask_policy
 from toolgate.coordination.redis import BusError
-from toolgate.errors import ToolgateError
-from toolgate.gates.policy.question import Question
+from toolgate.errors import ToolgateError, plural
 from toolgate.gates.secrets.sources import Vault
-from toolgate.model import LOCAL, Actor
+from toolgate.model import LOCAL
 
-NO_SUCH_TOOL = "no tool has this name"
 PACKAGES = {"file": "cryptography", "keyring": "keyring"}
 """What each store of secrets needs."""
 
 
-async def governance(app: App) -> AsyncIterator[Check]:
-    """All of them."""
+async def service_checks(app: App) -> AsyncIterator[Check]:
     yield await _policy(app)
     redis = await _redis(app)
     yield redis
@@ -34,14 +31,14 @@ async def governance(app: App) -> AsyncIterator[Check]:
 
 
 async def _policy(app: App) -> Check:
-    """Ask about a tool that can't exist: whatever decides must answer, and must say no."""
-    engine, question = app.parts.guard.engine, Question("default", None, "tool.request", NO_SUCH_TOOL, "local")
-    begun = perf_counter()
+    """The engine must deny a tool that can't exist."""
+    engine = app.parts.guard.engine
     if engine.remote is True:
-        name, verdict = "an OPA server decides", await engine.ask(question)
+        name = "an OPA server decides"
     else:
         name = "the shipped policy decides" if engine.shipped else f"{app.settings.policy.file} decides"
-        verdict = engine.decide(question, app.parts.policy.data, app.parts.guard.epoch)
+    begun = perf_counter()
+    verdict = await ask_policy(app)
     took = f"asked in {(perf_counter() - begun) * 1000:.1f} ms"
     if not verdict.sure:
         advice = "Until it answers, everything is denied. See the settings opa_url and policy."
@@ -101,7 +98,8 @@ async def _waiting(app: App) -> Check:
         tenants = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
         whose = "" if approvals.keys() == {LOCAL.tenant} else f" ({tenants})"
         words.append(f"{plural(sum(approvals.values()), 'approval')}{whose}")
-        option = naming(Actor(next(iter(approvals)))) if len(approvals) == 1 else " --tenant '*'"
+        tenant = "'*'" if len(approvals) > 1 else shlex.quote(next(iter(approvals)))
+        option = "" if tenant == LOCAL.tenant else f" --tenant {tenant}"
         advice.append(f"`toolgate approvals list{option}` shows what waits for a yes.")
     if keys:
         words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")

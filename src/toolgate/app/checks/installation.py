@@ -1,4 +1,4 @@
-"""Whether everything works, found out by using it. Each probe gives a `Check`; none changes anything that is kept."""
+"""All checks of an installation, in the order in which `toolgate doctor` prints them. None changes anything that is kept."""
 
 import asyncio
 import inspect
@@ -9,19 +9,19 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.app.checks.check import Check
-from toolgate.cli.context import GlobalOptions, diverted, problems_logged
-from toolgate.cli.governance import governance
-from toolgate.cli.sandboxes import sandboxes
-from toolgate.cli.server_checks import server_checks
+from toolgate.app.checks.sandbox import sandbox_checks
+from toolgate.app.checks.servers import server_checks
+from toolgate.app.checks.services import service_checks
 from toolgate.coordination.redis import BusError
 from toolgate.discovery import FILE, discover
 from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest
@@ -35,24 +35,24 @@ from toolgate.store.database import Transaction
 from toolgate.store.private import make_home
 from toolgate.trust import Untrusted, working_directory
 
-SECONDS = 5.0
-"""What a tool's own health check may take."""
-LITTLE_ROOM = 200_000_000
-_NAMES: dict[type[ToolgateError], str] = {
+TOOL_CHECK_SECONDS = 5.0
+"""The time that a tool's own health check has."""
+LOW_DISK_BYTES = 200_000_000
+CHECK_OF_ERROR: dict[type[ToolgateError], str] = {
     Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", BusError: "redis",
 }  # fmt: skip
 """The check that an error at the opening belongs to."""
 
 
-async def probe(place: GlobalOptions) -> AsyncGenerator[Check]:
-    """All probes, as far as what they need is there."""
+async def examine(file: Path | None, overrides: Mapping[str, Any]) -> AsyncGenerator[Check]:
+    """All checks, as far as what they need is there. What tools print meanwhile goes to stdout."""
     yield Check("python", "ok", f"{platform.python_version()}, toolgate {__version__}, SQLite {sqlite3.sqlite_version}")
     for check in _extras():
         yield check
     try:
         for check in _project():
             yield check
-        settings = load_settings(place.settings, place.overrides)
+        settings = load_settings(file, overrides)
     except SettingsError as error:
         yield Check("settings", "fault", error.message, error.suggestion)
         return
@@ -62,18 +62,16 @@ async def probe(place: GlobalOptions) -> AsyncGenerator[Check]:
     yield _home(settings)
     try:
         app = App(settings, keeps_servers=False)  # each is asked once, below
-        with diverted(), problems_logged(False):
-            await app.__aenter__()
-            await app.tools.check()
+        await app.__aenter__()
+        await app.tools.check()
     except ToolgateError as error:
-        yield Check(_NAMES.get(type(error), "database"), "fault", error.message, error.suggestion)
+        yield Check(CHECK_OF_ERROR.get(type(error), "database"), "fault", error.message, error.suggestion)
         return
     try:
         async for check in _opened(app):
             yield check
     finally:
-        with diverted():
-            await app.__aexit__(None, None, None)
+        await app.__aexit__(None, None, None)
 
 
 async def _opened(app: App) -> AsyncIterator[Check]:
@@ -83,9 +81,9 @@ async def _opened(app: App) -> AsyncIterator[Check]:
         yield check
     async for check in _health_checks(app):
         yield check
-    async for check in governance(app):
+    async for check in service_checks(app):
         yield check
-    async for check in sandboxes(app):
+    async for check in sandbox_checks(app):
         yield check
     async for check in server_checks(app):
         yield check
@@ -156,7 +154,7 @@ def _home(settings: Settings) -> Check:
         advice = "Run where you may write, or set TOOLGATE_HOME to a folder where you may."
         return Check("home", "fault", f"{home.absolute()} can't be written: {error.strerror or error}", advice)
     message = f"{home.absolute()} can be written, {free / 1e9:,.1f} GB are free"
-    return Check("home", "warning", message, "Free some room.") if free < LITTLE_ROOM else Check("home", "ok", message)
+    return Check("home", "warning", message, "Free some room.") if free < LOW_DISK_BYTES else Check("home", "ok", message)
 
 
 # -- what is kept
@@ -256,14 +254,13 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
             continue
         words: str | None
         try:
-            with diverted():
-                if hasattr(instance, "initialize"):
-                    await _asked(app, instance.initialize)
-                words = _unwell(await _asked(app, instance.health_check))
-                if hasattr(instance, "cleanup"):
-                    await _asked(app, instance.cleanup)
+            if hasattr(instance, "initialize"):
+                await _asked(app, instance.initialize)
+            words = _unwell(await _asked(app, instance.health_check))
+            if hasattr(instance, "cleanup"):
+                await _asked(app, instance.cleanup)
         except TimeoutError:
-            words = f"no answer within {SECONDS:g} s"
+            words = f"no answer within {TOOL_CHECK_SECONDS:g} s"
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
             words = f"{type(error).__name__}: {error}"
         found = f"{entry.name}: {words or 'says that it is well'}"
@@ -272,9 +269,9 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
 
 async def _asked(app: App, method: Any) -> Any:
     if inspect.iscoroutinefunction(method):
-        return await asyncio.wait_for(method(), SECONDS)
+        return await asyncio.wait_for(method(), TOOL_CHECK_SECONDS)
     future = app.parts.local.threads.submit(partial(method))
-    done, _ = await asyncio.wait((future,), timeout=SECONDS)
+    done, _ = await asyncio.wait((future,), timeout=TOOL_CHECK_SECONDS)
     if not done:
         future.cancel()
         app.parts.local.threads.give_up()
@@ -283,7 +280,7 @@ async def _asked(app: App, method: Any) -> Any:
 
 
 def _unwell(answer: Any) -> str | None:
-    """Why a tool is not well, from True or False, or from document B's {healthy, message}; None if it is."""
+    """Why a tool is not well, from True or False, or from {healthy, message}; None if it is."""
     healthy = answer.get("healthy", True) if isinstance(answer, dict) else getattr(answer, "healthy", answer)
     message = answer.get("message") if isinstance(answer, dict) else getattr(answer, "message", None)
     return None if healthy is None or healthy else str(message or "says that it is not well")

@@ -1,4 +1,4 @@
-"""The doctor's probes of the sandbox: which backend can be used here, each tried, and what runs in it."""
+"""Checks of the sandbox: which backends can be used here, each tried, and what runs in the one in use."""
 
 from collections.abc import AsyncIterator
 
@@ -16,7 +16,7 @@ LANES: tuple[tuple[str, Language, str], ...] = (
 """By lane, a program that gives something."""
 
 
-async def sandboxes(app: App) -> AsyncIterator[Check]:
+async def sandbox_checks(app: App) -> AsyncIterator[Check]:
     """The backend in use, those that could take its place, and whether each lane works."""
     sandbox = app.parts.sandbox
     in_use = None
