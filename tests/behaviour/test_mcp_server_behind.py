@@ -12,6 +12,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from tests.conformance.gateway import fixture_server
 from tests.mcp_clients import ERAS, Person, connected, key_for, meta, text_of
+from tests.patience import until
 from tests.serving import META, Site, serving
 from toolgate import Actor, App
 from toolgate.mcp.prompts_resources import fits
@@ -191,6 +192,17 @@ async def test_a_prompt_that_asks_is_answered_likewise(era: str, upstream: str) 
 
 
 async def test_a_person_who_is_slow_is_not_taken_for_a_server_that_is(upstream: str) -> None:
+    for era in ERAS:
+        # On a busy machine the time may be over before anybody is asked: then with more of it.
+        for seconds in (1.0, 4.0, 16.0):
+            if await is_asked_and_too_slow(upstream, era, seconds):
+                break
+        else:
+            pytest.fail("nobody was asked")
+
+
+async def is_asked_and_too_slow(upstream: str, era: str, seconds: float) -> bool:
+    """Whether somebody was asked before the time was over; if so, others must not pay for it."""
     shown = asyncio.Event()
 
     async def never(*_: Any) -> Any:
@@ -199,18 +211,16 @@ async def test_a_person_who_is_slow_is_not_taken_for_a_server_that_is(upstream: 
 
     async with behind(upstream, breaker={"failures": 1}) as (app, site):
         key = await key_for(app, ADA)
-        for era in ERAS:
-            async with connected(site, key, era, elicitation_callback=never) as client:
-                asking = client.call_tool("mcp_up_test_elicitation", {"message": "?"}, meta=meta({"toolgate/timeout": 1.0}))
-                calling = asyncio.create_task(asking)
-                async with asyncio.timeout(SOON):
-                    await shown.wait()
-                    while app.parts.running.count:
-                        await asyncio.sleep(0.05)
-                shown.clear()
-                calling.cancel()
-                await asyncio.wait([calling])
-                assert not (await client.call_tool("mcp_up_test_simple_text", {})).is_error  # nobody else pays for it
+        async with connected(site, key, era, elicitation_callback=never) as client:
+            asking = client.call_tool("mcp_up_test_elicitation", {"message": "?"}, meta=meta({"toolgate/timeout": seconds}))
+            calling = asyncio.create_task(asking)
+            await until(lambda: shown.is_set() or calling.done(), "somebody is asked or the call is over")
+            await until(lambda: not app.parts.running.count, "the call is over")
+            calling.cancel()
+            await asyncio.wait([calling])
+            if shown.is_set():
+                assert not (await client.call_tool("mcp_up_test_simple_text", {})).is_error
+            return shown.is_set()
 
 
 async def test_a_client_is_not_asked_what_it_does_not_know_whatever_the_server_wants(new: str) -> None:

@@ -13,6 +13,7 @@ from tests.mcp_clients import key_for
 from tests.serving import META, Site, serving
 from toolgate import Actor, App, tool
 from toolgate.errors import Failed
+from toolgate.mcp.server import tasks
 from toolgate.store import log
 from toolgate.testing import memory_app
 
@@ -65,7 +66,13 @@ async def a_site() -> AsyncIterator[tuple[App, Site, asyncio.Event]]:
         yield app, site, enough
 
 
-async def test_a_call_that_takes_long_becomes_a_task_that_ends_with_its_result() -> None:
+@pytest.fixture(autouse=True)
+def _is_a_task_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that have not ended by then never end before a test lets them."""
+    monkeypatch.setattr(tasks, "TASK_AFTER_SECONDS", 0.05)
+
+
+async def test_a_call_that_takes_long_becomes_a_task_that_ends_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_site() as (app, site, enough):
         client = Client(site, await key_for(app, ADA))
         begun = await client.call("slow")
@@ -74,6 +81,7 @@ async def test_a_call_that_takes_long_becomes_a_task_that_ends_with_its_result()
         enough.set()
         done = await client.until(begun["taskId"], "completed")
         assert done["result"]["content"] == [{"type": "text", "text": "at last"}]
+        monkeypatch.setattr(tasks, "TASK_AFTER_SECONDS", SOON)
         failed = await client.call("slow", fail=True)
         assert failed["resultType"] == "complete" and failed["isError"] is True  # in time, so no task
 

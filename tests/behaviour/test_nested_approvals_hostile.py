@@ -311,6 +311,7 @@ def test_a_process_that_is_killed_while_it_goes_on_leaves_nothing_to_be_done_twi
         time.sleep(0.02)
     dying.send_signal(signal.SIGKILL)
     dying.communicate()
+    deadline = time.monotonic() + SECONDS
     while True:
         outcome = told(child(bench, database, id))
         busy = (outcome["error"] or {}).get("code") == "IDEMPOTENCY_CONFLICT"  # until its process counts as dead
