@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import SettingsError
-from toolgate.trust import Agreed, Records, is_named, working_directory
+from toolgate.trust import TrustedContent, TrustRecords, is_named, working_directory
 
-FILE = "toolgate.yaml"
-DATA = ".toolgate"
+SETTINGS_FILE = "toolgate.yaml"
+DATA_FOLDER = ".toolgate"
 HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
 """What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
 
@@ -33,23 +33,23 @@ class Discovery(NamedTuple):
 def discover() -> Discovery:
     """Searches from the working directory upwards. Raises SettingsError if there is no working directory."""
     here = working_directory()
-    records: dict[str, Agreed] = {}
+    records: dict[str, TrustedContent] = {}
     with suppress(SettingsError):  # one that can't be used vouches for nothing
-        records = Records(os.environ).all()
+        records = TrustRecords(os.environ).all()
     if _is_project(here, records):
         return Discovery(here)
     device = here.stat().st_dev
     for folder in here.parents:
         barrier = _barrier(folder, device, records)
         if barrier is not None:
-            held = next((name for name in (FILE, DATA) if os.path.lexists(folder / name)), None)
+            held = next((name for name in (SETTINGS_FILE, DATA_FOLDER) if os.path.lexists(folder / name)), None)
             return Discovery(here, None if held is None else f"{folder / held} is not used: {barrier}")
         if _is_project(folder, records, by=os.geteuid() if hasattr(os, "geteuid") else None):
             return Discovery(folder)
     return Discovery(here)
 
 
-def _barrier(folder: Path, device: int, records: dict[str, Agreed]) -> str | None:
+def _barrier(folder: Path, device: int, records: dict[str, TrustedContent]) -> str | None:
     """Why the search ends below a folder; None if it goes on."""
     try:
         found = folder.stat()
@@ -74,19 +74,19 @@ def _homes() -> set[str]:
     return set()
 
 
-def _is_trusted(folder: Path, records: dict[str, Agreed]) -> bool:
+def _is_trusted(folder: Path, records: dict[str, TrustedContent]) -> bool:
     with suppress(SettingsError):
         return str(folder) in records or is_named(folder, os.environ)
     return False
 
 
-def _is_project(folder: Path, records: dict[str, Agreed], by: int | None = None) -> bool:
+def _is_project(folder: Path, records: dict[str, TrustedContent], by: int | None = None) -> bool:
     """Tells whether a folder holds settings or data, or had settings that were trusted and are gone: that is told, and not
     passed over. `by`: only what this user made counts, unless the folder is trusted."""
     agreed = records.get(str(folder))
-    if agreed is not None and FILE in agreed.files:
+    if agreed is not None and SETTINGS_FILE in agreed.files:
         return True
-    for path, counts in ((folder / FILE, os.path.lexists), (folder / DATA, _holds_data)):
+    for path, counts in ((folder / SETTINGS_FILE, os.path.lexists), (folder / DATA_FOLDER, _holds_data)):
         with suppress(OSError):
             if counts(path) and (by is None or path.lstat().st_uid == by or _is_trusted(folder, records)):
                 return True

@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 import orjson
 
 _strictly = JSONEncoder(allow_nan=False, check_circular=False).encode
-DEEPEST = 254
+MAX_JSON_DEPTH = 254
 """Levels that orjson writes."""
-DEEPEST_DEFINITION = 128
+MAX_DEFINITION_DEPTH = 128
 """Levels of a tool's definition: a schema takes two for each level of the values it describes."""
-MOST_FAULTS = 20
-LONGEST_PATH = 200
-LONGEST_WORDS = 300
+MAX_FAULTS = 20
+MAX_PATH_CHARS = 200
+MAX_MESSAGE_CHARS = 300
 MANY_BYTES, MANY_VALUES = 200_000, 5_000
 """Of a larger value only the first fault is looked for: to find all of them could take seconds."""
-MOST_VALUES = 300_000
+MAX_JSON_VALUES = 300_000
 """Of one message."""
 NOT_A_NUMBER = "is NaN or infinite, which JSON has no word for"
-TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", tuple: "array", dict: "object"}
+JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", tuple: "array", dict: "object"}
 
 
-class Wrong(NamedTuple):
+class ValueFault(NamedTuple):
     """One thing that is wrong with a value: where, and what."""
 
     path: str
@@ -41,14 +41,14 @@ def json_path(parts: Iterable[Any]) -> str:
     path = ""
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-        if len(path) > LONGEST_PATH:
-            return path[:LONGEST_PATH] + "…"
+        if len(path) > MAX_PATH_CHARS:
+            return path[:MAX_PATH_CHARS] + "…"
     return path
 
 
 def _search(value: Any, wrong: Callable[[Any], str | None], depth: int = 0) -> tuple[str, list[Any]] | None:
     """What is wrong with the first part of a value that has something wrong, and the way back from it."""
-    words = wrong(value) if depth <= DEEPEST else f"is nested more than {DEEPEST} levels deep"
+    words = wrong(value) if depth <= MAX_JSON_DEPTH else f"is nested more than {MAX_JSON_DEPTH} levels deep"
     if words is not None:
         return words, []
     children: Iterable[tuple[Any, Any]] = ()
@@ -64,19 +64,19 @@ def _search(value: Any, wrong: Callable[[Any], str | None], depth: int = 0) -> t
     return None
 
 
-def _first(value: Any, wrong: Callable[[Any], str | None]) -> Wrong | None:
+def _first(value: Any, wrong: Callable[[Any], str | None]) -> ValueFault | None:
     found = _search(value, wrong)
-    return Wrong(json_path(_printable(part) for part in reversed(found[1])), found[0]) if found else None
+    return ValueFault(json_path(_printable(part) for part in reversed(found[1])), found[0]) if found else None
 
 
 def _printable(part: Any) -> Any:
-    return part if isinstance(part, int) else str(part)[: LONGEST_PATH + 1].encode(errors="backslashreplace").decode()
+    return part if isinstance(part, int) else str(part)[: MAX_PATH_CHARS + 1].encode(errors="backslashreplace").decode()
 
 
 # -- values
 
 
-def holds_too_much(text: bytes, most: int = MOST_VALUES) -> bool:
+def holds_too_much(text: bytes, most: int = MAX_JSON_VALUES) -> bool:
     """Whether JSON holds more values than are read: told by what stands between them, other than in texts."""
     if len(text) <= most or _marks(text) <= most:
         return False
@@ -115,7 +115,7 @@ def find_nan(value: Any) -> str | None:
     return None if found is None else found.path
 
 
-def find_not_json(value: Any) -> Wrong | None:
+def find_not_json(value: Any) -> ValueFault | None:
     """The first part of a value that JSON can't hold."""
     return _first(value, _not_json)
 
@@ -151,15 +151,15 @@ def _is_unicode(text: str) -> bool:
 # -- schemas
 
 
-def schema_faults(validator: Any, value: Any, *, every: bool = True) -> list[Wrong]:
-    """What a compiled schema finds wrong, at most MOST_FAULTS. Finding every fault takes microseconds for each there is,
+def schema_faults(validator: Any, value: Any, *, every: bool = True) -> list[ValueFault]:
+    """What a compiled schema finds wrong, at most MAX_FAULTS. Finding every fault takes microseconds for each there is,
     shown or not; `every=False` stops at the first."""
     words = (
-        Wrong(path, _short(message))
+        ValueFault(path, _short(message))
         for error in _errors(validator, value, every)
         for path, message in _explain(error, value)
     )
-    return list(islice(words, MOST_FAULTS))
+    return list(islice(words, MAX_FAULTS))
 
 
 def _errors(validator: Any, value: Any, every: bool) -> Iterator[Any]:
@@ -173,7 +173,7 @@ def _errors(validator: Any, value: Any, every: bool) -> Iterator[Any]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_WORDS else text[:LONGEST_WORDS] + "…"
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + "…"
 
 
 def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
@@ -182,16 +182,16 @@ def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
     if name == "required":
         yield json_path([*where, kind.property]), "is required"
     elif name in ("additionalProperties", "unevaluatedProperties"):
-        yield from ((json_path([*where, key]), UNKNOWN) for key in kind.unexpected)
+        yield from ((json_path([*where, key]), UNKNOWN_ARGUMENT) for key in kind.unexpected)
     elif name == "falseSchema" and list(error.schema_path)[-1:] == ["additionalProperties"]:
-        yield from ((json_path([*where, key]), UNKNOWN) for key in _at(whole, where))
+        yield from ((json_path([*where, key]), UNKNOWN_ARGUMENT) for key in _at(whole, where))
     elif name in ("anyOf", "oneOf"):
         yield from _explain_choice(kind, where, whole)
     else:
         yield json_path(where), _words(kind, _at(whole, where))
 
 
-UNKNOWN = "unknown argument"
+UNKNOWN_ARGUMENT = "unknown argument"
 
 
 def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[str, str]]:
@@ -223,12 +223,12 @@ def _words(kind: Any, value: Any) -> str:
         return f"must be one of {orjson.dumps(kind.options).decode()[1:-1]}"
     if kind.name == "propertyNames":
         return f"has a name that {_words(kind.error.kind, '')}"
-    words = WORDS.get(kind.name)
+    words = FAULT_MESSAGES.get(kind.name)
     return words.format(**kind.as_dict()) if words else f"does not fit the schema's {kind.name!r}"
 
 
 def _type_words(types: Sequence[str], value: Any) -> str:
-    return f"must be of type {' or '.join(dict.fromkeys(types))}, not {TYPES.get(type(value), 'null')}"
+    return f"must be of type {' or '.join(dict.fromkeys(types))}, not {JSON_TYPES.get(type(value), 'null')}"
 
 
 def _at(value: Any, where: Iterable[Any]) -> Any:
@@ -237,7 +237,7 @@ def _at(value: Any, where: Iterable[Any]) -> Any:
     return value
 
 
-WORDS = {
+FAULT_MESSAGES = {
     "unfit": "{message}",
     "const": "must be {expected_value!r}",
     "pattern": "does not match the pattern {pattern}",

@@ -16,16 +16,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from toolgate.discovery import FILE, HARMLESS
+from toolgate.discovery import HARMLESS, SETTINGS_FILE
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
 from toolgate.store.sqlite_leftovers import InUse
-from toolgate.trust import ADVICE, ADVICE_FOR_SEVERAL, Agreed, Records, Untrusted, digest, is_named, read_regular
+from toolgate.trust import (
+    TRUST_ADVICE,
+    TRUST_ADVICE_FOR_SEVERAL,
+    TrustedContent,
+    TrustRecords,
+    Untrusted,
+    digest,
+    is_named,
+    read_regular,
+)
 
-MARK = "id"
+MARK_FILE = "id"
 """The file in the data folder that shows that Toolgate made the folder here: its digest is in the record."""
-DATA = "data folder: servers, grants, keys, secrets"
-LEFT = "changes to the database that SQLite would take over"
+DATA_DESCRIPTION = "data folder: servers, grants, keys, secrets"
+LEFTOVER_DESCRIPTION = "changes to the database that SQLite would take over"
 UNREADABLE = "unreadable"
 MAX_NAMED = 5
 MAX_PACKAGE_DEPTH = 20
@@ -33,7 +42,7 @@ MAX_PACKAGE_DEPTH = 20
 State = Literal["new", "changed", "gone", "trusted"]
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """Something that would be obeyed."""
 
     name: str
@@ -43,11 +52,11 @@ class Found(NamedTuple):
     """Why a person should look twice."""
 
 
-class Change(NamedTuple):
+class TrustChange(NamedTuple):
     """What is there, compared with what was agreed to."""
 
     state: State
-    found: Found
+    found: FoundFile
 
 
 class Project:
@@ -55,7 +64,7 @@ class Project:
 
     def __init__(self, settings: Settings) -> None:
         self.folder = settings.project
-        self.records = Records(os.environ)
+        self.records = TrustRecords(os.environ)
         self.is_named = is_named(self.folder, os.environ)
         """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
         self._found_file = settings.found_file
@@ -77,7 +86,7 @@ class Project:
             elif "python_tools" not in settings.named:
                 self._python = [folder for folder in settings.python_tools if self._is_mine(folder)]
             self._custom = [settings.home / "tools"] if finds_home else []
-        self._agreed = Agreed()
+        self._agreed = TrustedContent()
         file = settings.database.removeprefix("sqlite:///")
         self.database = Path(os.path.abspath(file)) if file != settings.database else None  # noqa: PTH100
         """Where SQLite keeps it; None: it is elsewhere, or in memory."""
@@ -88,29 +97,29 @@ class Project:
 
     # -- what is there
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundFile]:
         """All that would be obeyed, as it is now."""
         return [*self._settings_and_policy(), *self._tools(), *self._data(), *self._database_elsewhere()]
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[TrustChange]:
         """All of it, compared with what was agreed to, and what is gone of that."""
-        agreed = self.records.of(self.folder) or Agreed()
-        changes = [Change(self._state(agreed, found), found) for found in self.found()]
+        agreed = self.records.of(self.folder) or TrustedContent()
+        changes = [TrustChange(self._state(agreed, found), found) for found in self.found()]
         gone = agreed.files.keys() - {change.found.name for change in changes}
-        return [*changes, *(Change("gone", Found(name, "", "")) for name in sorted(gone))]
+        return [*changes, *(TrustChange("gone", FoundFile(name, "", "")) for name in sorted(gone))]
 
-    def _state(self, agreed: Agreed, found: Found) -> State:
+    def _state(self, agreed: TrustedContent, found: FoundFile) -> State:
         known = agreed.home if found.name == self._name(self._home) else agreed.files.get(found.name)
         return "new" if known is None else "trusted" if known == found.digest else "changed"
 
-    def _settings_and_policy(self) -> Iterator[Found]:
+    def _settings_and_policy(self) -> Iterator[FoundFile]:
         if self._found_file is not None:
             file, content = self._found_file
-            yield Found(self._name(file), content, "settings", _caution(file))
+            yield FoundFile(self._name(file), content, "settings", _caution(file))
         for file in self._policies:
             yield self._read(file, "policy: decides what is allowed, or is observed")
 
-    def _tools(self) -> Iterator[Found]:
+    def _tools(self) -> Iterator[FoundFile]:
         for folder in self._python:
             for file in _python_files(folder):  # also those that are no tools: others may import them
                 yield self._read(file, "Python tools: run inside Toolgate, unconfined")
@@ -119,40 +128,42 @@ class Project:
                 if name.lower().endswith((".yml", ".yaml")) and name[0] not in "._":
                     yield self._read(folder / name, "custom tool: runs in the sandbox")
 
-    def _data(self) -> Iterator[Found]:
+    def _data(self) -> Iterator[FoundFile]:
         """The data folder, if there is something in it that Toolgate would go by."""
         if not self._judges_home:
             return
         name, caution = self._name(self._home), _caution(self._home)
         if self._home.is_symlink():
             target = os.fsencode(self._home.readlink())
-            yield Found(name, digest(target), f"{DATA}; it is a link to {self._home.readlink()}", caution)
+            yield FoundFile(name, digest(target), f"{DATA_DESCRIPTION}; it is a link to {self._home.readlink()}", caution)
         elif not HARMLESS.issuperset(_names(self._home)):
             try:
-                yield Found(name, digest(read_regular(self._home / MARK)), DATA, caution)
+                yield FoundFile(name, digest(read_regular(self._home / MARK_FILE)), DATA_DESCRIPTION, caution)
             except OSError:
-                yield Found(name, "", DATA, caution or "made elsewhere, or by an earlier version")
+                yield FoundFile(name, "", DATA_DESCRIPTION, caution or "made elsewhere, or by an earlier version")
         for link in (self._home / inner for inner in _names(self._home)):
             if link.is_symlink():  # Toolgate makes none, and would write through it
                 leads = os.fsencode(link.readlink())
-                yield Found(self._name(link), digest(leads), f"link in the data folder, to {os.fsdecode(leads)}")
+                yield FoundFile(self._name(link), digest(leads), f"link in the data folder, to {os.fsdecode(leads)}")
         in_use = self._in_use() if self._judges_database else None
         for file in in_use.foreign() if in_use is not None else ():
-            yield Found(self._name(file), "", LEFT, "somebody brought it, or an earlier version was killed")
+            yield FoundFile(
+                self._name(file), "", LEFTOVER_DESCRIPTION, "somebody brought it, or an earlier version was killed"
+            )
 
-    def _database_elsewhere(self) -> Iterator[Found]:
+    def _database_elsewhere(self) -> Iterator[FoundFile]:
         """A database that the settings have in the project, until it is known by its mark."""
         if self._elsewhere and self.database is not None and os.path.lexists(self.database):
             agreed = self.records.of(self.folder)
             if agreed is None or agreed.database is None:
                 name = self._name(self.database)
-                yield Found(name, digest(os.fsencode(name)), "database: servers, grants, keys", _caution(self.database))
+                yield FoundFile(name, digest(os.fsencode(name)), "database: servers, grants, keys", _caution(self.database))
 
-    def _read(self, file: Path, what: str) -> Found:
+    def _read(self, file: Path, what: str) -> FoundFile:
         try:
-            return Found(self._name(file), digest(read_regular(file)), what, _caution(file))
+            return FoundFile(self._name(file), digest(read_regular(file)), what, _caution(file))
         except OSError as error:
-            return Found(self._name(file), UNREADABLE, what, f"can't be read: {error.strerror or error}")
+            return FoundFile(self._name(file), UNREADABLE, what, f"can't be read: {error.strerror or error}")
 
     def _name(self, file: Path) -> str:
         """A file as it is recorded: seen from the project, or whole."""
@@ -194,9 +205,9 @@ class Project:
             more = [f"and {len(bad) - MAX_NAMED} more"] if len(bad) > MAX_NAMED else []
             raise Untrusted(
                 f"Files in {self.folder} are not trusted, so Toolgate does nothing here: {', '.join([*words, *more])}.",
-                suggestion=ADVICE if len(bad) == 1 else ADVICE_FOR_SEVERAL,
+                suggestion=TRUST_ADVICE if len(bad) == 1 else TRUST_ADVICE_FOR_SEVERAL,
             )
-        self._agreed = Agreed({change.found.name: change.found.digest for change in changes})
+        self._agreed = TrustedContent({change.found.name: change.found.digest for change in changes})
 
     def refusal(self, file: Path, content: bytes) -> str | None:
         """Why a file whose content was just read is not obeyed; None if it may be."""
@@ -206,12 +217,12 @@ class Project:
         name, found = self._name(file), digest(content)
         if self._agreed.files.get(name) != found:
             with suppress(SettingsError):
-                self._agreed = self.records.of(self.folder) or Agreed()  # somebody may have agreed since
+                self._agreed = self.records.of(self.folder) or TrustedContent()  # somebody may have agreed since
         if self._agreed.files.get(name) == found:
             return None
         return "it is new or changed since it was trusted: look at it, then run `toolgate trust`"
 
-    def agree(self, changes: list[Change]) -> None:
+    def agree(self, changes: list[TrustChange]) -> None:
         """Records, at the word of a person, what they were shown; not what may have taken its place meanwhile."""
         files: dict[str, str] = {}
         home: str | None = None
@@ -220,32 +231,32 @@ class Project:
             for state, found in changes:
                 if found.digest == UNREADABLE:
                     raise SettingsError(f"{found.name} can't be trusted: it {found.caution}.", suggestion="Remove it.")
-                if found.what == LEFT:
+                if found.what == LEFTOVER_DESCRIPTION:
                     accepts = True
                 elif found.name == self._name(self._home):
                     home = found.digest or self._marked()
                 elif state != "gone":
                     files[found.name] = found.digest
             # Whichever database is there when Toolgate next opens it is recorded then.
-            records[str(self.folder)] = Agreed(files, home, None, f"{datetime.now(UTC):%FT%TZ}")
+            records[str(self.folder)] = TrustedContent(files, home, None, f"{datetime.now(UTC):%FT%TZ}")
         in_use = self._in_use() if accepts else None
         if in_use is not None:
             in_use.accept()
 
     def add(self, file: Path, content: bytes) -> None:
         """Records one file that a person's command has just written."""
-        if not self.is_named and (file == self.folder / FILE or file.parent in (*self._python, *self._custom)):
+        if not self.is_named and (file == self.folder / SETTINGS_FILE or file.parent in (*self._python, *self._custom)):
             with self.records.changing() as records:
-                records.setdefault(str(self.folder), Agreed()).files[self._name(file)] = digest(content)
+                records.setdefault(str(self.folder), TrustedContent()).files[self._name(file)] = digest(content)
 
     def adopt(self) -> None:
         """Marks the data folder, which was just made or is trusted already, as made by Toolgate here."""
         if self.is_named or not self._judges_home or self._home.is_symlink():
             return
         agreed = self.records.of(self.folder)
-        if agreed is None or agreed.home is None or not (self._home / MARK).exists():
+        if agreed is None or agreed.home is None or not (self._home / MARK_FILE).exists():
             with self.records.changing() as records:
-                records.setdefault(str(self.folder), Agreed()).home = self._marked()
+                records.setdefault(str(self.folder), TrustedContent()).home = self._marked()
 
     @property
     def judges_database(self) -> bool:
@@ -255,7 +266,7 @@ class Project:
     def bind(self, mark: str, *, fresh: bool) -> None:
         """Compares the mark in the database with the record, and records that of a fresh one: a program such as git replaces
         ignored files without a question. Raises Untrusted."""
-        agreed = self.records.of(self.folder) or Agreed()
+        agreed = self.records.of(self.folder) or TrustedContent()
         if agreed.database is not None and agreed.database != digest(mark.encode()) and not fresh:
             raise Untrusted(
                 f"The database {self.database} is not the one that Toolgate made there, so it is not used.",
@@ -263,7 +274,7 @@ class Project:
             )
         if agreed.database is None or fresh:
             with self.records.changing() as records:
-                records.setdefault(str(self.folder), Agreed()).database = digest(mark.encode())
+                records.setdefault(str(self.folder), TrustedContent()).database = digest(mark.encode())
 
     def use_database(self) -> InUse | None:
         """Says that the database in the data folder is in use, until `end` is called; None if there is no way to say it."""
@@ -277,13 +288,13 @@ class Project:
     def _in_use(self) -> InUse | None:
         with suppress(OSError):
             if self.database is not None:
-                return InUse(self.database, read_regular(self._home / MARK))
+                return InUse(self.database, read_regular(self._home / MARK_FILE))
         return None
 
     def _marked(self) -> str:
         """The digest of the mark in the data folder, which is made if it is missing. To be called while the records are
         being changed, so that two processes do not make it at once."""
-        file = self._home / MARK
+        file = self._home / MARK_FILE
         with suppress(FileExistsError), os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as mark:
             mark.write(secrets.token_hex(32))
         return digest(read_regular(file))

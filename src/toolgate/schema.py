@@ -25,7 +25,7 @@ REST = ("additionalProperties", "unevaluatedProperties")
 PARTS_OF_VALUE = ("properties", "patternProperties", *REST, "propertyNames", *ITEMS)
 """Where it speaks of what its value holds."""
 _BY_NAME = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
-ANYTHING: Schema = {}
+ANY_SCHEMA: Schema = {}
 
 
 # -- what stands where
@@ -126,10 +126,10 @@ class SchemaDocument:
             address, _, fragment = text.partition("#")
             starts, by_name = self._resources_of(address)
             if not by_name:
-                found[id(ANYTHING)] = ANYTHING
+                found[id(ANY_SCHEMA)] = ANY_SCHEMA
             parts = [part for start in starts if not fragment or fragment[0] == "/" for part in pointed(start, fragment)]
             found.update((id(part), part) for part in (*parts, *(self._anchors.get(fragment, ()) if fragment else ())))
-        return list(found.values()) or [ANYTHING]
+        return list(found.values()) or [ANY_SCHEMA]
 
     def _resources_of(self, address: str) -> tuple[list[Schema], bool]:
         """The schemas that an address may mean, and whether their names say so. Of an address that is relative in a way that

@@ -23,9 +23,11 @@ try:
 except ImportError:  # Windows: one process at a time writes there
     fcntl = None  # type: ignore[assignment]
 
-VARIABLE = "TOOLGATE_TRUST"
-ADVICE = f"Look at it, then run `toolgate trust` in that folder, or name the folder in {VARIABLE}. See docs/howto/trust.md."
-ADVICE_FOR_SEVERAL = ADVICE.replace("Look at it,", "Look at them,")
+TRUST_VARIABLE = "TOOLGATE_TRUST"
+TRUST_ADVICE = (
+    f"Look at it, then run `toolgate trust` in that folder, or name the folder in {TRUST_VARIABLE}. See docs/howto/trust.md."
+)
+TRUST_ADVICE_FOR_SEVERAL = TRUST_ADVICE.replace("Look at it,", "Look at them,")
 BELOW = "/*"
 """Ends an entry of the variable that means all folders below one."""
 MAX_RECORD_BYTES = 16_000_000
@@ -64,7 +66,7 @@ def read_regular(file: Path) -> bytes:
 
 
 @dataclass
-class Agreed:
+class TrustedContent:
     """What was agreed to of one folder."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -78,13 +80,13 @@ class Agreed:
 
 def is_named(folder: Path, environment: Mapping[str, str]) -> bool:
     """Tells whether TOOLGATE_TRUST names a folder (resolved already): the folder itself, or with `/*` one above it."""
-    for entry in environment.get(VARIABLE, "").split(os.pathsep):
+    for entry in environment.get(TRUST_VARIABLE, "").split(os.pathsep):
         if not entry:
             continue
         if not Path(entry).is_absolute():
             raise SettingsError(
-                f"{VARIABLE} names {entry!r}, which is not an absolute path.",
-                suggestion=f"Name whole paths, with {os.pathsep!r} between them: {VARIABLE}={folder}",
+                f"{TRUST_VARIABLE} names {entry!r}, which is not an absolute path.",
+                suggestion=f"Name whole paths, with {os.pathsep!r} between them: {TRUST_VARIABLE}={folder}",
             )
         if entry.endswith(BELOW):
             if folder.is_relative_to(os.path.realpath(entry.removesuffix("*"))):
@@ -94,7 +96,7 @@ def is_named(folder: Path, environment: Mapping[str, str]) -> bool:
     return False
 
 
-class Records:
+class TrustRecords:
     """All that a person agreed to, in one file that is theirs alone."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -111,15 +113,15 @@ class Records:
             if not home.is_absolute():  # a relative one would be in the project, which could then vouch for itself
                 raise SettingsError(
                     "There is no home directory to keep a record of trust in.",
-                    suggestion=f"Set HOME or XDG_CONFIG_HOME, or name the folders that you trust in {VARIABLE}.",
+                    suggestion=f"Set HOME or XDG_CONFIG_HOME, or name the folders that you trust in {TRUST_VARIABLE}.",
                 )
             base = str(home / ".config")
         return Path(base, "toolgate", "trust.json")
 
-    def of(self, folder: Path) -> Agreed | None:
+    def of(self, folder: Path) -> TrustedContent | None:
         return self.all().get(str(folder))
 
-    def all(self) -> dict[str, Agreed]:
+    def all(self) -> dict[str, TrustedContent]:
         """By folder. Raises SettingsError for a record that others could have written, or that can't be read."""
         path = self.path
         try:
@@ -134,12 +136,12 @@ class Records:
             raise self._unusable("other users could have written it", f"Check it, then `chmod -R go= {path.parent}`.")
         try:
             read = json.loads(content)["folders"]
-            return {str(name): Agreed(**entry) for name, entry in read.items()}
+            return {str(name): TrustedContent(**entry) for name, entry in read.items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise self._unusable("it is damaged", f"Remove it and run `toolgate trust` again: {path}") from None
 
     @contextmanager
-    def changing(self) -> Iterator[dict[str, Agreed]]:
+    def changing(self) -> Iterator[dict[str, TrustedContent]]:
         """All records, to be changed: written whole when the block ends, one process at a time."""
         path = self.path
         try:
@@ -162,7 +164,7 @@ class Records:
         with self.changing() as records:
             return records.pop(str(folder), None) is not None
 
-    def _write(self, path: Path, records: dict[str, Agreed]) -> None:
+    def _write(self, path: Path, records: dict[str, TrustedContent]) -> None:
         content = json.dumps({"version": 1, "folders": {name: vars(entry) for name, entry in sorted(records.items())}})
         try:
             replace_private(path, content)
@@ -172,7 +174,7 @@ class Records:
     def _unusable(self, why: str, advice: str | None = None) -> SettingsError:
         return SettingsError(
             f"The record of trusted folders {self.path} is not used: {why}.",
-            suggestion=advice or f"Check the rights on it, or name the folders that you trust in {VARIABLE}.",
+            suggestion=advice or f"Check the rights on it, or name the folders that you trust in {TRUST_VARIABLE}.",
         )
 
 

@@ -16,7 +16,7 @@ from toolgate import App, Hook, InvokeContext, tool
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
 from toolgate.store import log
-from toolgate.store.approvals import MOST_WAITING
+from toolgate.store.approvals import MAX_WAITING_QUESTIONS
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-7")
@@ -318,16 +318,16 @@ async def test_who_loses_its_question_again_and_again_is_told(database: str, tmp
 async def test_a_caller_gone_wild_does_not_fill_the_inbox(database: str, tmp_path: Path) -> None:
     work = Workshop()
     async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
-        calls = (app.invoke("run", {"task": str(number)}, actor=ADA) for number in range(MOST_WAITING - 1))
+        calls = (app.invoke("run", {"task": str(number)}, actor=ADA) for number in range(MAX_WAITING_QUESTIONS - 1))
         assert {outcome.status for outcome in await asyncio.gather(*calls)} == {"pending"}
         last = await ask(app)
         full = await app.invoke("run", {"task": "one more"}, actor=ADA)
         assert (full.status, full.pending) == ("failure", None)
         assert full.error is not None
         assert (full.error.code, full.error.retryable) == ("CAPACITY_EXCEEDED", True)
-        assert f"{MOST_WAITING} questions of this user wait" in full.error.message
+        assert f"{MAX_WAITING_QUESTIONS} questions of this user wait" in full.error.message
         assert "until a person has answered" in str(full.error.suggestion)
-        assert await app.approvals.counts() == {"acme": MOST_WAITING}
+        assert await app.approvals.counts() == {"acme": MAX_WAITING_QUESTIONS}
 
         assert await ask(app) == last, "what waits can be asked again"
         for other in (Actor("acme", "analyst", "eve"), Actor("globex", "analyst", "ada")):

@@ -9,9 +9,9 @@ from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Call
-from toolgate.store.database import Row, Transaction, now
+from toolgate.store.database import LogRow, Transaction, now
 from toolgate.store.presence import alive_since
-from toolgate.store.spending import reap
+from toolgate.store.reservations import reap
 
 pytestmark = pytest.mark.requirement("COST-2")
 
@@ -25,7 +25,7 @@ class Start:
     def __init__(self, call: Call) -> None:
         self.call = call
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         return 1, "start", self.call.id, "acme", "buy", "started", b"{}"
 
 

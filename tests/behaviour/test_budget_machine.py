@@ -16,7 +16,7 @@ from toolgate.errors import Denied
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor, Call, Entry
 from toolgate.store.presence import alive_since
-from toolgate.store.spending import reap
+from toolgate.store.reservations import reap
 
 T = TypeVar("T")
 CAP = 100 * CENT

@@ -11,7 +11,7 @@ from tests.terminal import Terminal
 from tests.till import CENT, DOLLAR, opened_till
 from toolgate import Actor, App, tool
 from toolgate.gates.quota.ledger_accounts import new_budget
-from toolgate.store.database import Row
+from toolgate.store.database import LogRow
 
 pytestmark = pytest.mark.requirement("COST-2")
 
@@ -82,7 +82,7 @@ class Ended(msgspec.Struct):
 
     at: datetime
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         body = orjson.dumps({"persona": None, "user": "ann", "attempts": 1, "cost": 10 * CENT})
         return int(self.at.timestamp() * 1_000_000), "end", f"call-{self.at.timestamp()}", "acme", "buy", "success", body
 

@@ -10,11 +10,11 @@ import pytest
 from tests.till import CENT, DOLLAR, opened_till, tool
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.store import budgets as table
-from toolgate.store import presence, spending
+from toolgate.store import presence, reservations
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.open import open_store
 from toolgate.store.postgres import _drive
-from toolgate.store.spending import Account, Exceeded
+from toolgate.store.reservations import Account, CapExceeded
 
 pytestmark = pytest.mark.requirement("COST-2")
 
@@ -39,15 +39,15 @@ async def test_a_settlement_waits_for_a_reservation_that_still_commits(postgres_
     lost: Any = await asyncpg.connect(postgres_database)
     committing = lost.transaction()
     await committing.start()
-    await _drive(lost, spending.reserve("call", "process", 100, accounts))
-    settling = asyncio.ensure_future(store.transact(spending.settle("call", "process", actual, accounts)))
+    await _drive(lost, reservations.reserve("call", "process", 100, accounts))
+    settling = asyncio.ensure_future(store.transact(reservations.settle("call", "process", actual, accounts)))
     async with asyncio.timeout(30):
         while not await lost.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0.01)
     await committing.commit()
     await settling
     assert await numbers(store) == [(actual, 0)]
-    await store.transact(spending.settle("call", "process", actual, accounts))
+    await store.transact(reservations.settle("call", "process", actual, accounts))
     assert await numbers(store) == [(actual, 0)]
     await lost.close()
     await store.close()
@@ -61,11 +61,11 @@ async def test_money_is_reserved_in_a_budget_that_is_removed_meanwhile(postgres_
     budget = new_budget("day", DOLLAR)
     account = Account(table.account_name(budget.id, []), "2026-11-15", DOLLAR)
     await store.transact(table.set_budget(budget))
-    await store.transact(spending.settle("first", "process", CENT, [account]))
+    await store.transact(reservations.settle("first", "process", CENT, [account]))
 
     reserving: Any = await asyncpg.connect(postgres_database)
     async with reserving.transaction():
-        transaction = spending.reserve("call", "process", CENT, [account])
+        transaction = reservations.reserve("call", "process", CENT, [account])
         statement = next(transaction)
         while "max(starts)" not in statement[0]:
             statement = transaction.send(await said(reserving, statement))
@@ -83,7 +83,7 @@ async def test_money_is_reserved_in_a_budget_that_is_removed_meanwhile(postgres_
 
         await _drive(reserving, rest())
     assert await numbers(store) == [(0, CENT)]
-    await store.transact(spending.settle("call", "process", CENT, [account]))
+    await store.transact(reservations.settle("call", "process", CENT, [account]))
     assert await numbers(store) == [(CENT, 0)]
     await reserving.close()
     await store.close()
@@ -119,7 +119,7 @@ async def test_refused_calls_leave_nothing_in_memory(database: str) -> None:
         for _ in range(500):
             assert await till.buy(BUY) is not None
         gc.collect()
-        left = [thing for thing in gc.get_objects() if isinstance(thing, Exceeded)]
+        left = [thing for thing in gc.get_objects() if isinstance(thing, CapExceeded)]
         assert len(left) < 5
 
 

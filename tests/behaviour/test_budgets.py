@@ -8,7 +8,7 @@ from tests.till import CENT, DOLLAR, call_of, opened_till, tool
 from toolgate.errors import Denied, StoreError
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor
-from toolgate.store import spending
+from toolgate.store import reservations
 from toolgate.store.open import open_store
 
 pytestmark = pytest.mark.requirement("COST-2")
@@ -195,7 +195,7 @@ async def test_an_account_that_refuses_leaves_the_others_as_they_were(database: 
         await till.set(new_budget("day", 5 * CENT), new_budget("month", DOLLAR), new_budget("day", DOLLAR, tool="*"))
         accounts = [each.account for each in till.budgets._book.counted(ANN, tool(), till.now)]
         assert len(accounts) == 3
-        with pytest.raises(spending.Exceeded):
-            await till.store.transact(spending.reserve("a call", "a process", 10 * CENT, accounts))
+        with pytest.raises(reservations.CapExceeded):
+            await till.store.transact(reservations.reserve("a call", "a process", 10 * CENT, accounts))
         assert await till.sums() == (0, 0)
         assert await till.rows("SELECT * FROM reservations") == []

@@ -14,7 +14,7 @@ from toolgate.gates.quota.ledger_accounts import zone
 from toolgate.gates.quota.report import costs
 from toolgate.model import UnitCost
 from toolgate.store.budgets import By
-from toolgate.store.database import Row, Transaction
+from toolgate.store.database import LogRow, Transaction
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("COST-3")
@@ -165,7 +165,7 @@ class Ended:
     def __init__(self, at: datetime) -> None:
         self.at = at
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         body = b'{"persona":null,"user":"u","attempts":1,"cost":%d}' % CENT
         return int(self.at.timestamp() * 1_000_000), "end", f"call-{self.at.timestamp()}", "acme", "buy", "success", body
 

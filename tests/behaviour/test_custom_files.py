@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from toolgate import App
 from toolgate.model import Cost, Entry, Tier
-from toolgate.registry.catalog import Problem
-from toolgate.registry.compile import Rules
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import DefinitionRules
 from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file
 from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
 from toolgate.testing import memory_app
@@ -36,11 +36,11 @@ code: |
 """
 
 
-def parse(text: str, rules: Rules | None = None) -> ToolFile:
-    return parse_tool_file(text.encode(), FILE, rules or Rules())
+def parse(text: str, rules: DefinitionRules | None = None) -> ToolFile:
+    return parse_tool_file(text.encode(), FILE, rules or DefinitionRules())
 
 
-def refused(text: str) -> Problem:
+def refused(text: str) -> ToolProblem:
     with pytest.raises(ToolFileError) as caught:
         parse(text)
     return caught.value.problem
@@ -161,7 +161,10 @@ def test_the_runtime_is_typescript_unless_it_is_said() -> None:
 
 @pytest.mark.requirement("TIER-8")
 def test_settings_can_raise_the_tier_of_a_custom_tool() -> None:
-    assert parse(with_lines("permissions: {riskLevel: low}"), Rules({"greet": "external_api"})).entry.tier == "external_api"
+    assert (
+        parse(with_lines("permissions: {riskLevel: low}"), DefinitionRules({"greet": "external_api"})).entry.tier
+        == "external_api"
+    )
 
 
 # -- what is wrong, and where
@@ -287,10 +290,10 @@ def test_code_in_other_languages_needs_the_word_execute_and_is_compiled_by_the_s
 @pytest.mark.requirement("SBX-1")
 def test_a_complaint_about_the_code_is_placed_in_the_file() -> None:
     tool = parse(with_lines("runtime: node", without="runtime"))
-    assert tool.code.problem("odd", 2, 3) == Problem(f"{FILE}:9:5", "code: odd")
-    assert tool.code.problem("odd") == Problem(f"{FILE}:8:1", "code: odd")
+    assert tool.code.problem("odd", 2, 3) == ToolProblem(f"{FILE}:9:5", "code: odd")
+    assert tool.code.problem("odd") == ToolProblem(f"{FILE}:8:1", "code: odd")
     quoted = parse(CODE_HEAD + "code: 'execute = 1'")
-    assert quoted.code.problem("odd", 1, 2) == Problem(f"{FILE}:5:1", "line 1 of the code, column 2: odd")
+    assert quoted.code.problem("odd", 1, 2) == ToolProblem(f"{FILE}:5:1", "line 1 of the code, column 2: odd")
 
 
 # -- YAML as it is read
@@ -359,7 +362,7 @@ class Shelf:
     def __init__(self, path: Path, app: App) -> None:
         self.path = path
         self.app = app
-        self.folder = CustomFolder(path, Rules())
+        self.folder = CustomFolder(path, DefinitionRules())
 
     def write(self, file: str, name: str = "greet", words: str = "hello") -> None:
         self.path.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from toolgate.gates.approval.grants import draft
 from toolgate.gates.approval.request import Answer, ApprovalError, GrantScope, GrantTerms
 from toolgate.model import NANO, Actor, Call
 from toolgate.pipeline.usage import Estimate
-from toolgate.store.approvals import add_grant
+from toolgate.store import grants
 from toolgate.store.database import now
 from toolgate.testing import memory_app
 
@@ -144,7 +144,7 @@ async def test_not_even_a_grant_that_somebody_wrote_into_the_database_covers_wha
         row = draft(
             entry.name, entry.fingerprint, False, GrantTerms("tenant", 60), ADA, None, "/", "boss", None, now(), priced=False
         )
-        await app.parts.store.transact(add_grant(row))
+        await app.parts.store.transact(grants.add(row))
         assert len(await app.parts.consent.list_grants("acme")) == 1
         assert (await app.invoke("delete_file", {"file": "x"}, actor=ADA)).status == "pending"
         assert work.ran == []

@@ -24,7 +24,7 @@ from toolgate.gates.idempotency import Idempotency
 from toolgate.model import Artifact, Call, ErrorInfo, Metrics, Outcome, new_id
 from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys
-from toolgate.store.database import Row, Store, now
+from toolgate.store.database import LogRow, Store, now
 from toolgate.store.idempotency import KeyRow, Scope
 from toolgate.store.open import open_store
 from toolgate.store.presence import Presence
@@ -54,7 +54,7 @@ class Started(NamedTuple):
 
     call_id: str
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         return 1, "start", self.call_id, "acme", "pay", "started", b"{}"
 
 

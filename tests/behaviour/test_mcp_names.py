@@ -214,14 +214,14 @@ async def test_an_approval_does_not_hold_for_another_program_of_the_same_name(tm
 async def test_what_runs_and_what_it_reaches_is_part_of_what_a_person_approves(changed: dict[str, Any]) -> None:
     from toolgate.mcp.entries import Upstream as Server
     from toolgate.mcp.entries import entry_of, found_in
-    from toolgate.registry.compile import Rules
+    from toolgate.registry.compile import DefinitionRules
     from toolgate.settings import ServerSettings
 
     def fingerprint(**settings: Any) -> str:
         said = {"command": ["/bin/cat"], "tier": "write", **settings}
         upstream = Server("s", ServerSettings.model_validate(said), "bubblewrap")
         ((key, found),) = found_in(upstream, {}, [tool("say")])[0].items()
-        return entry_of(upstream, key, found.text, Rules()).fingerprint
+        return entry_of(upstream, key, found.text, DefinitionRules()).fingerprint
 
     assert fingerprint() == fingerprint(heartbeat_seconds=5)
     assert fingerprint() != fingerprint(**changed)

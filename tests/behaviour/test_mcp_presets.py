@@ -19,7 +19,7 @@ from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.review import suspicious
 from toolgate.mcp.server_settings import resolved, upstream_of
 from toolgate.model import Actor
-from toolgate.registry.compile import Rules
+from toolgate.registry.compile import DefinitionRules
 from toolgate.settings import ServerSettings
 
 pytestmark = pytest.mark.requirement("BUILTIN-2", "MCP-2")
@@ -71,7 +71,7 @@ def test_the_tools_of_a_preset_have_document_as_names_permissions_and_costs(
 ) -> None:
     upstream = upstream_of("it", ServerSettings(preset=preset, read=(Path("/data"),)), "bubblewrap")
     ((key, found),) = found_in(upstream, {}, [definition])[0].items()
-    entry = entry_of(upstream, key, found.text, Rules(guards=plan))
+    entry = entry_of(upstream, key, found.text, DefinitionRules(guards=plan))
     assert (entry.name, entry.tool.requires_permission, entry.tier) == (name, permission, tier)
     assert entry.tool.cost.fixed == Decimal(fixed)
 
@@ -79,7 +79,7 @@ def test_the_tools_of_a_preset_have_document_as_names_permissions_and_costs(
 def test_a_search_costs_more_the_more_it_finds() -> None:
     upstream = upstream_of("it", ServerSettings(preset="brave-search"))
     ((key, found),) = found_in(upstream, {}, [SEARCH])[0].items()
-    unit = entry_of(upstream, key, found.text, Rules(guards=plan)).unit_cost
+    unit = entry_of(upstream, key, found.text, DefinitionRules(guards=plan)).unit_cost
     assert unit is not None
     assert (unit.unit, unit.price, unit.field) == ("record", Decimal("0.001"), "count")
 

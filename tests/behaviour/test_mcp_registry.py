@@ -14,18 +14,18 @@ from tests.mcp_upstream import TEXT, Upstream, tool
 from toolgate import App
 from toolgate.errors import DefinitionError, SettingsError
 from toolgate.gates.screening.tiers import plan
-from toolgate.jsontext import Wrong, schema_faults
+from toolgate.jsontext import ValueFault, schema_faults
 from toolgate.mcp.entries import Upstream as Server
 from toolgate.mcp.entries import entry_of, found_in, name_here
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import upstream_of
 from toolgate.model import TOOL_NAME, Actor, Entry, Outcome
-from toolgate.registry.compile import Rules
+from toolgate.registry.compile import DefinitionRules
 from toolgate.settings import ServerSettings
 from toolgate.store import log
 
 pytestmark = pytest.mark.requirement("MCP-2")
-RULES = Rules(guards=plan)
+RULES = DefinitionRules(guards=plan)
 
 
 def server(jail: str | None = "bubblewrap", **settings: Any) -> Server:
@@ -316,8 +316,8 @@ def test_what_is_wrong_with_a_structured_part_is_named_where_it_stands() -> None
     whole = {"content": [], "structuredContent": {"n": {}}}
     assert not check.is_valid(whole)
     for every in (True, False):
-        assert schema_faults(check, whole, every=every) == [Wrong("structuredContent.n.n", "is required")]
-    assert schema_faults(check, {"n": {}}) == [Wrong("n.n", "is required")]
+        assert schema_faults(check, whole, every=every) == [ValueFault("structuredContent.n.n", "is required")]
+    assert schema_faults(check, {"n": {}}) == [ValueFault("n.n", "is required")]
 
 
 # -- only, blocked, methods, many

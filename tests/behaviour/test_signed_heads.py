@@ -23,7 +23,7 @@ from toolgate import tool as make_tool
 from toolgate.gates.ledger import check_proof
 from toolgate.store.chain import START, Head, link
 from toolgate.store.head_keys import KeyFile
-from toolgate.store.tree import Tree, leaf, path
+from toolgate.store.merkle import MerkleTree, leaf, path
 
 pytestmark = pytest.mark.requirement("AUD-7", "AUD-2")
 
@@ -210,7 +210,7 @@ def test_a_head_that_somebody_else_signed_in_the_same_name_is_found(
     attacker.rewrite()
     [witness] = (folder / "heads").glob("*.json")
     held = json.loads(witness.read_text())
-    tree = Tree()
+    tree = MerkleTree()
     for (digest,) in attacker.sql("SELECT hash FROM audit_log ORDER BY seq"):
         tree.append(leaf(digest))
     held["head"] |= {"root": tree.root(), "hash": digest}
@@ -326,7 +326,7 @@ def _check(script: Path, proof: Path, key: str) -> "subprocess.CompletedProcess[
 
 def test_every_row_of_a_tree_of_any_size_is_proven_and_no_other() -> None:
     for size in range(1, 34):
-        tree, leaves = Tree(), [leaf(str(number)) for number in range(size)]
+        tree, leaves = MerkleTree(), [leaf(str(number)) for number in range(size)]
         for one in leaves:
             tree.append(one)
         for index in range(size):

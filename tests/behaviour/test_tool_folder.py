@@ -11,7 +11,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import App, DefinitionError, InvokeContext, tool
-from toolgate.trust import ADVICE
+from toolgate.trust import TRUST_ADVICE
 
 pytestmark = pytest.mark.requirement("DOOR-6", "TOOL-3")
 
@@ -308,7 +308,7 @@ def test_a_changed_or_new_helper_is_a_change_of_what_was_trusted(
     refused = terminal("call", "mine")
     assert refused.code == 2
     assert f"{file} is changed" in refused.err
-    assert ADVICE.split(",")[0] in refused.err
+    assert TRUST_ADVICE.split(",")[0] in refused.err
     assert not (tmp_path / "ran").exists()
 
 

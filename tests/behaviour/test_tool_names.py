@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolgate import DefinitionError, Tool, tool
 from toolgate.model import SOURCES, TIERS, TOOL_NAME, Entry, Source, Tier
-from toolgate.registry.compile import Rules, compile_entry, effective_tier, entry_of, prefixed
+from toolgate.registry.compile import DefinitionRules, compile_entry, effective_tier, entry_of, prefixed
 from toolgate.testing import memory_app
 
 
@@ -194,7 +194,7 @@ def test_an_override_cannot_lower_a_tier_and_must_be_one() -> None:
         """Wipe."""
 
     declared: Any = tool(tier="external_api")(wipe)
-    assert entry_of(declared, rules=Rules({"wipe": "read_only"})).tier == "external_api"
+    assert entry_of(declared, rules=DefinitionRules({"wipe": "read_only"})).tier == "external_api"
     with pytest.raises(DefinitionError) as caught:
-        entry_of(declared, rules=Rules({"wipe": "harmless"}))
+        entry_of(declared, rules=DefinitionRules({"wipe": "harmless"}))
     assert [fault.path for fault in caught.value.faults] == ["tier"]

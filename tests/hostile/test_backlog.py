@@ -15,7 +15,7 @@ import pytest
 from tests.hostile.flooder import HEAD, NOTE, Stalls, look
 from toolgate import App
 from toolgate.store import log
-from toolgate.store.writer import BOUND_SECONDS, Waiting
+from toolgate.store.writer import MAX_WRITE_SECONDS, AwaitedWrite
 
 pytestmark = pytest.mark.requirement("AUD-3")
 
@@ -29,7 +29,7 @@ def allowed(stall: float, slowdown: float, waits: int = 2) -> float:
     """The bound, on a machine that takes so much longer for everything, and that keeps the writer waiting for the processor
     and for the disk: once for each of the two batches that a record may have to wait for; with a server, which needs the
     processor too, also for its answers. Were callers not slowed, it would be most of the time that the test takes."""
-    return BOUND_SECONDS * slowdown + waits * stall
+    return MAX_WRITE_SECONDS * slowdown + waits * stall
 
 
 def said(oldest: float, stall: float, slowdown: float) -> str:
@@ -54,7 +54,7 @@ class Ages:
         answers = self._commit(batch)
         now = time.monotonic()
         for item in batch:
-            found = None if isinstance(item, Waiting) else self._given.pop(id(item), None)
+            found = None if isinstance(item, AwaitedWrite) else self._given.pop(id(item), None)
             if found is not None:
                 self.count += 1
                 self.oldest = max(self.oldest, now - found[0])

@@ -20,7 +20,7 @@ from toolgate.errors import Denied
 from toolgate.gates.approval.request import Answer, ApprovalRequest
 from toolgate.gates.screening.tiers import plan
 from toolgate.model import Implementation
-from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.screening.commands import ALLOWED, CommandRules, clean_environment, parse
 from toolgate.testing import memory_app
 
@@ -328,7 +328,7 @@ async def open_tool() -> AsyncIterator[App]:
 
     definition_ = {"name": "run", "description": "Run.", "tier": "execute", "input_schema": {"type": "object"}}
     entry = compile_entry(
-        definition(definition_), Implementation(function=any_command, mode="inline"), (), Rules(guards=plan)
+        definition(definition_), Implementation(function=any_command, mode="inline"), (), DefinitionRules(guards=plan)
     )
     async with memory_app(commands={"allow": [*ALLOWED, "cat"]}) as app:
         app.register(entry)

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate import yamltext
-from toolgate.registry.catalog import Problem
-from toolgate.registry.compile import Rules
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import DefinitionRules
 from toolgate.sandbox.custom.file import ToolFileError, parse_tool_file, read_tool_file
 from toolgate.sandbox.custom.source import CustomFolder, LoadedTool
 from toolgate.yamltext import MAX_YAML_BYTES, MAX_YAML_DEPTH, YamlError, read_yaml
@@ -31,7 +31,7 @@ SECONDS = 30.0
 """What the slowest of them may take; the honest one takes a millisecond."""
 
 
-def why_not(content: bytes | str) -> Problem:
+def why_not(content: bytes | str) -> ToolProblem:
     """Why a file is refused, which must not take long."""
     begun = time.monotonic()
     with pytest.raises(ToolFileError) as caught:
@@ -265,7 +265,7 @@ def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "huge.yml").write_bytes(b"#" * (MAX_YAML_BYTES + 1))
     os.truncate(tmp_path / "huge.yml", 10_000_000_000)
     begun = time.monotonic()
-    folder = CustomFolder(tmp_path, Rules())
+    folder = CustomFolder(tmp_path, DefinitionRules())
     loaded = [change.entry.name for change in folder.changes() if isinstance(change, LoadedTool)]
     assert time.monotonic() - begun < SECONDS
     assert loaded == ["greet"]
@@ -287,7 +287,7 @@ def test_a_folder_that_is_none_is_a_problem_and_nothing_is_taken_away(tmp_path: 
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "good.yml").write_text(GOOD)
-    folder = CustomFolder(tools, Rules())
+    folder = CustomFolder(tools, DefinitionRules())
     assert len(folder.changes()) == 1
     tools.rename(tmp_path / "elsewhere")
     tools.write_text("not a folder")

@@ -10,7 +10,7 @@ import pytest
 from tests.terminal import Terminal
 from toolgate import tool
 from toolgate.errors import DefinitionError
-from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-1", "TOOL-3")
@@ -112,10 +112,10 @@ async def test_no_source_of_tools_takes_what_is_too_deep() -> None:
 
 def test_depth_is_counted_also_where_parts_are_shared() -> None:
     shared: list[Any] = []
-    for _ in range(DEEPEST_DEFINITION):
+    for _ in range(MAX_DEFINITION_DEPTH):
         shared = [shared, shared]
-    assert not is_deeper(shared, DEEPEST_DEFINITION + 1)
-    assert is_deeper(shared, DEEPEST_DEFINITION - 2)
+    assert not is_deeper(shared, MAX_DEFINITION_DEPTH + 1)
+    assert is_deeper(shared, MAX_DEFINITION_DEPTH - 2)
     round_about: list[Any] = []
     round_about.append(round_about)
     assert is_deeper(round_about, 1_000)

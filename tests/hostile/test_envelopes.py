@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, serving
 from tests.terminal import SCRIPT
 from toolgate import Actor
-from toolgate.jsontext import MOST_VALUES
+from toolgate.jsontext import MAX_JSON_VALUES
 from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.testing import memory_app
 
@@ -84,7 +84,7 @@ async def test_over_http_each_gets_the_protocols_own_error() -> None:
             for answer in await both_eras(site, session, body):
                 assert answer.status == 400
                 check(answer.json, -32700, None)
-        many = b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":[' + b"0," * MOST_VALUES + b"0]}}"
+        many = b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":[' + b"0," * MAX_JSON_VALUES + b"0]}}"
         for answer in await both_eras(site, session, many):
             check(answer.json, -32600, None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.matrix import others_in_matrix
 from tests.mcp_servers import Noting, bad, call, engine
-from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import ErrorResponse
 from toolgate.mcp.client.jsonrpc_codec import decode
 
@@ -28,7 +28,7 @@ FLOODS = {
 }
 SHORT = ("rubbish", "almost messages")
 """Of these the server's connection does not last long."""
-NUMBERS = ",".join("1" * (MOST_VALUES + 10))
+NUMBERS = ",".join("1" * (MAX_JSON_VALUES + 10))
 
 
 async def stall(seconds: float) -> float:
@@ -79,7 +79,7 @@ async def test_an_answer_of_too_many_values_is_refused_at_once_and_others_are_no
         await servers.about("one")
         watching = asyncio.create_task(stall(1.0))
         line = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":[' + NUMBERS + "]}}"
-        with pytest.raises(ErrorResponse, match=f"more than {MOST_VALUES} values"):
+        with pytest.raises(ErrorResponse, match=f"more than {MAX_JSON_VALUES} values"):
             await call(servers, "one", "line", line=line)
         assert await watching < 0.5
         assert await call(servers, "one", "echo", say="well") == "well"
@@ -89,12 +89,12 @@ async def test_an_answer_of_too_many_values_is_refused_at_once_and_others_are_no
     ("text", "too_much"),
     [
         ("[" + NUMBERS + "]", True),
-        ("[" + ",".join(["[]"] * MOST_VALUES) + "]", True),
-        ("{" + ",".join(f'"{n}":0' for n in range(MOST_VALUES + 10)) + "}", True),
-        ("[" + ",".join(['"a"'] * (MOST_VALUES * 3)) + "]", True),
-        (json.dumps({"text": 'a,"[{' * MOST_VALUES}), False),
-        (json.dumps({"text": "\\,\\" * MOST_VALUES}), False),
-        (json.dumps(["a,b"] * (MOST_VALUES // 2)), False),
+        ("[" + ",".join(["[]"] * MAX_JSON_VALUES) + "]", True),
+        ("{" + ",".join(f'"{n}":0' for n in range(MAX_JSON_VALUES + 10)) + "}", True),
+        ("[" + ",".join(['"a"'] * (MAX_JSON_VALUES * 3)) + "]", True),
+        (json.dumps({"text": 'a,"[{' * MAX_JSON_VALUES}), False),
+        (json.dumps({"text": "\\,\\" * MAX_JSON_VALUES}), False),
+        (json.dumps(["a,b"] * (MAX_JSON_VALUES // 2)), False),
     ],
     ids=["numbers", "lists", "fields", "texts", "a long text", "a text of backslashes", "many texts with commas"],
 )

@@ -21,7 +21,7 @@ from toolgate import App, tool
 from toolgate.errors import Denied
 from toolgate.gates.screening.tiers import TierRules, plan
 from toolgate.model import Entry, Implementation, Outcome
-from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.screening.paths import SensitivePaths
 from toolgate.testing import memory_app
 
@@ -413,7 +413,7 @@ async def _nothing(**_arguments: Any) -> None:
 
 def _entry(schema: dict[str, Any], tier: str, category: str) -> Entry:
     tool = definition({"name": "any", "description": "Any.", "tier": tier, "category": category, "input_schema": schema})
-    return compile_entry(tool, Implementation(function=_nothing, mode="inline"), (), Rules(guards=plan))
+    return compile_entry(tool, Implementation(function=_nothing, mode="inline"), (), DefinitionRules(guards=plan))
 
 
 async def _call(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.store.chain import START, Head, HeadFile, LinkedRow, Noted, Verifier, link
-from toolgate.store.database import Row
+from toolgate.store.chain import START, Head, HeadFile, LinkedRow, NotedHeads, Verifier, link
+from toolgate.store.database import LogRow
 
 ROWS = st.lists(
     st.tuples(
@@ -26,7 +26,7 @@ ROWS = st.lists(
 )
 
 
-def chained(rows: list[Row]) -> list[LinkedRow]:
+def chained(rows: list[LogRow]) -> list[LinkedRow]:
     head, linked = START, []
     for row in rows:
         linked.append(link(head, row))
@@ -35,20 +35,20 @@ def chained(rows: list[Row]) -> list[LinkedRow]:
 
 
 def faults(linked: list[LinkedRow], noted: list[Head] | None) -> list[str]:
-    verifier = Verifier(Noted(noted) if noted else None)
+    verifier = Verifier(NotedHeads(noted) if noted else None)
     for row in linked:
         verifier.take(row)
     return verifier.verdict().faults
 
 
 @given(ROWS)
-def test_an_untouched_chain_verifies(rows: list[Row]) -> None:
+def test_an_untouched_chain_verifies(rows: list[LogRow]) -> None:
     linked = chained(rows)
     assert faults(linked, [Head(linked[-1][0], linked[-1][-1])]) == []
 
 
 @given(ROWS, st.data())
-def test_any_change_of_any_field_is_found(rows: list[Row], data: st.DataObject) -> None:
+def test_any_change_of_any_field_is_found(rows: list[LogRow], data: st.DataObject) -> None:
     linked = chained(rows)
     index = data.draw(st.integers(0, len(linked) - 1))
     column = data.draw(st.integers(0, 8))
@@ -59,7 +59,7 @@ def test_any_change_of_any_field_is_found(rows: list[Row], data: st.DataObject) 
 
 
 @given(ROWS, st.data())
-def test_a_removed_swapped_or_cut_row_is_found(rows: list[Row], data: st.DataObject) -> None:
+def test_a_removed_swapped_or_cut_row_is_found(rows: list[LogRow], data: st.DataObject) -> None:
     linked = chained(rows)
     noted = [Head(linked[-1][0], linked[-1][-1])]
     index = data.draw(st.integers(0, len(linked) - 1))
@@ -97,7 +97,7 @@ def test_what_was_noted_and_is_not_in_the_log_stays_noted(tmp_path: Path) -> Non
     file.note(Head(1, "1" * 64), lambda _seq: None)
     file.note(Head(9, "9" * 64), lambda _seq: "1" * 64)
     file.note(Head(10, "a" * 64), lambda _seq: "another hash")
-    assert file.read() == Noted([Head(1, "1" * 64), Head(9, "9" * 64), Head(10, "a" * 64)])
+    assert file.read() == NotedHeads([Head(1, "1" * 64), Head(9, "9" * 64), Head(10, "a" * 64)])
 
 
 @pytest.mark.parametrize("rubbish", [b"rubbish", b"x" * 106, b"x" * 105 + b"\n", b"\n", bytes(range(256))])
@@ -126,4 +126,4 @@ def test_a_line_that_is_written_only_in_part_is_taken_back_and_said(tmp_path: Pa
     assert file.trouble is not None
     file.try_to_note(Head(3, "3" * 64), lambda _seq: None)
     assert file.trouble is None
-    assert file.read() == Noted([Head(1, "1" * 64), Head(3, "3" * 64)])
+    assert file.read() == NotedHeads([Head(1, "1" * 64), Head(3, "3" * 64)])

@@ -50,7 +50,7 @@ from toolgate.pipeline.outcome import Ending
 from toolgate.project import Project
 from toolgate.registry.catalog import Catalog
 from toolgate.registry.catalog_sync import CatalogSync
-from toolgate.registry.compile import Rules
+from toolgate.registry.compile import DefinitionRules
 from toolgate.runners.breaker import Breakers
 from toolgate.runners.execution import Execution
 from toolgate.runners.local import LocalRunner
@@ -104,7 +104,7 @@ class Parts:
     tiers: TierRules
     kinds: dict[str, Tier]
     """The kinds of tools that can be registered at run time, and the least tier of each."""
-    rules: Rules
+    rules: DefinitionRules
     catalog: Catalog
     catalog_sync: CatalogSync
     custom: CustomTools | None
@@ -253,7 +253,7 @@ def _make_catalog(parts: Parts) -> None:
     settings, guard = parts.settings, parts.guard
     parts.kinds = {"sandbox": "execute"}
     parts.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
-    parts.rules = Rules(
+    parts.rules = DefinitionRules(
         settings.tier_overrides,
         settings.max_execution_time,
         plan,

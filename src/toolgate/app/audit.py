@@ -7,7 +7,7 @@ from toolgate.errors import StoreError
 from toolgate.gates.ledger.retention import CallDetails
 from toolgate.model import LOCAL, Actor
 from toolgate.store import log
-from toolgate.store.chain import START, Head, Verdict, Verifier
+from toolgate.store.chain import START, Head, LogVerdict, Verifier
 from toolgate.store.head_keys import HeadKeys
 from toolgate.store.signed_heads import SignedHead
 from toolgate.threads import to_thread
@@ -26,7 +26,7 @@ class AuditFacet:
         self._heads = parts.heads
         self._store = parts.store
 
-    async def verify(self, heads: Iterable[SignedHead | None] = ()) -> Verdict:
+    async def verify(self, heads: Iterable[SignedHead | None] = ()) -> LogVerdict:
         """Walks the whole audit log and compares it with the head noted outside the database and with the signed heads:
         those that are kept, and those that are given. The verdict's `ok` is true if nothing was changed."""
         await self._store.flush()

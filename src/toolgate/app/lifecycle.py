@@ -8,7 +8,7 @@ from toolgate.errors import SettingsError, StoreError
 from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
 from toolgate.registry.source import ToolSource
 from toolgate.store import state_keys
-from toolgate.store.private import make_home
+from toolgate.store.data_folder import make_home
 from toolgate.threads import to_thread
 from toolgate.trust import Untrusted
 

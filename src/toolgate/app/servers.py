@@ -35,7 +35,7 @@ from toolgate.mcp.server_settings import (
     validated,
 )
 from toolgate.model import LOCAL, TOOL_NAME, Actor
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.settings import ServerSettings
 from toolgate.tasks import uninterrupted
 
@@ -278,7 +278,7 @@ class ServersFacet(CallableFacet):
     @uninterrupted
     async def import_from(
         self, document: Any, *, actor: Actor | None = None, replace: bool = False, use: Collection[str] = ()
-    ) -> tuple[list[ImportedServer], list[Problem]]:
+    ) -> tuple[list[ImportedServer], list[ToolProblem]]:
         """Adds the servers of a file as desktop clients and editors have it. Credentials in it are kept as secrets; of those
         that are there already, a server is given only what `use` names. Gives those that were added, and why others were
         not."""
@@ -290,7 +290,7 @@ class ServersFacet(CallableFacet):
                 await self.add(one.name, one.settings, secrets=one.secrets, actor=actor, replace=replace)
                 added.append(one)
             except SettingsError as error:
-                problems.append(Problem(f"server {one.name}", str(error)))
+                problems.append(ToolProblem(f"server {one.name}", str(error)))
         return added, problems
 
     @uninterrupted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolgate.app.renamed import CallableFacet
 from toolgate.errors import DefinitionError, Denied, Fault
 from toolgate.model import LOCAL, Actor, Entry, Source, Tool
-from toolgate.registry.catalog import PROBLEMS, Problem, origin
+from toolgate.registry.catalog import PROBLEMS, ToolProblem, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.registry.source import ToolSource
@@ -63,7 +63,7 @@ class ToolsFacet(CallableFacet):
         return await self._catalog_sync.token_costs(entries)
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[ToolProblem]:
         """The tools that could not be loaded, and why."""
         custom = self._custom.problems if self._custom is not None else ()
         return [*self._catalog.problems, *custom, *self._mcp_tools.problems]
@@ -84,13 +84,13 @@ class ToolsFacet(CallableFacet):
     def load(self, source: ToolSource) -> None:
         """Registers all tools of a source. What can't be registered is noted in `problems`."""
         for loaded in source.load():
-            if isinstance(loaded, Problem):
+            if isinstance(loaded, ToolProblem):
                 self._catalog.note(loaded)
                 continue
             try:
                 self.register(loaded)
             except DefinitionError as error:
-                problem = Problem(origin(loaded), str(error))
+                problem = ToolProblem(origin(loaded), str(error))
                 self._catalog.note(problem)
                 logging.getLogger(PROBLEMS).warning("%s: %s", *problem)
 

@@ -12,7 +12,7 @@ from toolgate.cli.context import entry_named, naming
 from toolgate.cli.output import clean
 from toolgate.errors import Failed, did_you_mean
 from toolgate.model import Actor, Entry, Source
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.trust import read_regular
 
 BADGES: dict[Source, str] = {
@@ -167,7 +167,7 @@ async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
     return f"The tool is there, but {reason}: `toolgate tools enable {entry.name}{only}`."
 
 
-def _may_hold(problem: Problem, name: str) -> bool:
+def _may_hold(problem: ToolProblem, name: str) -> bool:
     """Whether a tool of a name could be in what did not load: its file is called so, or names it."""
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
     if word.search(f"{problem.where} {problem.why}"):

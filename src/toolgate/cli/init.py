@@ -9,11 +9,11 @@ import typer
 
 from toolgate.cli.context import AsJson, Usage, global_options
 from toolgate.cli.output import Unwritable, emit, note, say
-from toolgate.discovery import FILE, discover
+from toolgate.discovery import SETTINGS_FILE, discover
 from toolgate.errors import SettingsError
 from toolgate.project import Project
 from toolgate.settings import Settings, load_settings
-from toolgate.store.private import make_home
+from toolgate.store.data_folder import make_home
 from toolgate.trust import working_directory
 
 NEXT = (
@@ -44,7 +44,7 @@ def init(ctx: typer.Context, as_json: AsJson = False) -> int:
     made = _make(working_directory())
     if as_json:
         data = None if made.data is None else str(made.data)
-        emit({"folder": str(made.folder), "settings": str(made.folder / FILE), "data": data,
+        emit({"folder": str(made.folder), "settings": str(made.folder / SETTINGS_FILE), "data": data,
               "trusted": made.trusted, "untrusted": made.untrusted})  # fmt: skip
     else:
         _tell(made)
@@ -54,12 +54,12 @@ def init(ctx: typer.Context, as_json: AsJson = False) -> int:
 def _make(folder: Path) -> CreatedProject:
     load_settings(os.devnull)  # a wrong variable is told before anything is written
     before = discover().folder
-    _write(folder / FILE)
+    _write(folder / SETTINGS_FILE)
     settings = load_settings(untrusted=True)
     project = Project(settings)
     trusted = True
     try:
-        project.add(folder / FILE, TEMPLATE.encode())
+        project.add(folder / SETTINGS_FILE, TEMPLATE.encode())
         # Only the file that this command wrote: what came with a clone is for the person to look at.
         changes = [] if project.is_named else project.changes()
         untrusted = [change.found.name for change in changes if change.state in ("new", "changed")]
@@ -91,11 +91,11 @@ def _make_data(settings: Settings, project: Project) -> Path | None:
 
 
 def _tell(made: CreatedProject) -> None:
-    say(("✓ ", "green"), f"{made.folder / FILE} is written. Every setting in it is a comment: the defaults hold.")
+    say(("✓ ", "green"), f"{made.folder / SETTINGS_FILE} is written. Every setting in it is a comment: the defaults hold.")
     if made.data is not None:
         say(("✓ ", "green"), f"{made.data} is ready for data. Git ignores it.")
     if made.trusted:
-        say(("✓ ", "green"), f"{FILE} is trusted as it is now. After a change to it, run `toolgate trust`.")
+        say(("✓ ", "green"), f"{SETTINGS_FILE} is trusted as it is now. After a change to it, run `toolgate trust`.")
     if made.untrusted:
         they, them = ("it was", "it") if len(made.untrusted) == 1 else ("they were", "them")
         say(("! ", "yellow"), f"Not trusted, because {they} here already: {', '.join(made.untrusted)}.")
@@ -106,7 +106,7 @@ def _tell(made: CreatedProject) -> None:
             f"Commands here used the project {made.before} until now, with its data. This is one of its own.",
         )
     if os.environ.get("TOOLGATE_SETTINGS"):
-        say(("! ", "yellow"), f"TOOLGATE_SETTINGS names another settings file: {FILE} is not read while it is set.")
+        say(("! ", "yellow"), f"TOOLGATE_SETTINGS names another settings file: {SETTINGS_FILE} is not read while it is set.")
     if not made.untrusted:
         say("\nNext:", lines=True)
         for command, does in NEXT:

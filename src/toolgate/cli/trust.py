@@ -12,9 +12,9 @@ from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_
 from toolgate.cli.output import Part, emit, note, say
 from toolgate.cli.table import STATE_STYLES, table
 from toolgate.discovery import discover
-from toolgate.project import Change, Project
+from toolgate.project import Project, TrustChange
 from toolgate.settings import load_settings
-from toolgate.trust import VARIABLE, Records
+from toolgate.trust import TRUST_VARIABLE, TrustRecords
 
 HANG = len("  changed  ")
 """The indent of a folded line: below the name of its file."""
@@ -51,7 +51,7 @@ def trust(
     else:
         say(f"{folder} has no settings, policy or tools that Toolgate would use. Once it has, run `toolgate trust` again.")
     if project.is_named:
-        note((f"{VARIABLE} names this folder, so it is trusted without a record.", "dim"))
+        note((f"{TRUST_VARIABLE} names this folder, so it is trusted without a record.", "dim"))
     return 0
 
 
@@ -104,7 +104,7 @@ def _project(place: GlobalOptions) -> Project:
 
 
 def _list(as_json: bool) -> int:
-    records = Records(os.environ).all()
+    records = TrustRecords(os.environ).all()
     if as_json:
         emit([{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()])
         return 0
@@ -117,13 +117,13 @@ def _list(as_json: bool) -> int:
     )
     if not records:
         note(("No folder is trusted. `toolgate trust` trusts the files of the folder you are in.", "dim"))
-    if os.environ.get(VARIABLE):
-        note((f"Also trusted, by {VARIABLE}: {os.environ[VARIABLE]}", "dim"))
+    if os.environ.get(TRUST_VARIABLE):
+        note((f"Also trusted, by {TRUST_VARIABLE}: {os.environ[TRUST_VARIABLE]}", "dim"))
     return 0
 
 
 def _remove(folder: Path, as_json: bool) -> int:
-    if not Records(os.environ).forget(folder):
+    if not TrustRecords(os.environ).forget(folder):
         raise NotFound(f"{folder} is not trusted.", suggestion="`toolgate trust --list` shows which folders are.")
     if as_json:
         emit({"folder": str(folder), "removed": True})
@@ -132,7 +132,7 @@ def _remove(folder: Path, as_json: bool) -> int:
     return 0
 
 
-def _line(change: Change) -> list[Part]:
+def _line(change: TrustChange) -> list[Part]:
     line: list[Part] = [(f"  {change.state:<8} ", STATE_STYLES[change.state]), change.found.name]
     if change.found.what:
         line.append((f"  {change.found.what}", "dim"))
@@ -141,6 +141,6 @@ def _line(change: Change) -> list[Part]:
     return line
 
 
-def _plain(change: Change) -> dict[str, Any]:
+def _plain(change: TrustChange) -> dict[str, Any]:
     found = change.found
     return {"name": found.name, "state": change.state, "what": found.what, "caution": found.caution or None}

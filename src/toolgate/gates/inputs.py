@@ -13,8 +13,8 @@ from toolgate.jsontext import (
     MANY_BYTES,
     MANY_VALUES,
     NOT_A_NUMBER,
-    UNKNOWN,
-    Wrong,
+    UNKNOWN_ARGUMENT,
+    ValueFault,
     find_nan,
     find_not_json,
     holds_too_much,
@@ -59,7 +59,7 @@ class Inputs:
         elif isinstance(given, Mapping):
             ctx.input = _copy(given)
         else:
-            raise _invalid([Wrong("", f"must be named values, not {type(given).__name__}")])
+            raise _invalid([ValueFault("", f"must be named values, not {type(given).__name__}")])
 
     def glance(self, given: Any, entry: Entry | None) -> dict[str, Any]:
         """The arguments with their defaults, as far as they can be read before they are parsed; whatever is wrong with them
@@ -76,9 +76,9 @@ class Inputs:
         try:
             read = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise _invalid([Wrong("", f"can't be read as JSON: {error}")]) from error
+            raise _invalid([ValueFault("", f"can't be read as JSON: {error}")]) from error
         if not isinstance(read, dict):
-            raise _invalid([Wrong("", f"must be a JSON object, not {type(read).__name__}")])
+            raise _invalid([ValueFault("", f"must be a JSON object, not {type(read).__name__}")])
         return read
 
     def accept(self, ctx: InvokeContext, entry: Entry) -> None:
@@ -108,7 +108,7 @@ class Inputs:
         try:
             canonical = ctx.canonical = orjson.dumps(arguments, None, CANONICAL)
         except (orjson.JSONEncodeError, RecursionError) as error:
-            raise _invalid([find_not_json(arguments) or Wrong("", f"can't be written as JSON: {error}")]) from error
+            raise _invalid([find_not_json(arguments) or ValueFault("", f"can't be written as JSON: {error}")]) from error
         if len(canonical) > self._few and self._is_large(canonical):
             return True
         self._check(ctx, entry)
@@ -118,14 +118,16 @@ class Inputs:
         if len(canonical) > self._most:
             raise self._too_big(len(canonical))
         if holds_too_much(canonical, MAX_VALUES):
-            raise _invalid([Wrong("", f"they hold more than {MAX_VALUES:,} values; send them as text, or in several calls")])
+            raise _invalid(
+                [ValueFault("", f"they hold more than {MAX_VALUES:,} values; send them as text, or in several calls")]
+            )
         return len(canonical) > LARGE
 
     def _check(self, ctx: InvokeContext, entry: Entry) -> None:
         """What was written against the schema."""
         arguments, canonical = ctx.arguments, ctx.canonical
         if N in canonical and b"null" in canonical and (where := find_nan(arguments)) is not None:
-            raise _invalid([Wrong(where, NOT_A_NUMBER)])
+            raise _invalid([ValueFault(where, NOT_A_NUMBER)])
         if not entry.check_input.is_valid(arguments):
             every = len(canonical) <= MANY_BYTES and canonical.count(b",") <= MANY_VALUES
             raise _invalid(schema_faults(entry.check_input, arguments, every=every), entry)
@@ -164,14 +166,16 @@ class Inputs:
         return wanted
 
     def _too_big(self, size: int) -> Failed:
-        return _invalid([Wrong("", f"{size:,} bytes as JSON, where {self._most:,} are allowed")])
+        return _invalid([ValueFault("", f"{size:,} bytes as JSON, where {self._most:,} are allowed")])
 
 
 def _copy(given: Mapping[Any, Any]) -> dict[Any, Any]:
     try:
         return dict(given)
     except Exception as error:  # it is somebody else's class
-        raise _invalid([Wrong("", f"can't be read: the {type(given).__name__} raised {type(error).__name__}")]) from error
+        raise _invalid(
+            [ValueFault("", f"can't be read: the {type(given).__name__} raised {type(error).__name__}")]
+        ) from error
 
 
 def _integers(arguments: dict[str, Any], entry: Entry) -> dict[str, Any]:
@@ -183,13 +187,13 @@ def _integers(arguments: dict[str, Any], entry: Entry) -> dict[str, Any]:
     return {name: part for name, part in whole.items() if part is not arguments[name]}
 
 
-def _nearest(faults: Sequence[Wrong], schema: Mapping[str, Any]) -> str | None:
+def _nearest(faults: Sequence[ValueFault], schema: Mapping[str, Any]) -> str | None:
     """The argument that was meant by the first that the tool does not know."""
-    unknown = next((fault.path for fault in faults if fault.message == UNKNOWN), None)
+    unknown = next((fault.path for fault in faults if fault.message == UNKNOWN_ARGUMENT), None)
     return None if unknown is None else did_you_mean(unknown, schema.get("properties", {}))
 
 
-def _invalid(faults: Sequence[Wrong], entry: Entry | None = None) -> Failed:
+def _invalid(faults: Sequence[ValueFault], entry: Entry | None = None) -> Failed:
     words = "; ".join(f"{path}: {message}" if path else message for path, message in faults)
     suggestion = "Correct the arguments and call again."
     if entry is not None:

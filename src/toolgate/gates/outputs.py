@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel
 
 from toolgate.errors import Failed
-from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, Wrong, find_nan, schema_faults
+from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, ValueFault, find_nan, schema_faults
 from toolgate.model import Artifact, Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.offload import LARGE, Offload
@@ -51,7 +51,7 @@ class Outputs:
             output, size = self._plain(output)
             ctx.result = output
         elif type(output) is int and not -(2**63) <= output < 2**64:
-            raise _invalid(Wrong("", "is an integer of more than 64 bits; return it as text"))
+            raise _invalid(ValueFault("", "is an integer of more than 64 bits; return it as text"))
         if entry.check_output is not None and not entry.check_output.is_valid(output):
             text = orjson.dumps(output)
             every = len(text) <= MANY_BYTES and text.count(b",") <= MANY_VALUES
@@ -67,11 +67,11 @@ class Outputs:
                 text = orjson.dumps(output, default=_known_types, option=LENIENT)
                 plain = orjson.loads(text)
             except (orjson.JSONEncodeError, RecursionError) as error:
-                raise _invalid(Wrong("", f"is not JSON: {error.__cause__ or error}")) from error
+                raise _invalid(ValueFault("", f"is not JSON: {error.__cause__ or error}")) from error
         if b"null" in text:
             where = find_nan(output)
             if where is not None:
-                raise _invalid(Wrong(where, NOT_A_NUMBER))
+                raise _invalid(ValueFault(where, NOT_A_NUMBER))
         return plain, len(text)
 
     def limit(self, ctx: InvokeContext, size: int) -> Awaitable[None] | None:
@@ -217,7 +217,7 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def _invalid(*faults: Wrong) -> Failed:
+def _invalid(*faults: ValueFault) -> Failed:
     words = "; ".join(f"{path}: {message}" if path else f"it {message}" for path, message in faults)
     return Failed(
         "OUTPUT_INVALID",

@@ -26,8 +26,8 @@ from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import completed, names_program, upstream_of
 from toolgate.mcp.tool_names import ToolNames
 from toolgate.model import Caller, Entry
-from toolgate.registry.catalog import Catalog, Problem
-from toolgate.registry.compile import Rules
+from toolgate.registry.catalog import Catalog, ToolProblem
+from toolgate.registry.compile import DefinitionRules
 from toolgate.settings import ServerSettings
 from toolgate.store.database import Store
 
@@ -47,7 +47,7 @@ class McpTools:
         engine: UpstreamServers,
         store: Store,
         catalog: Catalog,
-        rules: Rules,
+        rules: DefinitionRules,
         *,
         register: Callable[[Entry], object],
         forget: Callable[[], object],
@@ -80,7 +80,7 @@ class McpTools:
         self._upstreams: dict[str, Upstream] = {}
         self._unlisted: set[str] = set()
         """Servers of which nothing is known, or only what another program of their name had."""
-        self._misread: dict[str, Problem] = {}
+        self._misread: dict[str, ToolProblem] = {}
         """Servers whose settings are no good."""
         self._epoch = -1
         self._restarts: dict[str, int] = {}
@@ -121,7 +121,7 @@ class McpTools:
         return dict(self._upstreams)
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[ToolProblem]:
         """Servers and tools that can't be used, and why."""
         listed = [problem for problems in self._comparing.no_definitions.values() for problem in problems]
         return [*self._misread.values(), *listed, *self._offering.refused]
@@ -134,7 +134,7 @@ class McpTools:
         own = f"Server {server} "  # how most of the messages begin; it is put after the server's name
         return f"it {problem.why.removeprefix(own)}" if problem.why.startswith(own) else problem.why
 
-    def missing(self) -> list[Problem]:
+    def missing(self) -> list[ToolProblem]:
         """Servers that can't be reached now: what they have may be missing, or fail when it is called."""
         why = {
             standing.name: standing.failure
@@ -142,7 +142,7 @@ class McpTools:
             if standing.state in ("waiting", "resting") and standing.failure
         }
         found = {**self._comparing.failures, **why}
-        return [Problem(f"server {name}", words) for name, words in sorted(found.items()) if name in self._upstreams]
+        return [ToolProblem(f"server {name}", words) for name, words in sorted(found.items()) if name in self._upstreams]
 
     def is_listed(self, server: str) -> bool:
         """Whether it is known what a server has."""
@@ -314,7 +314,7 @@ class McpTools:
                 read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
             except (SettingsError, ValidationError) as error:
                 words = error.message if isinstance(error, SettingsError) else "its settings on record can't be read"
-                self._misread[name] = Problem(f"server {name}", words)
+                self._misread[name] = ToolProblem(f"server {name}", words)
         return read
 
     def _without_clashes(
@@ -325,7 +325,7 @@ class McpTools:
         for upstream in list(wanted.values()):
             why = names.clash(upstream)
             if why is not None:
-                self._misread[upstream.name] = Problem(f"server {upstream.name}", f"it is not used: {why}; {RENAME}")
+                self._misread[upstream.name] = ToolProblem(f"server {upstream.name}", f"it is not used: {why}; {RENAME}")
                 del wanted[upstream.name]
         return wanted, names
 

@@ -1,7 +1,7 @@
 """What an MCP server says of its tools, and what is said of them here, made into entries of the catalog.
 
 A server's word is data. Its descriptions are bounded and cleaned of what no reader sees; its hints can raise the tier of a
-tool and never lower it, unless its settings trust them; a definition that is no good is a Problem, and the others load.
+tool and never lower it, unless its settings trust them; a definition that is no good is a ToolProblem, and the others load.
 
 Reading a resource, getting a prompt and completing an argument are tools as well (`mcp_methods`).
 """
@@ -16,14 +16,14 @@ import msgspec
 import orjson
 
 from toolgate.errors import DefinitionError, Fault
-from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.mcp.client.model import Target
 from toolgate.mcp.definitions import FoundDefinition
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES, METHOD_TAG, METHOD_TOOLS, definition_of
 from toolgate.mcp.structured_output import StructuredOutputValidator
 from toolgate.model import TOOL_NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
-from toolgate.registry.catalog import Problem
-from toolgate.registry.compile import MAX_NAME, Rules, compile_entry, definition, prefixed
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import MAX_NAME_CHARS, DefinitionRules, compile_entry, definition, prefixed
 from toolgate.settings import ServerSettings, ServerToolSettings
 
 DefinitionKey = tuple[str, str]
@@ -123,11 +123,11 @@ class Upstream(NamedTuple):
 
 def found_in(
     upstream: Upstream, capabilities: Mapping[str, Any], listed: Sequence[Any]
-) -> tuple[dict[DefinitionKey, FoundDefinition], list[Problem]]:
+) -> tuple[dict[DefinitionKey, FoundDefinition], list[ToolProblem]]:
     """What a server has: what can be asked of it besides its tools, which comes first and so has its name first, then the
     definitions in its list, each with its hash; and what is no definition. A name that comes twice counts once."""
     found: dict[DefinitionKey, FoundDefinition] = {}
-    problems: list[Problem] = []
+    problems: list[ToolProblem] = []
     for method, capability in METHOD_CAPABILITIES.items():
         if isinstance(capabilities.get(capability), Mapping):
             text = orjson.dumps(definition_of(upstream.name, method), option=orjson.OPT_SORT_KEYS)
@@ -138,7 +138,7 @@ def found_in(
             if ("tools/call", name) in found:
                 raise ValueError("the server has two tools of this name; the first counts")
         except ValueError as error:
-            problems.append(Problem(f"server {upstream.name}, {_shown_name(given)}", str(error)))
+            problems.append(ToolProblem(f"server {upstream.name}, {_shown_name(given)}", str(error)))
             continue
         found["tools/call", name] = FoundDefinition(text.decode(), sha256(text).hexdigest())
     return found, problems
@@ -152,8 +152,8 @@ def _canonical(given: Any) -> tuple[str, bytes]:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_SERVER_TOOL_NAME_CHARS:
         raise ValueError(f"its name must be text of 1 to {MAX_SERVER_TOOL_NAME_CHARS} characters")
     pinned = {field: given[field] for field in PINNED_FIELDS if given.get(field) is not None}
-    if is_deeper(pinned, DEEPEST_DEFINITION):
-        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+    if is_deeper(pinned, MAX_DEFINITION_DEPTH):
+        raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
     try:
         text = orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError) as error:  # half surrogates, integers of more than 64 bits
@@ -176,7 +176,7 @@ def cleaned(text: str) -> str:
 # -- what it becomes here
 
 
-def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: Rules) -> Entry:
+def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: DefinitionRules) -> Entry:
     """The entry of an accepted definition. Raises DefinitionError if it can't be one."""
     method, name = key
     given = orjson.loads(text)
@@ -250,7 +250,7 @@ def name_here(upstream: Upstream, key: DefinitionKey) -> str:
     mark = sha256(f"{len(upstream.name)} {upstream.name}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
     start = plain if TOOL_NAME.match(plain[:1]) else f"mcp_{plain}"
-    return f"{start[: MAX_NAME - 9]}_{mark}"
+    return f"{start[: MAX_NAME_CHARS - 9]}_{mark}"
 
 
 def _tier(upstream: Upstream, said: ServerToolSettings, given: Mapping[str, Any]) -> Tier:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from toolgate.errors import SettingsError
 from toolgate.model import TOOL_NAME
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.settings import ServerSettings
 
 SERVER_SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
@@ -47,11 +47,11 @@ class ImportedServer(NamedTuple):
     """Secrets that it names, and of which the file has no value."""
 
 
-def read_servers(document: Any) -> tuple[list[ImportedServer], list[Problem]]:
+def read_servers(document: Any) -> tuple[list[ImportedServer], list[ToolProblem]]:
     """The servers of a file, and those that can't be taken. Raises SettingsError if it has none at all."""
     group = _group(document)
     taken: dict[str, ImportedServer] = {}
-    problems: list[Problem] = []
+    problems: list[ToolProblem] = []
     for given_name, given in group.items():
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(given_name)).strip("-_")[:64]
         try:
@@ -61,7 +61,7 @@ def read_servers(document: Any) -> tuple[list[ImportedServer], list[Problem]]:
                 raise SettingsError(f"another server of this file is called {name} here")
             taken[name] = _server(name, given)
         except (SettingsError, ValidationError) as error:
-            problems.append(Problem(f"server {str(given_name)[:64]}", _words(error)))
+            problems.append(ToolProblem(f"server {str(given_name)[:64]}", _words(error)))
     return list(taken.values()), problems
 
 

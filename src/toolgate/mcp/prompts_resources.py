@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
-from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.mcp.definitions import ITEM_KINDS, DefinitionPin, FoundDefinition
 from toolgate.mcp.entries import INVISIBLE, DefinitionKey, cleaned
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 
 ItemKind = Literal["prompts", "resources", "templates"]
 MAX_ITEM_BYTES = 65_536
@@ -54,8 +54,8 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
     fields = {field: given[field] for field in shape.pinned if given.get(field) is not None}
     if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
         fields["annotations"] = {key: value for key, value in fields["annotations"].items() if key != "lastModified"}
-    if is_deeper(fields, DEEPEST_DEFINITION):
-        raise ValueError(f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+    if is_deeper(fields, MAX_DEFINITION_DEPTH):
+        raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
     try:
         text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError) as error:
@@ -67,10 +67,10 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
 
 def items_in(
     server: str, listed: Mapping[ItemKind, Iterable[Any]]
-) -> tuple[dict[DefinitionKey, FoundDefinition], list[Problem]]:
+) -> tuple[dict[DefinitionKey, FoundDefinition], list[ToolProblem]]:
     """What a server lists besides tools, each with its hash, and what is no item. What comes twice counts once."""
     found: dict[DefinitionKey, FoundDefinition] = {}
-    problems: list[Problem] = []
+    problems: list[ToolProblem] = []
     for kind, items in listed.items():
         for given in items:
             try:
@@ -80,7 +80,7 @@ def items_in(
             except ValueError as error:
                 told = given.get(ITEM_SHAPES[kind].name) if isinstance(given, Mapping) else None
                 words = cleaned(told)[:64] if isinstance(told, str) else "without a name"
-                problems.append(Problem(f"server {server}, {ITEM_SHAPES[kind].word} {words}", str(error)))
+                problems.append(ToolProblem(f"server {server}, {ITEM_SHAPES[kind].word} {words}", str(error)))
     return found, problems
 
 

@@ -13,8 +13,8 @@ from toolgate.mcp.definitions import DefinitionPin
 from toolgate.mcp.entries import DefinitionKey, Upstream, cleaned, entry_of
 from toolgate.mcp.tool_names import ToolNames, is_wanted
 from toolgate.model import Entry
-from toolgate.registry.catalog import Catalog, Problem
-from toolgate.registry.compile import Rules
+from toolgate.registry.catalog import Catalog, ToolProblem
+from toolgate.registry.compile import DefinitionRules
 
 MAX_FAULT_CHARS = 500
 MAX_TURN_SECONDS = 0.005
@@ -25,14 +25,14 @@ class BuiltEntry(NamedTuple):
     """An entry that was made of a definition, or why none could be; `of` is all that it was made of."""
 
     of: tuple[str | None, Upstream]
-    entry: Entry | Problem
+    entry: Entry | ToolProblem
 
 
 class Publisher:
     """What `McpTools` has in the catalog."""
 
     def __init__(
-        self, catalog: Catalog, rules: Rules, register: Callable[[Entry], object], forget: Callable[[], object]
+        self, catalog: Catalog, rules: DefinitionRules, register: Callable[[Entry], object], forget: Callable[[], object]
     ) -> None:
         self._catalog = catalog
         self._rules = rules
@@ -42,7 +42,7 @@ class Publisher:
         self._held: dict[str, Entry] = {}
         self.callable: dict[tuple[str, str, str], str] = {}
         """By server, method and the server's own name, the fingerprint of all that may be called."""
-        self.refused: list[Problem] = []
+        self.refused: list[ToolProblem] = []
 
     async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[DefinitionPin]) -> None:
         """Make the entries that `use` will need: a piece at a time, because of many it takes seconds."""
@@ -82,9 +82,13 @@ class Publisher:
             return BuiltEntry(of, _problem(pin, faults(error)))
 
     def _want(
-        self, entry: Entry | Problem, pin: DefinitionPin, fault: str | None, wanted: dict[str, tuple[Entry, DefinitionPin]]
+        self,
+        entry: Entry | ToolProblem,
+        pin: DefinitionPin,
+        fault: str | None,
+        wanted: dict[str, tuple[Entry, DefinitionPin]],
     ) -> None:
-        if isinstance(entry, Problem):
+        if isinstance(entry, ToolProblem):
             self.refused.append(entry)
         elif fault is not None or entry.name in wanted:
             self.refused.append(_problem(pin, fault or f"the name {entry.name} is that of another tool"))
@@ -108,7 +112,7 @@ class Publisher:
                 self._held[name] = entry
             except DefinitionError as error:
                 where = f"server {entry.implementation.server}, tool {name}"
-                self.refused.append(Problem(where, faults(error)))
+                self.refused.append(ToolProblem(where, faults(error)))
         if self._held != before:
             self._forget()
 
@@ -130,8 +134,8 @@ async def in_turns(pins: Iterable[DefinitionPin]) -> AsyncIterator[DefinitionPin
             paused = monotonic()
 
 
-def _problem(pin: DefinitionPin, words: str) -> Problem:
-    return Problem(f"server {pin.server}, tool {cleaned(pin.tool or pin.method)[:64]}", words)
+def _problem(pin: DefinitionPin, words: str) -> ToolProblem:
+    return ToolProblem(f"server {pin.server}, tool {cleaned(pin.tool or pin.method)[:64]}", words)
 
 
 def faults(error: DefinitionError) -> str:

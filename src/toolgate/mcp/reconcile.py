@@ -22,7 +22,7 @@ from toolgate.mcp.entries import DefinitionKey, Upstream, cleaned, found_in, nam
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES
 from toolgate.mcp.prompts_resources import ITEM_SHAPES, ItemKind, items_in, label
 from toolgate.model import LOCAL, Actor
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.store.database import Store
 from toolgate.threads import to_thread
 
@@ -70,7 +70,7 @@ class ServerSnapshot(NamedTuple):
     about: str
     jail: str | None
     found: dict[DefinitionKey, FoundDefinition]
-    problems: list[Problem]
+    problems: list[ToolProblem]
     trust: dict[DefinitionKey, str]
     unknown: frozenset[str]
     digest: str
@@ -91,7 +91,7 @@ class Reconciler:
         trusts: Callable[[Upstream, DefinitionKey], str | None],
     ) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
-        self.no_definitions: dict[str, list[Problem]] = {}
+        self.no_definitions: dict[str, list[ToolProblem]] = {}
         """By server, what it lists and what can be no tool."""
         self.failures: dict[str, str] = {}
         """Servers that could not be asked, and why."""

@@ -16,7 +16,7 @@ from toolgate.registry.declare import declared, where_of
 
 PROBLEMS = "toolgate.tools"
 """The name of the logger that is told what could not be loaded."""
-MOST_LISTED = 5_000_000
+MAX_CACHED_FLAGS = 5_000_000
 """Tools in all the lists that are kept for actors; past that, they are made anew."""
 
 
@@ -29,7 +29,7 @@ class FlagData(Protocol):
     personas: dict[str, dict[str, str]]
 
 
-class Problem(NamedTuple):
+class ToolProblem(NamedTuple):
     """A tool that could not be loaded: where it is, and why."""
 
     where: str
@@ -58,7 +58,7 @@ class Catalog:
         self._off: set[str] = set()
         self._permitted: dict[tuple[str | None, str | None], tuple[Tool, ...]] = {}
         self._listed = 0
-        self.problems: list[Problem] = []
+        self.problems: list[ToolProblem] = []
         self.withheld: Mapping[str, str] = {}
         """Names that nobody may call yet, and why: for the log. Callers are told that there is no such tool."""
         self.version = 0
@@ -74,7 +74,7 @@ class Catalog:
         if taken is not None:
             if SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
                 raise _taken(taken, tool.name)
-            self.note(Problem(origin(taken), str(_taken(entry, tool.name))))
+            self.note(ToolProblem(origin(taken), str(_taken(entry, tool.name))))
         holder[tool.name] = entry
         if tool.tenant:
             self._dynamic[tool.tenant] = holder
@@ -84,7 +84,7 @@ class Catalog:
         self._switch((tool.name,))
         self._forget()
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: ToolProblem) -> None:
         """Say what could not be loaded; saying it twice says no more."""
         if problem not in self.problems:
             self.problems.append(problem)
@@ -221,7 +221,7 @@ class Catalog:
         if found is None:
             found = tuple(self._list(actor))
             self._listed += len(found)
-            if self._listed > MOST_LISTED:
+            if self._listed > MAX_CACHED_FLAGS:
                 self._permitted.clear()
                 self._listed = len(found)
             self._permitted[key] = found

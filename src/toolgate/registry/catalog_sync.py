@@ -15,15 +15,15 @@ import orjson
 
 from toolgate.errors import DefinitionError, StoreError
 from toolgate.model import Actor, Entry
-from toolgate.registry.catalog import Catalog, Problem
-from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.registry.catalog import Catalog, ToolProblem
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.registry.tokens import count_tokens, definition_text, is_exact
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.database import Store, Transaction
 
 T = TypeVar("T")
-POLL_SECONDS = 1.0
+EPOCH_POLL_SECONDS = 1.0
 """How often another process's changes are looked for."""
 
 logger = logging.getLogger("toolgate")
@@ -37,7 +37,7 @@ class CatalogSync:
         self,
         store: Store,
         catalog: Catalog,
-        rules: Rules,
+        rules: DefinitionRules,
         *,
         follow: Callable[[table.Flags, list[budgets.BudgetRow]], Awaitable[None]],
         announce: Callable[[], Awaitable[None]],
@@ -173,14 +173,14 @@ class CatalogSync:
                 try:
                     self._catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
                 except (DefinitionError, ValueError) as error:
-                    self._catalog.note(Problem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
+                    self._catalog.note(ToolProblem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
         for tenant, name in known - {(row.tenant, row.name) for row in rows}:
             self._catalog.remove(name, tenant)
 
     async def _poll(self) -> None:
         """See what other processes change."""
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(EPOCH_POLL_SECONDS)
             try:
                 old = monotonic() - self._read_at > self._seconds
                 if old or await self._store.read(table.epoch()) != self._epoch:

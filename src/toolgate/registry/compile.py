@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from toolgate.errors import DefinitionError, Fault, unknown
-from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.model import (
     PROPOSES,
     TIERS,
@@ -39,7 +39,7 @@ from toolgate.registry.declare import declared, is_marked, where_of
 from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
 from toolgate.schema import REFERENCES, located
 
-MAX_NAME = 64
+MAX_NAME_CHARS = 64
 OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
 """Code of whoever runs this installation. What others wrote is not taken at its word where that would share more."""
 INNERMOST = -1_000_000_000
@@ -58,7 +58,7 @@ DRAFTS = (
 )
 
 
-class Rules(msgspec.Struct, frozen=True):
+class DefinitionRules(msgspec.Struct, frozen=True):
     """What settings say about all definitions."""
 
     tiers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -76,7 +76,7 @@ class Rules(msgspec.Struct, frozen=True):
     """What has the stages of a tool's calls kept; None: they are not."""
 
 
-def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> Entry:  # noqa: B008 - it is frozen
+def entry_of(code: Any, source: Source = "python", rules: DefinitionRules = DefinitionRules()) -> Entry:  # noqa: B008 - it is frozen
     """The entry of a function or class that `@tool` declared."""
     try:
         return _entry_of(code, source, rules)
@@ -84,7 +84,7 @@ def entry_of(code: Any, source: Source = "python", rules: Rules = Rules()) -> En
         raise error.at(where_of(code)) from error.__cause__
 
 
-def _entry_of(code: Any, source: Source, rules: Rules) -> Entry:
+def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
     found = declared(code)
     if found is None:
         name = getattr(code, "__name__", type(code).__name__)
@@ -126,8 +126,8 @@ def _stages_of(made: Any) -> list[Hook]:
 
 def definition(fields: Mapping[str, Any]) -> Tool:
     """A `Tool` from plain values, or a DefinitionError that names what is wrong."""
-    if is_deeper(fields, DEEPEST_DEFINITION):
-        too_deep = Fault("", f"its definition is nested more than {DEEPEST_DEFINITION} levels deep")
+    if is_deeper(fields, MAX_DEFINITION_DEPTH):
+        too_deep = Fault("", f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
         raise DefinitionError(str(fields.get("name") or "?"), [too_deep])
     try:
         return Tool.model_validate(dict(fields))
@@ -149,7 +149,7 @@ def compile_entry(
     tool: Tool,
     implementation: Any,
     hooks: Iterable[Any] = (),
-    rules: Rules = Rules(),  # noqa: B008 - it is frozen
+    rules: DefinitionRules = DefinitionRules(),  # noqa: B008 - it is frozen
 ) -> Entry:
     override = rules.tiers.get(tool.name)
     try:
@@ -287,10 +287,10 @@ def _not_json(tool: Tool) -> str:
 def prefixed(server: str, tool: str) -> str:
     """`mcp_{server}_{tool}`; where that is too long, cut and closed with a piece of its hash, always the same."""
     full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
-    if len(full) <= MAX_NAME and full == f"mcp_{server}_{tool}" and TOOL_NAME.match(full):
+    if len(full) <= MAX_NAME_CHARS and full == f"mcp_{server}_{tool}" and TOOL_NAME.match(full):
         return full
     mark = sha256(f"{len(server)} {server}{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{full[: MAX_NAME - 9]}_{mark}"
+    return f"{full[: MAX_NAME_CHARS - 9]}_{mark}"
 
 
 def _letters(text: str) -> str:

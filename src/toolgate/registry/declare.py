@@ -18,7 +18,7 @@ from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implemen
 from toolgate.registry.docstring import read_docstring
 from toolgate.registry.signature import Signature
 
-MARK = "__toolgate__"
+DECLARED_ATTRIBUTE = "__toolgate__"
 OPTIONS = (
     "name", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit", "concurrency",
     "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target", "pure",
@@ -37,7 +37,7 @@ class ClassTool(Protocol):
     def execute(self) -> Any: ...
 
 
-class Declared(msgspec.Struct, frozen=True):
+class Declaration(msgspec.Struct, frozen=True):
     """What `@tool` leaves on a function or class: the fields of its definition and the code behind it."""
 
     fields: dict[str, Any]
@@ -102,18 +102,18 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
 
     def declare(declared: Code) -> Code:
         try:
-            mark: Declared | DefinitionError = _declare(declared, options, tuple(hooks))
+            mark: Declaration | DefinitionError = _declare(declared, options, tuple(hooks))
         except DefinitionError as error:
             mark = error.at(where_of(declared))
             if not keeps_going.get():
                 raise mark from error.__cause__
-        setattr(declared, MARK, mark)
+        setattr(declared, DECLARED_ATTRIBUTE, mark)
         return declared
 
     return declare(code) if code is not None else declare
 
 
-def declared(code: Any) -> Declared | None:
+def declared(code: Any) -> Declaration | None:
     """What `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it was
     refused with."""
     found = _mark_of(code)
@@ -130,9 +130,9 @@ def is_marked(code: Any) -> bool:
         return False
 
 
-def _mark_of(code: Any) -> Declared | DefinitionError | None:
-    found = vars(code).get(MARK) if inspect.isclass(code) else getattr(code, MARK, None)
-    return found if isinstance(found, Declared | DefinitionError) else None
+def _mark_of(code: Any) -> Declaration | DefinitionError | None:
+    found = vars(code).get(DECLARED_ATTRIBUTE) if inspect.isclass(code) else getattr(code, DECLARED_ATTRIBUTE, None)
+    return found if isinstance(found, Declaration | DefinitionError) else None
 
 
 def where_of(code: Any) -> str | None:
@@ -142,7 +142,7 @@ def where_of(code: Any) -> str | None:
     return f"{inner.co_filename}:{inner.co_firstlineno}" if inner is not None else None
 
 
-def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Declared:
+def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Declaration:
     if not callable(code):
         raise DefinitionError(str(code), [Fault("", "@tool takes options by name, such as @tool(name='greet')")])
     is_class = inspect.isclass(code)
@@ -180,7 +180,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
             plain=mode == "inline" and not (read.bind or read.context_parameter or is_class),
         )
 
-    return Declared(fields, make, hooks)
+    return Declaration(fields, make, hooks)
 
 
 def _no_option(option: str) -> str:

@@ -15,7 +15,7 @@ GEMINI_KNOWS = frozenset(
 )  # fmt: skip
 """Gemini's subset of JSON Schema: a field outside it makes the API refuse the whole request."""
 GEMINI_FORMATS = ("enum", "date-time", "float", "double", "int32", "int64")
-DEEPEST = 8
+MAX_REFERENCES = 8
 """How often a reference is followed before what it says is left open."""
 
 
@@ -79,7 +79,7 @@ def _for_gemini(schema: Any, root: dict[str, Any], depth: int = 0) -> dict[str, 
     if not isinstance(schema, dict):
         return {}
     if isinstance(schema.get("$ref"), str):
-        found = target(root, schema["$ref"]) if depth < DEEPEST else {"type": "object"}
+        found = target(root, schema["$ref"]) if depth < MAX_REFERENCES else {"type": "object"}
         return _for_gemini({**found, **{key: value for key, value in schema.items() if key != "$ref"}}, root, depth + 1)
     schema = _choice(schema)
     plain: dict[str, Any] = {key: value for key, value in schema.items() if key in GEMINI_KNOWS}

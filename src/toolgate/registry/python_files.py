@@ -93,7 +93,7 @@ class FolderPackage(MetaPathFinder, Loader):
         if why is not None:
             raise ImportError(why, name=module.__name__, path=str(file))
         depth = str(module.__package__).count(".") + 1
-        tree = _Beside(self, depth).visit(ast.parse(content, str(file)))
+        tree = _SiblingImports(self, depth).visit(ast.parse(content, str(file)))
         exec(compile(ast.fix_missing_locations(tree), str(file), "exec", dont_inherit=True), vars(module))
 
     def has(self, name: str) -> bool:
@@ -116,7 +116,7 @@ def _is_elsewhere(name: str) -> bool:
     return spec is not None and spec.origin is not None  # a folder without __init__.py that lies about is none
 
 
-class _Beside(ast.NodeTransformer):
+class _SiblingImports(ast.NodeTransformer):
     """Makes the imports of what lies in the folder relative ones."""
 
     def __init__(self, package: FolderPackage, depth: int) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from toolgate.errors import DefinitionError, described
 from toolgate.model import Entry, Source
-from toolgate.registry.catalog import PROBLEMS, Problem
-from toolgate.registry.compile import Rules, declared_in, entry_of
+from toolgate.registry.catalog import PROBLEMS, ToolProblem
+from toolgate.registry.compile import DefinitionRules, declared_in, entry_of
 from toolgate.registry.declare import keeps_going
 from toolgate.registry.python_files import FolderPackage, Refusal
 
@@ -28,13 +28,13 @@ logger = logging.getLogger(PROBLEMS)
 class PackageSource:
     """Every tool in the modules of a package."""
 
-    def __init__(self, package: str, source: Source, rules: Rules) -> None:
+    def __init__(self, package: str, source: Source, rules: DefinitionRules) -> None:
         self.name: str = source
         self._package = package
         self._source = source
         self._rules = rules
 
-    def load(self) -> Iterator[Entry | Problem]:
+    def load(self) -> Iterator[Entry | ToolProblem]:
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(package.__path__, f"{self._package}."):
             yield from _load(module.name, partial(importlib.import_module, module.name), self._source, self._rules)
@@ -45,12 +45,12 @@ class FolderSource:
 
     name = "python"
 
-    def __init__(self, folder: Path, rules: Rules, refusal: Refusal | None = None) -> None:
+    def __init__(self, folder: Path, rules: DefinitionRules, refusal: Refusal | None = None) -> None:
         self._folder = folder
         self._rules = rules
         self._refusal = refusal
 
-    def load(self) -> Iterator[Entry | Problem]:
+    def load(self) -> Iterator[Entry | ToolProblem]:
         if not self._folder.is_dir():
             return
         package = FolderPackage(self._folder, self._refusal)
@@ -65,10 +65,10 @@ class EntryPointSource:
 
     name = "python"
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: DefinitionRules) -> None:
         self._rules = rules
 
-    def load(self) -> Iterator[Entry | Problem]:
+    def load(self) -> Iterator[Entry | ToolProblem]:
         for point in entry_points(group=GROUP):
             yield from _load(f"entry point {point.name} ({point.value})", point.load, "python", self._rules)
 
@@ -77,13 +77,13 @@ def _load(
     where: str,
     get: Callable[[], Any],
     source: Source,
-    rules: Rules,
+    rules: DefinitionRules,
     folder: FolderPackage | None = None,
     seen: set[int] | None = None,
-) -> Iterator[Entry | Problem]:
+) -> Iterator[Entry | ToolProblem]:
     """The tools in what `get` gives. One that is refused does not keep the others out."""
     offered = _offered_or_problem(where, get, folder)
-    if isinstance(offered, Problem):
+    if isinstance(offered, ToolProblem):
         yield offered
         return
     for code in offered:
@@ -97,7 +97,7 @@ def _load(
             yield _problem(where, error, folder)
 
 
-def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | Problem:
+def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | ToolProblem:
     process = os.getpid()
     try:
         return _tried(where, get, folder)
@@ -107,7 +107,7 @@ def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackag
             os._exit(1)
 
 
-def _tried(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | Problem:
+def _tried(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | ToolProblem:
     with warnings.catch_warnings():
         # of a file that is a program: the coroutine that it wanted to run goes with the error, before this ends
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
@@ -134,9 +134,9 @@ def _tools_in(offered: Any) -> Iterable[Any]:
     return offered if isinstance(offered, list | tuple) else [offered]
 
 
-def _problem(where: str, error: BaseException, folder: FolderPackage | None) -> Problem:
+def _problem(where: str, error: BaseException, folder: FolderPackage | None) -> ToolProblem:
     """What could not be loaded, and why, also for the log: with the traceback, where code of the author's raised it."""
-    problem = Problem(_place(error, folder) or where, _words(error, folder))
+    problem = ToolProblem(_place(error, folder) or where, _words(error, folder))
     told = isinstance(error, DefinitionError | SyntaxError) or (isinstance(error, ImportError) and error.path == where)
     logger.warning("%s: %s", *problem, exc_info=None if told else error)
     return problem

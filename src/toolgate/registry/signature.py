@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from toolgate.errors import DefinitionError, Fault
 from toolgate.pipeline.context import InvokeContext
 
-PLAIN = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
+PLAIN_TYPES = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
 """Hints whose JSON form is what the function wants to be given."""
 NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation, TypeError)
 """What pydantic raises for a hint that it can't describe."""
@@ -110,7 +110,7 @@ def _is_plain(hint: Any, *, inside: bool = False) -> bool:
     if origin is Literal:
         return all(type(value) in (str, int, bool, NoneType) for value in parts)
     try:
-        return origin is None and hint in PLAIN and not (inside and hint is int)
+        return origin is None and hint in PLAIN_TYPES and not (inside and hint is int)
     except TypeError:
         return False
 

@@ -14,11 +14,11 @@ from toolgate.model import Tool
 from toolgate.schema import target
 
 Language = Literal["typescript", "python"]
-DEEPEST = 8
+MAX_TYPE_DEPTH = 8
 """How far a schema is followed; beyond, anything will do."""
-MOST_PARTS = 400
+MAX_TYPE_PARTS = 400
 """Parts of one tool's schemas that are written out. A schema can refer to itself so often that it would never end."""
-LONGEST_DESCRIPTION = 1_000
+MAX_DESCRIPTION_CHARS = 1_000
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OWN_NAMES = frozenset({"call", "parallel"})
 """What `tools` has besides the tools."""
@@ -31,17 +31,17 @@ def typed(tools: Iterable[Tool], language: Language) -> str:
     return _typescript(tools) if language == "typescript" else _python(tools)
 
 
-class _Reader:
+class _SchemaReader:
     """One tool's schemas, with what they refer to, and how much may still be written of them."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._left = MOST_PARTS
+        self._left = MAX_TYPE_PARTS
         self._depth = 0
 
     def read(self, schema: Schema, write: Callable[[dict[str, Any]], str], anything: str) -> str:
         """What is written of a schema that is an object; `anything` where it says nothing, or too much."""
-        if not isinstance(schema, dict) or self._left <= 0 or self._depth >= DEEPEST:
+        if not isinstance(schema, dict) or self._left <= 0 or self._depth >= MAX_TYPE_DEPTH:
             return anything
         self._left -= 1
         self._depth += 1
@@ -51,7 +51,7 @@ class _Reader:
             self._depth -= 1
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
-        for _ in range(DEEPEST):
+        for _ in range(MAX_TYPE_DEPTH):
             reference = schema.get("$ref")
             if not isinstance(reference, str):
                 return schema
@@ -62,9 +62,9 @@ class _Reader:
 def _said(text: object) -> str:
     """A description as one line that no comment or quotation ends in: printable, without what marks an end."""
     words = text if isinstance(text, str) else ""
-    line = " ".join("".join(char if char.isprintable() else " " for char in words[: 2 * LONGEST_DESCRIPTION]).split())
+    line = " ".join("".join(char if char.isprintable() else " " for char in words[: 2 * MAX_DESCRIPTION_CHARS]).split())
     line = line.replace("\\", "/").replace("*/", "* /")
-    return line if len(line) <= LONGEST_DESCRIPTION else f"{line[:LONGEST_DESCRIPTION]} …"
+    return line if len(line) <= MAX_DESCRIPTION_CHARS else f"{line[:MAX_DESCRIPTION_CHARS]} …"
 
 
 def _options(schema: dict[str, Any]) -> list[Schema] | None:
@@ -89,7 +89,7 @@ def _literals(schema: dict[str, Any]) -> list[Any] | None:
     if "const" in schema:
         return [schema["const"]]
     values = schema.get("enum")
-    return values if isinstance(values, list) and 0 < len(values) <= MOST_PARTS else None
+    return values if isinstance(values, list) and 0 < len(values) <= MAX_TYPE_PARTS else None
 
 
 def _is_object(schema: dict[str, Any]) -> bool:
@@ -128,7 +128,7 @@ class _TypeScript:
     """Schemas as types."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        self._reader = _Reader(root)
+        self._reader = _SchemaReader(root)
 
     def type(self, schema: Schema) -> str:
         if schema is False:
@@ -274,10 +274,10 @@ class _Python:
         self._prefix = f"{''.join(part.capitalize() for part in re.split(r'[^A-Za-z0-9]+', tool))}{number}_"
         self._shapes = shapes
         self._made = 0
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, _SchemaReader] = {}
 
     def type(self, root: Mapping[str, Any], schema: Schema) -> str:
-        reader = self._readers.setdefault(id(root), _Reader(root))
+        reader = self._readers.setdefault(id(root), _SchemaReader(root))
         return reader.read(schema, lambda found: self._written(root, found), "Any")
 
     def _written(self, root: Mapping[str, Any], schema: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from toolgate.errors import Denied, InvalidInput
 from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call
 from toolgate.sandbox.workspace_scan import ProtectedPaths, WorkspaceScan, is_repository
 from toolgate.sessions import SessionKey, Sessions
-from toolgate.store.private import make_home
+from toolgate.store.data_folder import make_home
 
 if TYPE_CHECKING:
     from toolgate.sandbox.intake import Intake

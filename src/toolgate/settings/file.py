@@ -32,7 +32,7 @@ def read_settings_file(file: Path, content: bytes) -> Layer:
             f"The settings file {file} must hold names and values, not a {type(document.value).__name__}.",
             suggestion="See docs/reference/settings.md.",
         )
-    values = _Names(file, document).read()
+    values = _SettingNames(file, document).read()
     return Layer(str(file), anchored(without_empty_groups(values, Settings), Settings, base_of(file)), document)
 
 
@@ -41,7 +41,7 @@ def base_of(file: Path) -> Path:
     return Path(os.path.abspath(file)).parent  # noqa: PTH100 - a link counts as what it is
 
 
-class _Names:
+class _SettingNames:
     """Brings the names of a file into the one form that Settings knows. One setting under two spellings is refused: to
     take the last of them would drop the other without a word."""
 

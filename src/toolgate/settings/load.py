@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
-from toolgate.discovery import DATA, FILE, discover
+from toolgate.discovery import DATA_FOLDER, SETTINGS_FILE, discover
 from toolgate.errors import SettingsError
 from toolgate.settings.file import read_settings_file
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.root import Settings, names_in
 from toolgate.settings.section import anchored
-from toolgate.trust import ADVICE, Records, Untrusted, digest, is_named, read_regular, working_directory
-from toolgate.trust import VARIABLE as TRUST
+from toolgate.trust import TRUST_ADVICE, TrustRecords, Untrusted, digest, is_named, read_regular, working_directory
+from toolgate.trust import TRUST_VARIABLE as TRUST
 
-PREFIX = "TOOLGATE_"
+VARIABLE_PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
@@ -34,7 +34,7 @@ def load_settings(
     environment = os.environ if environment is None else environment
     given = path or environment.get("TOOLGATE_SETTINGS")
     project = discover().folder
-    file = Path(given) if given else project / FILE
+    file = Path(given) if given else project / SETTINGS_FILE
     content = _content(file) if given else _found_content(file, untrusted=untrusted)
     if given and content is None:
         raise SettingsError(f"The settings file {file} does not exist.")
@@ -43,7 +43,7 @@ def load_settings(
     from_code = Layer(ARGUMENTS, dict(overrides or {}))
     layers = [from_file, from_variables, from_code]
     if project != working_directory() and not any("home" in layer.values for layer in layers):
-        layers.append(Layer(str(project), {"home": project / DATA}))
+        layers.append(Layer(str(project), {"home": project / DATA_FOLDER}))
     settings = validated(Settings, layers)
     settings._read_from = file if file.is_file() else None
     settings._read_digest = None if given or content is None else digest(content)
@@ -67,13 +67,13 @@ def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
         raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
     if untrusted or is_named(folder, os.environ):
         return content
-    agreed = Records(os.environ).of(folder)
-    known = agreed.files.get(FILE) if agreed is not None else None
+    agreed = TrustRecords(os.environ).of(folder)
+    known = agreed.files.get(SETTINGS_FILE) if agreed is not None else None
     if known != (None if content is None else digest(content)):
         happened = "is not trusted" if known is None else "is gone" if content is None else "changed since it was trusted"
         raise Untrusted(
-            f"The settings file {FILE} in {folder} {happened}, so Toolgate does nothing here.",
-            suggestion=ADVICE,
+            f"The settings file {SETTINGS_FILE} in {folder} {happened}, so Toolgate does nothing here.",
+            suggestion=TRUST_ADVICE,
         )
     return content
 
@@ -91,9 +91,9 @@ def _content(file: Path) -> bytes | None:
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, text in sorted(environment.items()):
-        if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
+        if not name.startswith(VARIABLE_PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
             continue
-        path = name.removeprefix(PREFIX).lower().split("__")
+        path = name.removeprefix(VARIABLE_PREFIX).lower().split("__")
         if path[0] not in Settings.model_fields:
             continue  # TOOLGATE_ is also the prefix of what later parts and other programs read
         inner = read

@@ -1,4 +1,4 @@
-"""What people were asked, what they said, and what they allowed ahead: approvals and grants.
+"""What people were asked, and what they said: approvals.
 
 Every step from one state to the next is a single UPDATE that names the state it leaves, so of any number of callers in any
 number of processes exactly one makes it.
@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
+from toolgate.store import grants
 from toolgate.store.database import Rows, Transaction, moment
+from toolgate.store.grants import GrantQuery, GrantRow, insert, instants, python_values
 
-SLACK = timedelta(minutes=5)
-"""By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
-HOUR = timedelta(hours=1)
-MOST_WAITING = 200
+WINDOW = timedelta(hours=1)
+MAX_WAITING_QUESTIONS = 200
 """Questions of one user that may wait at once: more than a person can answer is a caller gone wild."""
-MOST = 1_000
+MAX_PRUNED_ROWS = 1_000
 """Rows that one transaction prunes."""
 
 
@@ -63,60 +63,10 @@ class ApprovalRow(NamedTuple):
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> Self:
-        return cls._make(row)._replace(**_read(cls._fields, row, ("destructive", "complete")))
+        return cls._make(row)._replace(**python_values(cls._fields, row, ("destructive", "complete")))
 
 
-class GrantRow(NamedTuple):
-    """What is kept of a grant."""
-
-    id: str
-    tenant_id: str
-    persona_id: str | None
-    user_id: str | None
-    session_id: str | None
-    workspace: str | None
-    tool_name: str
-    fingerprint: str
-    cap: int | None
-    granted_by: str
-    reason: str | None
-    created_at: datetime
-    expires_at: datetime
-    spent: int = 0
-    uses: int = 0
-    revoked_at: datetime | None = None
-    revoked_by: str | None = None
-
-    def has_room(self, estimate: int) -> bool:
-        return self.cap is None or self.spent + estimate <= self.cap
-
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Self:
-        return cls._make(row)._replace(**_read(cls._fields, row, ()))
-
-
-def _read(fields: tuple[str, ...], row: tuple[Any, ...], flags: tuple[str, ...]) -> dict[str, Any]:
-    """Instants and booleans as Python has them, whatever the backend gives."""
-    values = dict(zip(fields, row, strict=True))
-    instants = {name: moment(value) for name, value in values.items() if name.endswith("_at") and value is not None}
-    return instants | {name: bool(values[name]) for name in flags}
-
-
-class Wanted(NamedTuple):
-    """A call that looks for a grant."""
-
-    tenant: str
-    persona: str | None
-    user: str
-    session: str | None
-    workspace: str
-    tool: str
-    fingerprint: str
-    estimate: int
-    at: datetime
-
-
-class Bounds(NamedTuple):
+class QuestionLimits(NamedTuple):
     """What is asked of people at most."""
 
     user_hourly: int
@@ -131,7 +81,7 @@ class AskedTooOften(Exception):
         self.seconds, self.limit, self.setting = seconds, limit, setting
 
 
-class Answered(NamedTuple):
+class AnswerRow(NamedTuple):
     """What a person said, as the columns have it."""
 
     state: str
@@ -144,33 +94,27 @@ class Answered(NamedTuple):
     """The call that uses it at once, where that call waited for the answer."""
 
 
-APPROVAL = ", ".join(ApprovalRow._fields)
-GRANT = ", ".join(GrantRow._fields)
-
-
-def _insert(table: str, row: ApprovalRow | GrantRow) -> tuple[str, dict[str, Any]]:
-    names = ", ".join(f":{name}" for name in row._fields)
-    return f"INSERT INTO {table} ({', '.join(row._fields)}) VALUES ({names})", row._asdict()
+APPROVAL_COLUMNS = ", ".join(ApprovalRow._fields)
 
 
 # -- approvals
 
 
 def add(row: ApprovalRow) -> Transaction[None]:
-    yield _insert("approvals", row)
+    yield insert("approvals", row)
 
 
 def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
     """One question: of a tenant, or whatever its tenant (None)."""
     owned = "TRUE" if tenant is None else "tenant_id = :tenant"
-    rows = yield f"SELECT {APPROVAL} FROM approvals WHERE id = :id AND {owned}", {"id": id, "tenant": tenant}
+    rows = yield f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND {owned}", {"id": id, "tenant": tenant}
     return ApprovalRow.of(rows[0]) if rows else None
 
 
 def covered_or_waiting(
     draft: ApprovalRow,
     busy: Collection[str],
-    bounds: Bounds,
+    bounds: QuestionLimits,
     *,
     honours: Callable[[str], bool] | None,
     join: bool,
@@ -187,8 +131,8 @@ def covered_or_waiting(
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
         return None, given._replace(state="used", used_by=draft.call_id), False
     if honours is not None:
-        grant = yield from take_grant(
-            Wanted(
+        grant = yield from grants.take(
+            GrantQuery(
                 draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
                 draft.fingerprint, draft.estimate, draft.created_at,
             ),
@@ -198,7 +142,7 @@ def covered_or_waiting(
             return grant, draft, False
     if join and (waiting := (yield from _same_question(draft, busy, "waiting"))) is not None:
         return None, waiting, False
-    if not may_ask or (yield from _count_waiting(draft)) >= MOST_WAITING:
+    if not may_ask or (yield from _count_waiting(draft)) >= MAX_WAITING_QUESTIONS:
         return None, None, False
     yield from _check_hour(draft, bounds.user_hourly, "questions_per_hour", "AND user_id = :user")
     yield from _check_hour(draft, bounds.tenant_hourly, "tenant_questions_per_hour", "")
@@ -224,7 +168,7 @@ def _same_question(
 ) -> Transaction[ApprovalRow | None]:
     """The oldest question in this state that is the draft's in all that an approval is bound to, unless it is `busy`."""
     rows = yield (
-        f"SELECT {APPROVAL} FROM approvals WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND workspace = :workspace "
         "AND tool_name = :tool AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash "
         "AND expires_at > :moment AND created_at <= :soon AND outer_call IS NULL ORDER BY created_at, id",
@@ -232,7 +176,7 @@ def _same_question(
             "tenant": draft.tenant_id, "state": state, "user": draft.user_id, "persona": draft.persona_id or "",
             "session": draft.session_id or "", "workspace": draft.workspace, "tool": draft.tool_name,
             "fingerprint": draft.fingerprint, "policy": draft.policy_hash, "hash": draft.args_hash,
-            **_instants(draft.created_at),
+            **instants(draft.created_at),
         },
     )  # fmt: skip
     return next((waiting for waiting in map(ApprovalRow.of, rows) if waiting.id not in busy), None)
@@ -241,7 +185,7 @@ def _same_question(
 def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
     """How many questions of the draft's user wait. Who asks at the same moment is not counted: it is no exact bound."""
     rows = yield (
-        f"SELECT count(*) FROM approvals WHERE tenant_id = :tenant AND user_id = :user AND {STATES['waiting']}",
+        f"SELECT count(*) FROM approvals WHERE tenant_id = :tenant AND user_id = :user AND {STATE_SQL['waiting']}",
         {"tenant": draft.tenant_id, "user": draft.user_id, "moment": draft.created_at},
     )
     return int(rows[0][0])
@@ -253,15 +197,15 @@ def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Tra
     rows = yield (
         f"SELECT created_at FROM approvals WHERE tenant_id = :tenant {whose} AND created_at > :since "
         "AND coalesce(answered_through, '') <> '--yes' ORDER BY created_at DESC LIMIT 1 OFFSET :before",
-        {"tenant": draft.tenant_id, "user": draft.user_id, "since": draft.created_at - HOUR, "before": limit - 1},
+        {"tenant": draft.tenant_id, "user": draft.user_id, "since": draft.created_at - WINDOW, "before": limit - 1},
     )
     if rows:
-        seconds = (moment(rows[0][0]) + HOUR - draft.created_at).total_seconds()
+        seconds = (moment(rows[0][0]) + WINDOW - draft.created_at).total_seconds()
         raise AskedTooOften(max(seconds, 1.0), limit, setting)
 
 
 def vote(
-    id: str, tenant: str, said: Answered, at: datetime, quorum: int, counted: Callable[[list[str]], list[str]]
+    id: str, tenant: str, said: AnswerRow, at: datetime, quorum: int, counted: Callable[[list[str]], list[str]]
 ) -> Transaction[list[str] | None]:
     """Count one of several who must agree; gives who has, now. The last one answers the question. None: it no longer waits.
     The row is locked first: of two that agree at the same moment, the second sees the first."""
@@ -292,7 +236,7 @@ def votes(id: str) -> Transaction[list[str]]:
     return [by for (by,) in rows]
 
 
-def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
+def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
     """Record an answer, and the grant that came with it; False if the question no longer waits for one."""
     rows = yield (
         "UPDATE approvals SET state = :state, answered_by = :answered_by, answered_through = :answered_through, "
@@ -302,7 +246,7 @@ def answer(id: str, tenant: str, said: Answered, at: datetime, grant: GrantRow |
         {**said._asdict(), "id": id, "tenant": tenant, "moment": at, "used_at": at if said.used_by else None},
     )
     if rows and grant is not None:
-        yield _insert("grants", grant)
+        yield insert("grants", grant)
     return bool(rows)
 
 
@@ -336,12 +280,12 @@ def prune(forgotten: datetime) -> Transaction[int]:
     rows = yield (
         "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE expires_at < :forgotten LIMIT :most) "
         "AND expires_at < :forgotten RETURNING id",
-        {"forgotten": forgotten, "most": MOST},
+        {"forgotten": forgotten, "most": MAX_PRUNED_ROWS},
     )
     return len(rows)
 
 
-STATES = {
+STATE_SQL = {
     "waiting": "state = 'waiting' AND expires_at > :moment",
     "approved": "state = 'approved' AND expires_at > :moment",
     "rejected": "state = 'rejected'",
@@ -353,9 +297,9 @@ STATES = {
 def listed(
     tenant: str | None, state: str | None, at: datetime, most: int, since: tuple[datetime, str] | None = None
 ) -> Transaction[list[ApprovalRow]]:
-    """Questions of a tenant or of all (None), oldest first: those in one state (see STATES), or all; from the start, or
+    """Questions of a tenant or of all (None), oldest first: those in one state (see STATE_SQL), or all; from the start, or
     those after one, given by its instant and id."""
-    chosen = [STATES[state] if state is not None else "TRUE"]
+    chosen = [STATE_SQL[state] if state is not None else "TRUE"]
     values: dict[str, Any] = {"moment": at, "most": most}
     if tenant is not None:
         chosen.append("tenant_id = :tenant")
@@ -364,7 +308,7 @@ def listed(
         chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
         values["since"], values["last"] = since
     rows = yield (
-        f"SELECT {APPROVAL} FROM approvals WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most",
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most",
         values,
     )
     return [ApprovalRow.of(row) for row in rows]
@@ -381,82 +325,10 @@ def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: st
     return [(id, owner) for id, owner in rows]
 
 
-# -- grants
-
-VALID = "revoked_at IS NULL AND expires_at > :moment AND created_at <= :soon"
-
-
-def _instants(at: datetime) -> dict[str, datetime]:
-    return {"moment": at, "soon": at + SLACK}
-
-
-def add_grant(row: GrantRow) -> Transaction[None]:
-    yield _insert("grants", row)
-
-
-def covering(wanted: Wanted) -> Transaction[list[GrantRow]]:
-    """The grants that are for such a call, whether or not they have room for it; those that end first come first."""
-    rows = yield (
-        f"SELECT {GRANT} FROM grants WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
-        "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
-        "AND (session_id IS NULL OR (session_id = :session AND workspace = :workspace)) "
-        f"AND {VALID} ORDER BY expires_at, id",
-        {**wanted._asdict(), **_instants(wanted.at)},
-    )
-    return [GrantRow.of(row) for row in rows]
-
-
-def take_grant(wanted: Wanted, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
-    """Charge a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
-    raises it, so no number of callers gets past the cap."""
-    for grant in (yield from covering(wanted)):
-        if not honours(grant.granted_by):
-            continue
-        taken = yield (
-            f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
-            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {GRANT}",
-            {"id": grant.id, "estimate": wanted.estimate, **_instants(wanted.at)},
-        )
-        if taken:
-            return GrantRow.of(taken[0])
-    return None
-
-
-def put_back_grant(id: str, estimate: int) -> Transaction[None]:
-    yield (
-        "UPDATE grants SET spent = spent - :estimate, uses = uses - 1 WHERE id = :id AND uses > 0",
-        {"id": id, "estimate": estimate},
-    )
-
-
-def get_grant(id: str, tenant: str) -> Transaction[GrantRow | None]:
-    rows = yield f"SELECT {GRANT} FROM grants WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
-    return GrantRow.of(rows[0]) if rows else None
-
-
 def waiting(at: datetime) -> Transaction[dict[str, int]]:
     """How many wait, of each tenant that has any."""
     rows = yield (
-        f"SELECT tenant_id, count(*) FROM approvals WHERE {STATES['waiting']} GROUP BY tenant_id ORDER BY tenant_id",
+        f"SELECT tenant_id, count(*) FROM approvals WHERE {STATE_SQL['waiting']} GROUP BY tenant_id ORDER BY tenant_id",
         {"moment": at},
     )
     return {tenant: int(count) for tenant, count in rows}
-
-
-def listed_grants(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
-    """The latest grants of a tenant, oldest first: those that hold now, or all."""
-    chosen = VALID if active else "TRUE"
-    rows = yield (
-        f"SELECT {GRANT} FROM grants WHERE tenant_id = :tenant AND {chosen} ORDER BY created_at DESC, id DESC LIMIT :most",
-        {"tenant": tenant, "most": most, **_instants(at)},
-    )
-    return [GrantRow.of(row) for row in reversed(rows)]
-
-
-def revoke(id: str, tenant: str, by: str, at: datetime) -> Transaction[bool]:
-    rows = yield (
-        "UPDATE grants SET revoked_at = :moment, revoked_by = :by "
-        "WHERE id = :id AND tenant_id = :tenant AND revoked_at IS NULL RETURNING id",
-        {"id": id, "tenant": tenant, "by": by, "moment": at},
-    )
-    return bool(rows)

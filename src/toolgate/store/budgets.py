@@ -8,7 +8,7 @@ import orjson
 
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, moment, now
-from toolgate.store.spending import CEILING, Held, held_in
+from toolgate.store.reservations import MAX_ACCOUNT_NANO, AccountBalance, balance_of
 
 Period = Literal["day", "month"]
 By = Literal["tool", "user", "persona", "tenant", "day"]
@@ -67,7 +67,7 @@ def list_budgets() -> Transaction[list[BudgetRow]]:
     return [BudgetRow._make((*row[:8], None if row[8] is None else moment(row[8]), row[9], None)) for row in rows]
 
 
-class Already(NamedTuple):
+class SpentBefore(NamedTuple):
     """What was spent in a budget's period before the budget was set."""
 
     starts: str
@@ -80,7 +80,7 @@ class Already(NamedTuple):
     """The last row of the log that is counted in them."""
 
 
-def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) -> Transaction[Already]:
+def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) -> Transaction[SpentBefore]:
     """What the log says that calls under a budget cost since its period began, by account. It may take long."""
     end = yield "SELECT coalesce(max(seq), 0) FROM audit_log", {}
     fields = {"tenant_id": row.tenant, "persona_id": row.persona, "user_id": row.user, "tool_name": row.tool}
@@ -94,10 +94,10 @@ def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) 
         {**named, "after": after, "last": int(end[0][0]), "since": int(since.timestamp() * 1_000_000)},
     )
     accounts = {account_name(row.id, whose): int(nano) for nano, *whose in rows if nano}
-    return Already(starts, since, accounts, int(end[0][0]))
+    return SpentBefore(starts, since, accounts, int(end[0][0]))
 
 
-def _count_already(row: BudgetRow, already: Already) -> Transaction[None]:
+def _count_already(row: BudgetRow, already: SpentBefore) -> Transaction[None]:
     """Begin the accounts of a new budget with what was spent before it, and since that was looked up."""
     since = yield from spent_already(row, already.starts, already.since, already.up_to)
     for account in already.accounts.keys() | since.accounts.keys():
@@ -105,11 +105,11 @@ def _count_already(row: BudgetRow, already: Already) -> Transaction[None]:
         yield (
             "INSERT INTO spending (account, starts, spent) VALUES (:account, :starts, :spent) "
             "ON CONFLICT (account, starts) DO UPDATE SET spent = excluded.spent",
-            {"account": account, "starts": already.starts, "spent": min(spent, CEILING)},
+            {"account": account, "starts": already.starts, "spent": min(spent, MAX_ACCOUNT_NANO)},
         )
 
 
-def set_budget(row: BudgetRow, already: Already | None = None) -> Transaction[None]:
+def set_budget(row: BudgetRow, already: SpentBefore | None = None) -> Transaction[None]:
     """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew. A new one begins
     with what was spent already."""
     before = yield "SELECT cap FROM budgets WHERE id = :id", {"id": row.id}
@@ -160,16 +160,16 @@ def _accounts_of(budget: str) -> str:
 # -- reading
 
 
-def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[Held]]:
+def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[AccountBalance]]:
     """What all accounts of budgets hold: (budget, first day of the period)."""
-    found: dict[str, Held] = {}
+    found: dict[str, AccountBalance] = {}
     for budget, starts in budgets:
         rows = yield (
             "SELECT account, starts, spent, reserved FROM spending WHERE account LIKE :accounts AND starts >= :starts "
             "ORDER BY account, starts",
             {"accounts": _accounts_of(budget), "starts": starts},
         )
-        found.update({row[0]: held_in(row) for row in rows})
+        found.update({row[0]: balance_of(row) for row in rows})
     return list(found.values())
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.errors import StoreError
-from toolgate.store.database import Row
-from toolgate.store.tree import Tree, leaf
+from toolgate.store.database import LogRow
+from toolgate.store.merkle import MerkleTree, leaf
 
 try:
     import fcntl
@@ -29,13 +29,13 @@ except ImportError:  # Windows: one process at a time writes there
 logger = logging.getLogger("toolgate.store")
 
 GENESIS = "0" * 64
-LINE = 20 + 1 + 64 + 1 + 20 + 1
+HEAD_LINE_BYTES = 20 + 1 + 64 + 1 + 20 + 1
 """A line of the head file: sequence, hash, microseconds since 1970; of fixed width, so that the last can be replaced."""
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64}) (\d{20})\Z")
 KEEP_SECONDS = 60
 
 LinkedRow = tuple[int, int, str, str, str, str, str, str, str]
-"""A row as it is stored: sequence, the fields of a Row (body as text), hash."""
+"""A row as it is stored: sequence, the fields of a LogRow (body as text), hash."""
 
 
 class Head(NamedTuple):
@@ -48,14 +48,14 @@ class Head(NamedTuple):
 START = Head(0, GENESIS)
 
 
-class Noted(NamedTuple):
+class NotedHeads(NamedTuple):
     """What the head file says: heads, oldest first, and how many of its lines can't be read."""
 
     heads: list[Head]
     damaged: int = 0
 
 
-def link(previous: Head, row: Row) -> LinkedRow:
+def link(previous: Head, row: LogRow) -> LinkedRow:
     """Put a row at the end of the chain."""
     at, kind, call_id, tenant, tool, status, body = row
     seq = previous.seq + 1
@@ -64,7 +64,7 @@ def link(previous: Head, row: Row) -> LinkedRow:
     return seq, at, kind, call_id, tenant, tool, status, body.decode(), digest
 
 
-class Verdict(NamedTuple):
+class LogVerdict(NamedTuple):
     """What verification found."""
 
     rows: int
@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
         return not self.faults
 
 
-class Claim(NamedTuple):
+class HeadClaim(NamedTuple):
     """What a signed head says of the log: the root of the tree over rows `first` + 1 to `seq`."""
 
     first: int
@@ -93,13 +93,13 @@ class Claim(NamedTuple):
 class Verifier:
     """Walks the chain row by row, then compares it with the noted heads and with the signed ones."""
 
-    def __init__(self, noted: Noted | None, claims: Iterable[Claim] = (), most_faults: int = 20) -> None:
+    def __init__(self, noted: NotedHeads | None, claims: Iterable[HeadClaim] = (), most_faults: int = 20) -> None:
         self._noted = noted
         self._missing = {head.seq: head.hash for head in noted.heads} if noted else {}
-        self._claims: dict[int, list[Claim]] = {}
+        self._claims: dict[int, list[HeadClaim]] = {}
         for claim in claims:
             self._claims.setdefault(claim.seq, []).append(claim)
-        self._trees = {claim.first: Tree() for claims in self._claims.values() for claim in claims}
+        self._trees = {claim.first: MerkleTree() for claims in self._claims.values() for claim in claims}
         self._most = most_faults
         self.rows = 0
         self.head = START
@@ -138,7 +138,7 @@ class Verifier:
             if digest != claim.hash or self._trees[claim.first].root() != claim.root:
                 self._fault(f"rows up to {seq} are not those that {claim.words}: the log was rewritten")
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LogVerdict:
         warnings = []
         if self._noted is None and self.rows:
             warnings.append("no head is noted outside the database, so a cut tail can't be seen")
@@ -150,7 +150,7 @@ class Verifier:
         for seq in sorted(seq for seq in self._claims if seq > self.head.seq)[-1:]:
             words = self._claims[seq][0].words
             self._fault(f"the tail is cut: the log ends at {self.head.seq}, but it had {seq} rows, of which {words}")
-        return Verdict(self.rows, self.head, self.faults, warnings)
+        return LogVerdict(self.rows, self.head, self.faults, warnings)
 
     def add_fault(self, words: str) -> None:
         """Something that was found elsewhere."""
@@ -169,15 +169,15 @@ class HeadFile:
         self.trouble: str | None = None
         """Why the head could not be noted, the last time."""
 
-    def read(self) -> Noted | None:
+    def read(self) -> NotedHeads | None:
         """All that is noted; None if there is no file, or an empty one. Raises StoreError if it can't be read."""
         parsed = [_parse(line) for line in self._bytes().splitlines() if line]
         heads = [line[0] for line in parsed if line is not None]
-        return Noted(heads, len(parsed) - len(heads)) if parsed else None
+        return NotedHeads(heads, len(parsed) - len(heads)) if parsed else None
 
     def last(self) -> Head | None:
         """The latest noted head, if there is one. Raises StoreError if the file can't be read."""
-        line = _parse(self._bytes(LINE)[:-1])
+        line = _parse(self._bytes(HEAD_LINE_BYTES)[:-1])
         return line[0] if line else None
 
     def _bytes(self, last: int | None = None) -> bytes:
@@ -223,7 +223,7 @@ class HeadFile:
                 if last[0].seq >= head.seq:
                     return  # another process has noted a later head, or the log was cut
                 if self._minute_runs(handle, size) and hash_at(last[0].seq) == last[0].hash:
-                    offset = size - LINE
+                    offset = size - HEAD_LINE_BYTES
             os.lseek(handle, offset, os.SEEK_SET)
             if os.write(handle, line) != len(line):
                 os.ftruncate(handle, size)
@@ -232,17 +232,17 @@ class HeadFile:
     @staticmethod
     def _line(handle: int, end: int) -> tuple[Head, float] | None:
         """The line that ends at an offset, if there is one that can be read."""
-        if end < LINE:
+        if end < HEAD_LINE_BYTES:
             return None
-        os.lseek(handle, end - LINE, os.SEEK_SET)
-        return _parse(os.read(handle, LINE - 1))
+        os.lseek(handle, end - HEAD_LINE_BYTES, os.SEEK_SET)
+        return _parse(os.read(handle, HEAD_LINE_BYTES - 1))
 
     def _minute_runs(self, handle: int, size: int) -> bool:
         """Whether the last line may still move: the one before it stands for the minute that went before."""
-        before = self._line(handle, size - LINE)
+        before = self._line(handle, size - HEAD_LINE_BYTES)
         return before is not None and before[1] > time.time() - KEEP_SECONDS
 
-    def _open(self) -> "_Handle":
+    def _open(self) -> "_LockedFile":
         handle = locked(self.path)
         if hasattr(os, "fchmod") and os.fstat(handle.descriptor).st_mode & 0o077:  # of an earlier version, or restored
             with contextlib.suppress(PermissionError):
@@ -255,13 +255,13 @@ def _parse(line: bytes) -> tuple[Head, float] | None:
     return (Head(int(found[1]), found[2].decode()), int(found[3]) / 1e6) if found else None
 
 
-def locked(path: Path, *, wait: bool = True) -> "_Handle":
+def locked(path: Path, *, wait: bool = True) -> "_LockedFile":
     """A file that is locked as long as it is held, made if it is not there. Without `wait`, raises BlockingIOError where
     somebody else holds it."""
-    return _Handle(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), wait)
+    return _LockedFile(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), wait)
 
 
-class _Handle:
+class _LockedFile:
     """A locked file descriptor; closed, and so unlocked, at the end of a block."""
 
     def __init__(self, descriptor: int, wait: bool) -> None:

@@ -13,7 +13,7 @@ from toolgate.store.approvals import ApprovalRow
 from toolgate.store.database import Transaction, moment
 from toolgate.store.presence import IS_DEAD, alive_since
 
-MOST = 100
+MAX_CONTINUATIONS_AT_ONCE = 100
 """Continuations that one transaction prunes: each may have many steps."""
 MAX_WAITING = 50
 """Outer calls of one user that may wait at once: each may hold megabytes."""
@@ -71,14 +71,14 @@ class StepRow(NamedTuple):
         return made._replace(agreed=bool(made.agreed))
 
 
-COLUMNS = ", ".join(ContinuationRow._fields)
-STEP = ", ".join(StepRow._fields)
+CONTINUATION_COLUMNS = ", ".join(ContinuationRow._fields)
+STEP_COLUMNS = ", ".join(StepRow._fields)
 OURS = "id = :id AND call_id = :call AND state = 'running'"
 
 
 def get(id: str, tenant: str) -> Transaction[ContinuationRow | None]:
     rows = yield (
-        f"SELECT {COLUMNS} FROM continuations WHERE id = :id AND tenant_id = :tenant",
+        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE id = :id AND tenant_id = :tenant",
         {"id": id, "tenant": tenant},
     )
     return ContinuationRow.of(rows[0]) if rows else None
@@ -88,7 +88,7 @@ def with_key(wanted: ContinuationRow) -> Transaction[ContinuationRow | None]:
     """The one whose outer call has this idempotency key, of the same actor; also one that can't go on any more, for what it
     did must not be done again under that key."""
     rows = yield (
-        f"SELECT {COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
         "AND idempotency_key = :idempotency_key AND coalesce(persona_id, '') = :persona AND scopes = :scopes "
         "ORDER BY created_at LIMIT 1",
         {**wanted._asdict(), "persona": wanted.persona_id or ""},
@@ -99,7 +99,7 @@ def with_key(wanted: ContinuationRow) -> Transaction[ContinuationRow | None]:
 def same_call(wanted: ContinuationRow, at: datetime) -> Transaction[ContinuationRow | None]:
     """The oldest that waits and whose outer call was this one, in all that it is bound to."""
     rows = yield (
-        f"SELECT {COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
         "AND tool_name = :tool_name AND (given_hash = :given_hash OR args_hash = :given_hash) "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND scopes = :scopes "
         "AND fingerprint = :fingerprint AND policy_hash = :policy_hash AND idempotency_key IS NULL "
@@ -114,7 +114,7 @@ def same_call(wanted: ContinuationRow, at: datetime) -> Transaction[Continuation
 def questions(id: str) -> Transaction[list[ApprovalRow]]:
     """What it waits for, oldest first."""
     rows = yield (
-        f"SELECT {approvals.APPROVAL} FROM approvals WHERE id IN (SELECT approval_id FROM continuation_steps "
+        f"SELECT {approvals.APPROVAL_COLUMNS} FROM approvals WHERE id IN (SELECT approval_id FROM continuation_steps "
         "WHERE continuation_id = :id AND state = 'asked') ORDER BY created_at, id",
         {"id": id},
     )
@@ -154,7 +154,7 @@ def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -
     )
     if not rows:
         return None
-    found = yield f"SELECT {STEP} FROM continuation_steps WHERE continuation_id = :id ORDER BY call_id", {"id": id}
+    found = yield f"SELECT {STEP_COLUMNS} FROM continuation_steps WHERE continuation_id = :id ORDER BY call_id", {"id": id}
     steps: list[StepRow] = []
     for row in found:
         kept = yield from _judged(StepRow.of(row))
@@ -205,7 +205,7 @@ def _upsert(step: StepRow) -> tuple[str, dict[str, Any]]:
     changed = ", ".join(f"{name} = excluded.{name}" for name in StepRow._fields[4:])
     values = ", ".join(f":{name}" for name in StepRow._fields)
     return (
-        f"INSERT INTO continuation_steps ({STEP}) VALUES ({values}) "
+        f"INSERT INTO continuation_steps ({STEP_COLUMNS}) VALUES ({values}) "
         f"ON CONFLICT (continuation_id, step) DO UPDATE SET {changed}",
         step._asdict(),
     )
@@ -228,8 +228,8 @@ def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[Suspe
     values = {**row._asdict(), "state": "waiting", "process_id": None, "expires_at": expires}
     names = ", ".join(f":{name}" for name in ContinuationRow._fields)
     rows = yield (
-        f"INSERT INTO continuations ({COLUMNS}) VALUES ({names}) ON CONFLICT (id) DO UPDATE SET state = 'waiting', "
-        "process_id = NULL, expires_at = excluded.expires_at, args_hash = excluded.args_hash, "
+        f"INSERT INTO continuations ({CONTINUATION_COLUMNS}) VALUES ({names}) ON CONFLICT (id) DO UPDATE SET "
+        "state = 'waiting', process_id = NULL, expires_at = excluded.expires_at, args_hash = excluded.args_hash, "
         "arguments = excluded.arguments, complete = excluded.complete "
         "WHERE continuations.call_id = excluded.call_id AND continuations.state = 'running' RETURNING id",
         values,
@@ -269,7 +269,7 @@ def prune(at: datetime, long_ago: datetime) -> Transaction[None]:
     long ago."""
     over = "expires_at <= :moment AND ((state = 'waiting' AND idempotency_key IS NULL) OR expires_at <= :long_ago)"
     names = {"moment": at, "long_ago": long_ago}
-    rows = yield f"SELECT id FROM continuations WHERE {over} LIMIT :most", {**names, "most": MOST}
+    rows = yield f"SELECT id FROM continuations WHERE {over} LIMIT :most", {**names, "most": MAX_CONTINUATIONS_AT_ONCE}
     for (id,) in rows:
         gone = yield f"DELETE FROM continuations WHERE id = :id AND {over} RETURNING id", {"id": id, **names}
         if gone:

@@ -14,15 +14,19 @@ Statement = tuple[str, Mapping[str, Any]]
 Rows = list[tuple[Any, ...]]
 Transaction = Generator[Statement, Rows, T]
 
-Row = tuple[int, str, str, str, str, str, bytes]
+LogRow = tuple[int, str, str, str, str, str, bytes]
 """A row of the log before it is linked: microseconds since 1970, kind, call id, tenant, tool, status, body as JSON."""
 
 
-class Record(Protocol):
+LOG_COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
+"""Of the log's table: a row between its sequence and its hash."""
+
+
+class LogRecord(Protocol):
     """Something to be logged. `row` is called in the writer's thread, off the path of the call. If the record then has a
     `detail` (bytes), that is kept beside its row until retention removes it."""
 
-    def row(self) -> Row: ...
+    def row(self) -> LogRow: ...
 
 
 class Store(Protocol):
@@ -42,13 +46,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Write what is waiting, and let go."""
 
-    def append(self, record: Record) -> None:
+    def append(self, record: LogRecord) -> None:
         """Hand a record to the log. It is on disk within 50 ms, if callers await `room` first whenever it is `late`."""
 
     def late(self) -> bool:
         """Whether records come faster than they can be written."""
 
-    def append_durably(self, record: Record) -> Awaitable[None]:
+    def append_durably(self, record: LogRecord) -> Awaitable[None]:
         """Log a record; awaited, it is on disk."""
 
     async def room(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from toolgate.errors import StoreError
 from toolgate.store.signed_heads import SignedHead, parse
 
-SECONDS = 5
+SINK_SECONDS = 5
 
 
 class HeadSink(Protocol):
@@ -68,7 +68,7 @@ class HttpSink:
         request = urllib.request.Request(
             url, head.to_json(), {"Content-Type": "application/json", "User-Agent": "toolgate"}, method=method
         )
-        with self._opener.open(request, timeout=SECONDS):
+        with self._opener.open(request, timeout=SINK_SECONDS):
             pass
 
     def heads(self, log: str) -> list[SignedHead | None]:  # noqa: ARG002 - nothing is asked for

@@ -15,10 +15,10 @@ from toolgate.store.database import Transaction, moment
 from toolgate.store.presence import IS_DEAD, alive_since
 
 State = Literal["running", "done", "unknown"]
-MOST = 1_000
+MAX_KEYS_AT_ONCE = 1_000
 """Rows that one transaction lists, reaps or prunes."""
-THIS = "tenant_id = :tenant AND user_id = :user AND key = :key"
-COLUMNS = (
+SAME_KEY = "tenant_id = :tenant AND user_id = :user AND key = :key"
+IDEMPOTENCY_COLUMNS = (
     "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, state, outcome, settled_by, created_at, "
     "updated_at"
 )
@@ -85,7 +85,10 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
     )
     if rows:
         return None
-    rows = yield f"SELECT {COLUMNS}, {IS_DEAD} FROM idempotency_keys WHERE {THIS}", {**scope._asdict(), **alive_since(lease)}
+    rows = yield (
+        f"SELECT {IDEMPOTENCY_COLUMNS}, {IS_DEAD} FROM idempotency_keys WHERE {SAME_KEY}",
+        {**scope._asdict(), **alive_since(lease)},
+    )
     found = _row(rows[0])
     if found.state != "running" or not (bool(rows[0][-1]) or found.holder.process == holder.process):
         return found
@@ -94,7 +97,7 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
         return found._replace(state="unknown")
     yield (
         "UPDATE idempotency_keys SET call_id = :call_id, process_id = :process, tool_name = :tool, args_hash = :args_hash, "
-        f"role_hash = :role_hash, created_at = :moment, updated_at = :moment WHERE {THIS}",
+        f"role_hash = :role_hash, created_at = :moment, updated_at = :moment WHERE {SAME_KEY}",
         names,
     )
     return None
@@ -108,7 +111,7 @@ def _began(call_id: str) -> Transaction[bool]:
 
 def _set_unknown(scope: Scope, at: datetime) -> Transaction[None]:
     yield (
-        f"UPDATE idempotency_keys SET state = 'unknown', updated_at = :moment WHERE {THIS}",
+        f"UPDATE idempotency_keys SET state = 'unknown', updated_at = :moment WHERE {SAME_KEY}",
         {**scope._asdict(), "moment": at},
     )
 
@@ -117,7 +120,7 @@ def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
     """Whether the key is still this call's. Asked once the start record is on disk: whoever takes the call for dead before
     that takes the key from it here, and whoever does so later finds that it began."""
     rows = yield (
-        f"UPDATE idempotency_keys SET state = 'running' WHERE {THIS} AND call_id = :call_id AND state <> 'done' "
+        f"UPDATE idempotency_keys SET state = 'running' WHERE {SAME_KEY} AND call_id = :call_id AND state <> 'done' "
         "RETURNING call_id",
         {**scope._asdict(), "call_id": call_id},
     )
@@ -127,7 +130,7 @@ def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
 def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
     """Whether a call no longer has the key, or is dead."""
     rows = yield (
-        f"SELECT 1 FROM idempotency_keys WHERE {THIS} AND call_id = :call_id AND state = 'running' AND NOT ({IS_DEAD})",
+        f"SELECT 1 FROM idempotency_keys WHERE {SAME_KEY} AND call_id = :call_id AND state = 'running' AND NOT ({IS_DEAD})",
         {**scope._asdict(), "call_id": call_id, **alive_since(lease)},
     )
     return not rows
@@ -150,7 +153,7 @@ def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: st
 def release(scope: Scope, call_id: str) -> Transaction[bool]:
     """Nothing came of it: the key is free again. True as of `finish`: nobody else's row is touched."""
     yield (
-        f"DELETE FROM idempotency_keys WHERE {THIS} AND call_id = :call_id AND state <> 'done'",
+        f"DELETE FROM idempotency_keys WHERE {SAME_KEY} AND call_id = :call_id AND state <> 'done'",
         {**scope._asdict(), "call_id": call_id},
     )
     return True
@@ -175,13 +178,13 @@ def reap(at: datetime, *, lease: float) -> Transaction[None]:
     rows = yield (
         f"SELECT tenant_id, user_id, key, call_id FROM idempotency_keys WHERE state = 'running' AND {IS_DEAD} "
         "ORDER BY tenant_id, user_id, key LIMIT :most",
-        {**dead, "most": MOST},
+        {**dead, "most": MAX_KEYS_AT_ONCE},
     )
     for *names, call_id in rows:
         scope = Scope(*names)
         this = {**scope._asdict(), "call_id": call_id}
         locked = yield (
-            f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {THIS} AND call_id = :call_id "
+            f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {SAME_KEY} AND call_id = :call_id "
             f"AND state = 'running' AND {IS_DEAD} RETURNING call_id",
             {**this, **dead},
         )
@@ -197,7 +200,7 @@ def settle(scope: Scope, at: datetime, outcome_of: Callable[[Holder], str] | Non
     """End a key's `unknown` by hand: with the outcome that is made for its row, or without one to set it free. Gives the
     row as it was found, None if there is none; where its state is not `unknown`, nothing was changed."""
     rows = yield (
-        f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {THIS} RETURNING {COLUMNS}",
+        f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {SAME_KEY} RETURNING {IDEMPOTENCY_COLUMNS}",
         scope._asdict(),
     )
     if not rows:
@@ -206,27 +209,30 @@ def settle(scope: Scope, at: datetime, outcome_of: Callable[[Holder], str] | Non
     if found.state != "unknown":
         return found
     if outcome_of is None:
-        yield f"DELETE FROM idempotency_keys WHERE {THIS}", scope._asdict()
+        yield f"DELETE FROM idempotency_keys WHERE {SAME_KEY}", scope._asdict()
     else:
         yield (
             "UPDATE idempotency_keys SET state = 'done', outcome = :outcome, settled_by = :by, updated_at = :moment "
-            f"WHERE {THIS}",
+            f"WHERE {SAME_KEY}",
             {**scope._asdict(), "outcome": outcome_of(found.holder), "by": by, "moment": at},
         )
     return found
 
 
 def find(scope: Scope) -> Transaction[KeyRow | None]:
-    rows = yield f"SELECT {COLUMNS} FROM idempotency_keys WHERE {THIS}", scope._asdict()
+    rows = yield f"SELECT {IDEMPOTENCY_COLUMNS} FROM idempotency_keys WHERE {SAME_KEY}", scope._asdict()
     return _row(rows[0]) if rows else None
 
 
-def listed(*, tenant: str | None = None, state: State | None = None, most: int = MOST) -> Transaction[list[KeyRow]]:
+def listed(
+    *, tenant: str | None = None, state: State | None = None, most: int = MAX_KEYS_AT_ONCE
+) -> Transaction[list[KeyRow]]:
     """The latest keys, oldest first."""
     wanted = {name: value for name, value in (("tenant_id", tenant), ("state", state)) if value is not None}
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
     rows = yield (
-        f"SELECT {COLUMNS} FROM idempotency_keys WHERE {where} ORDER BY created_at DESC, call_id DESC LIMIT :most",
+        f"SELECT {IDEMPOTENCY_COLUMNS} FROM idempotency_keys WHERE {where} "
+        "ORDER BY created_at DESC, call_id DESC LIMIT :most",
         {**wanted, "most": most},
     )
     return [_row(row) for row in reversed(rows)]
@@ -238,5 +244,5 @@ def prune(forgotten: datetime) -> Transaction[None]:
         "DELETE FROM idempotency_keys WHERE (tenant_id, user_id, key) IN (SELECT tenant_id, user_id, key "
         "FROM idempotency_keys WHERE updated_at < :forgotten AND state = 'done' LIMIT :most) "
         "AND updated_at < :forgotten AND state = 'done'",
-        {"forgotten": forgotten, "most": MOST},
+        {"forgotten": forgotten, "most": MAX_KEYS_AT_ONCE},
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from toolgate.store.database import Transaction, moment, now
 
-MOST_CALLS = 20
+MAX_LISTED_CALLS = 20
 """Calls that are named when a beginning fits several."""
 
 
@@ -69,7 +69,7 @@ def calls(beginning: str, tenant: str, user: str) -> Transaction[list[str]]:
     rows = yield (
         "SELECT DISTINCT call_id FROM backups WHERE tenant_id = :tenant AND user_id = :user AND "
         "substr(call_id, 1, length(CAST(:beginning AS TEXT))) = :beginning ORDER BY call_id DESC LIMIT :most",
-        {"tenant": tenant, "user": user, "beginning": beginning, "most": MOST_CALLS},
+        {"tenant": tenant, "user": user, "beginning": beginning, "most": MAX_LISTED_CALLS},
     )
     return [call_id for (call_id,) in rows]
 

@@ -10,7 +10,7 @@ from toolgate.model import Actor
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, moment
 
-COLUMNS = (
+KEY_COLUMNS = (
     "id, name, tenant_id, persona_id, user_id, scopes, may_approve, created_by, created_at, expires_at, revoked_at, "
     "revoked_by, last_used_at"
 )
@@ -71,7 +71,7 @@ def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
 
 def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
     """A key, whatever its state, and the hash of its secret."""
-    rows = yield f"SELECT {COLUMNS}, secret_hash FROM api_keys WHERE id = :id", {"id": id}
+    rows = yield f"SELECT {KEY_COLUMNS}, secret_hash FROM api_keys WHERE id = :id", {"id": id}
     return (_key(rows[0][:-1]), rows[0][-1]) if rows else None
 
 
@@ -79,7 +79,7 @@ def listed(tenant: str | None = None) -> Transaction[list[ApiKey]]:
     """All keys, or those of a tenant; oldest first."""
     where = "" if tenant is None else "WHERE tenant_id = :tenant "
     rows = yield (
-        f"SELECT {COLUMNS} FROM api_keys {where}ORDER BY created_at, id",
+        f"SELECT {KEY_COLUMNS} FROM api_keys {where}ORDER BY created_at, id",
         {} if tenant is None else {"tenant": tenant},
     )
     return [_key(row) for row in rows]
@@ -89,7 +89,7 @@ def revoke(id: str, by: str, at: datetime) -> Transaction[ApiKey | None]:
     """Revoke a key; None if there is none that could be."""
     rows = yield (
         "UPDATE api_keys SET revoked_at = :moment, revoked_by = :by WHERE id = :id AND revoked_at IS NULL "
-        f"RETURNING {COLUMNS}",
+        f"RETURNING {KEY_COLUMNS}",
         {"id": id, "by": by, "moment": at},
     )
     if not rows:

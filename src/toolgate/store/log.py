@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from toolgate.store.chain import LinkedRow, Verdict, Verifier
-from toolgate.store.database import Rows, Store, Transaction
+from toolgate.store.chain import LinkedRow, LogVerdict, Verifier
+from toolgate.store.database import LOG_COLUMNS, Rows, Store, Transaction
 
-COLUMNS = "seq, at, kind, call_id, tenant, tool, status, body, hash"
-PAGE = 5_000
-LOWEST = -(2**63)
+_COLUMNS = ", ".join(LOG_COLUMNS)
+PAGE_ROWS = 5_000
+LOWEST_SEQ = -(2**63)
 """Before every number that a row can have."""
 
 
-def after(seq: int, limit: int = PAGE) -> Transaction[Rows]:
+def after(seq: int, limit: int = PAGE_ROWS) -> Transaction[Rows]:
     """Rows in order. The log begins at 1: what has a lower number was not written by us, and only `verify` looks at it."""
     return (yield from _walk(max(seq, 0), limit))
 
 
 def _walk(seq: int, limit: int) -> Transaction[Rows]:
-    return (yield f"SELECT {COLUMNS} FROM audit_log WHERE seq > :seq ORDER BY seq LIMIT :most", {"seq": seq, "most": limit})
+    return (yield f"SELECT {_COLUMNS} FROM audit_log WHERE seq > :seq ORDER BY seq LIMIT :most", {"seq": seq, "most": limit})
 
 
 def _count() -> Transaction[int]:
@@ -33,7 +33,7 @@ def latest(
     wanted = {name: value for name, value in chosen.items() if value is not None}
     where = " AND ".join(("seq > 0", *(f"{name} = :{name}" for name in wanted)))
     rows = yield (
-        f"SELECT {COLUMNS} FROM audit_log WHERE {where} ORDER BY seq DESC LIMIT :most",
+        f"SELECT {_COLUMNS} FROM audit_log WHERE {where} ORDER BY seq DESC LIMIT :most",
         {**wanted, "most": limit},
     )
     return rows[::-1]
@@ -41,21 +41,21 @@ def latest(
 
 def of_call(call_id: str) -> Transaction[Rows]:
     """All rows of one call; a beginning of its id will do if it is the only one that begins so."""
-    rows = yield f"SELECT {COLUMNS} FROM audit_log WHERE call_id = :id AND seq > 0 ORDER BY seq", {"id": call_id}
+    rows = yield f"SELECT {_COLUMNS} FROM audit_log WHERE call_id = :id AND seq > 0 ORDER BY seq", {"id": call_id}
     if rows or len(call_id) < 6:
         return rows
     rows = yield (
-        f"SELECT {COLUMNS} FROM audit_log WHERE call_id >= :id AND call_id < :past AND seq > 0 ORDER BY seq LIMIT 100",
+        f"SELECT {_COLUMNS} FROM audit_log WHERE call_id >= :id AND call_id < :past AND seq > 0 ORDER BY seq LIMIT 100",
         {"id": call_id, "past": call_id + "\x7f"},
     )
     return rows if len({row[3] for row in rows}) == 1 else []
 
 
-async def verify(store: Store, verifier: Verifier) -> Verdict:
+async def verify(store: Store, verifier: Verifier) -> LogVerdict:
     """Walk the whole log, from whatever number its first row has."""
-    seq = LOWEST
+    seq = LOWEST_SEQ
     count = await store.read(_count())
-    while rows := await store.read(_walk(seq, PAGE)):
+    while rows := await store.read(_walk(seq, PAGE_ROWS)):
         for row in rows:
             verifier.take(_linked(row))
         seq = rows[-1][0]

@@ -16,13 +16,12 @@ from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
 from toolgate.store.call_details import Detail
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
-from toolgate.store.database import Record, Transaction
-from toolgate.store.writer import CLOSE_SECONDS, Answers, Item, LogWriting, Waiting, row_of
+from toolgate.store.database import LOG_COLUMNS, LogRecord, Transaction
+from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, row_of
 
 T = TypeVar("T")
 LOG_LOCK = 0x746F6F6C  # "tool"
 SCHEMA_LOCK = LOG_LOCK + 1
-COLUMNS = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
 CONNECT_SECONDS = 10
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What asyncpg raises when the database, or the way to it, is the problem."""
@@ -30,7 +29,7 @@ TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError,
 logger = logging.getLogger("toolgate.store")
 
 
-class PostgresStore(LogWriting):
+class PostgresStore(LoggedStore):
     """A database on a server."""
 
     name = "postgres"
@@ -43,7 +42,7 @@ class PostgresStore(LogWriting):
         super().__init__("postgres")
         self._log_loop: asyncio.AbstractEventLoop | None = None
         self._log: Any = None
-        self._unsure: tuple[Head, list[Item]] | None = None
+        self._unsure: tuple[Head, list[QueuedWrite]] | None = None
         """A batch of which it is not known whether it was committed, and the head that it would have made."""
 
     # -- life
@@ -77,7 +76,7 @@ class PostgresStore(LogWriting):
         if pool is None:
             return
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(WRITER_CLOSE_SECONDS):
                 await pool.close()
         except TROUBLE as error:  # it has cut its connections then; what they were doing fails where it is awaited
             logger.warning(
@@ -90,7 +89,7 @@ class PostgresStore(LogWriting):
             return
         try:
             if log is not None:
-                loop.run_until_complete(log.close(timeout=CLOSE_SECONDS))
+                loop.run_until_complete(log.close(timeout=WRITER_CLOSE_SECONDS))
         except TROUBLE as error:
             logger.warning("the log's connection was not closed in order: %s", str(error) or type(error).__name__)
         finally:
@@ -113,7 +112,7 @@ class PostgresStore(LogWriting):
 
     # -- the log
 
-    def _commit(self, batch: list[Item]) -> Answers:
+    def _commit(self, batch: list[QueuedWrite]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread, on a loop of its own."""
         if self._log_loop is None:
             self._log_loop = asyncio.new_event_loop()
@@ -127,7 +126,7 @@ class PostgresStore(LogWriting):
                 self._log = None  # a new connection next time
             raise _explain(self._url, error) from error
 
-    async def _commit_batch(self, batch: list[Item]) -> Answers:
+    async def _commit_batch(self, batch: list[QueuedWrite]) -> Answers:
         if self._log is None or self._log.is_closed():
             self._log = await asyncpg.connect(
                 self._url,
@@ -135,7 +134,7 @@ class PostgresStore(LogWriting):
                 command_timeout=60,
                 server_settings={"synchronous_commit": "on"},  # whatever the server's default is
             )
-        answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, Waiting)]
+        answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, AwaitedWrite)]
         linked: list[LinkedRow] = []
         details: list[Detail] = []
         async with self._log.transaction():
@@ -150,7 +149,7 @@ class PostgresStore(LogWriting):
                 head = Head(linked[-1][0], linked[-1][-1])
                 if (kept := getattr(record, "detail", None)) is not None:
                     details.append((head.seq, linked[-1][1], kept))
-            await self._log.copy_records_to_table("audit_log", records=linked, columns=COLUMNS)
+            await self._log.copy_records_to_table("audit_log", records=linked, columns=LOG_COLUMNS)
             if details:
                 rows = call_details.with_totals(details, await _drive(self._log, call_details.last_total()))
                 await self._log.copy_records_to_table("call_details", records=rows, columns=call_details.COLUMNS)
@@ -162,7 +161,7 @@ class PostgresStore(LogWriting):
             self._head_file.try_to_note(head, known.get)
         return answers
 
-    async def _not_yet_written(self, batch: list[Item]) -> list[Record]:
+    async def _not_yet_written(self, batch: list[QueuedWrite]) -> list[LogRecord]:
         """The records of a batch, without those of the last one if it was committed after all: when a connection is lost
         while it commits, only the log can tell."""
         written: set[int] = set()
@@ -171,7 +170,7 @@ class PostgresStore(LogWriting):
             if await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", head.seq) == head.hash:
                 written = {id(item) for item in items}
             self._unsure = None
-        records = (item.record if isinstance(item, Waiting) else item for item in batch if id(item) not in written)
+        records = (item.record if isinstance(item, AwaitedWrite) else item for item in batch if id(item) not in written)
         return [record for record in records if record is not None]
 
     async def _noted_before(self) -> dict[int, str]:

@@ -15,7 +15,7 @@ LOCK = -1
 """The slice of a row that counts nothing: whoever counts changes it first, so that they do so one after the other."""
 
 
-class Count(NamedTuple):
+class RateLimitCount(NamedTuple):
     """A limit, and for whom it counts."""
 
     name: str
@@ -23,17 +23,17 @@ class Count(NamedTuple):
     seconds: int
 
 
-class Refused(Exception):
+class RateExceeded(Exception):
     """A limit is reached. Raised inside the transaction, so that no other limit counts the call."""
 
-    def __init__(self, count: Count, wait: float) -> None:
+    def __init__(self, count: RateLimitCount, wait: float) -> None:
         super().__init__(count.name)
         self.count = count
         self.wait = wait
 
 
-def take(counts: Iterable[Count], now: float) -> Transaction[None]:
-    """Count a call in all of these, or raise Refused for the one with the longest wait."""
+def take(counts: Iterable[RateLimitCount], now: float) -> Transaction[None]:
+    """Counts a call in all of these, or raises RateExceeded for the one with the longest wait."""
     wanted = sorted(counts)
     for count in wanted:
         yield (
@@ -57,9 +57,9 @@ def take(counts: Iterable[Count], now: float) -> Transaction[None]:
         )
 
 
-def longest_wait(counts: Iterable[Count], now: float) -> Transaction[Refused | None]:
+def longest_wait(counts: Iterable[RateLimitCount], now: float) -> Transaction[RateExceeded | None]:
     """The limit that a call would have to wait for longest; None: it need not wait."""
-    longest: Refused | None = None
+    longest: RateExceeded | None = None
     for count in counts:
         length = SLICES[count.seconds]
         rows = yield (
@@ -74,7 +74,7 @@ def longest_wait(counts: Iterable[Count], now: float) -> Transaction[Refused | N
             left -= int(calls)
             wait = max(begin + length + count.seconds - now, 0.001)
         if wait and (longest is None or wait > longest.wait):
-            longest = Refused(count, wait)
+            longest = RateExceeded(count, wait)
     return longest
 
 

@@ -20,10 +20,10 @@ from toolgate.errors import StoreError
 from toolgate.store.chain import locked
 from toolgate.store.database import Rows, Transaction
 from toolgate.store.head_keys import make_private, unusable, write_private
-from toolgate.store.tree import Tree
+from toolgate.store.merkle import MerkleTree
 
 CONTEXT = b"toolgate audit head 1\n"
-HOUR = 3_600_000_000
+HOUR_MICROSECONDS = 3_600_000_000
 LOCK_POLL_SECONDS = 0.02
 
 
@@ -77,7 +77,7 @@ class Witness:
     def __init__(self, folder: Path, log: str) -> None:
         self.path = folder / "heads" / f"{log}.json"
 
-    def read(self) -> tuple[SignedHead, Tree] | None:
+    def read(self) -> tuple[SignedHead, MerkleTree] | None:
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -87,14 +87,14 @@ class Witness:
         try:
             found = orjson.loads(content)
             head = msgspec.convert(found["head"], SignedHead)
-            tree = Tree(head.seq - head.first, [bytes.fromhex(peak) for peak in found["peaks"]])
+            tree = MerkleTree(head.seq - head.first, [bytes.fromhex(peak) for peak in found["peaks"]])
         except (ValueError, TypeError, KeyError, msgspec.ValidationError):
             raise self._damaged() from None
         if tree.root() != head.root:
             raise self._damaged()
         return head, tree
 
-    def write(self, head: SignedHead, tree: Tree) -> None:
+    def write(self, head: SignedHead, tree: MerkleTree) -> None:
         content = {"head": orjson.Fragment(head.to_json()), "peaks": [peak.hex() for peak in tree.peaks]}
         write_private(self.path, orjson.dumps(content))
 
@@ -146,7 +146,7 @@ def keep(head: SignedHead) -> Transaction[None]:
         "INSERT INTO audit_heads (key_id, hour, seq, head) VALUES (:key, :hour, :seq, :head) "
         "ON CONFLICT (key_id, hour) DO UPDATE SET seq = excluded.seq, head = excluded.head "
         "WHERE audit_heads.seq <= excluded.seq",
-        {"key": head.key, "hour": head.at // HOUR, "seq": head.seq, "head": head.to_json().decode()},
+        {"key": head.key, "hour": head.at // HOUR_MICROSECONDS, "seq": head.seq, "head": head.to_json().decode()},
     )
 
 

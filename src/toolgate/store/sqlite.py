@@ -17,9 +17,9 @@ from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
 from toolgate.store.call_details import Detail
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
+from toolgate.store.data_folder import make_database_file
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.private import make_database_file
-from toolgate.store.writer import Answers, Item, LogWriting, Waiting, row_of
+from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, row_of
 from toolgate.threads import to_thread
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ PRAGMAS = (
 )
 
 
-class SqliteStore(LogWriting):
+class SqliteStore(LoggedStore):
     """A database in a file, or in memory if there is no path."""
 
     def __init__(self, path: Path | None, head_file: HeadFile | None = None) -> None:
@@ -108,7 +108,7 @@ class SqliteStore(LogWriting):
 
     # -- the log
 
-    def _commit(self, batch: list[Item]) -> Answers:
+    def _commit(self, batch: list[QueuedWrite]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread."""
         connection = self._connection
         assert connection is not None
@@ -120,16 +120,16 @@ class SqliteStore(LogWriting):
             try:
                 head = before = self._head(connection)
                 for item in batch:
-                    record = item.record if isinstance(item, Waiting) else item
+                    record = item.record if isinstance(item, AwaitedWrite) else item
                     if record is not None:
                         linked.append(link(head, row_of(record)))
                         head = Head(linked[-1][0], linked[-1][-1])
                         if (kept := getattr(record, "detail", None)) is not None:
                             details.append((head.seq, linked[-1][1], kept))
-                    elif isinstance(item, Waiting) and item.transaction is not None:
+                    elif isinstance(item, AwaitedWrite) and item.transaction is not None:
                         answers.append(_alone(connection, item))
                         continue
-                    if isinstance(item, Waiting):
+                    if isinstance(item, AwaitedWrite):
                         answers.append((item.done, None, None))
                 _insert(connection, "audit_log", linked)
                 if details:
@@ -185,7 +185,7 @@ def _one() -> Transaction[None]:
     yield "SELECT count(*) FROM toolgate_schema", {}
 
 
-def _alone(connection: sqlite3.Connection, item: Waiting) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
+def _alone(connection: sqlite3.Connection, item: AwaitedWrite) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
     """A transaction among others: if it fails, it alone is undone."""
     assert item.transaction is not None
     connection.execute("SAVEPOINT alone")

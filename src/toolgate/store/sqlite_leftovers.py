@@ -16,8 +16,8 @@ try:
 except ImportError:  # Windows, where nothing is told apart
     fcntl = None  # type: ignore[assignment]
 
-LEFT = ("-wal", "-journal")
-FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+LEFTOVER_SUFFIXES = ("-wal", "-journal")
+LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class InUse:
@@ -38,7 +38,7 @@ class InUse:
     def begin(self) -> None:
         """To be called before SQLite opens the database."""
         while fcntl is not None and self._lock < 0:
-            lock = os.open(self._file, FLAGS, 0o600)
+            lock = os.open(self._file, LOCK_FILE_FLAGS, 0o600)
             fcntl.flock(lock, fcntl.LOCK_SH)
             if self._is(lock):
                 self._lock = lock
@@ -47,7 +47,7 @@ class InUse:
 
     def accept(self) -> None:
         """Take what is left over for SQLite's own, at the word of a person."""
-        os.close(os.open(self._file, FLAGS, 0o600))
+        os.close(os.open(self._file, LOCK_FILE_FLAGS, 0o600))
 
     def end(self) -> None:
         """To be called once SQLite has closed it. If nobody else uses it and nothing is left, that is known from now on."""
@@ -67,7 +67,7 @@ class InUse:
 
     def _left(self) -> dict[Path, int]:
         left: dict[Path, int] = {}
-        for suffix in LEFT:
+        for suffix in LEFTOVER_SUFFIXES:
             file = self._database.with_name(self._database.name + suffix)
             with suppress(FileNotFoundError):
                 status = file.lstat()

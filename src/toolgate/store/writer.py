@@ -19,27 +19,27 @@ import msgspec
 import orjson
 
 from toolgate.errors import StoreError
-from toolgate.store.database import Record, Row, Transaction
+from toolgate.store.database import LogRecord, LogRow, Transaction
 from toolgate.threads import to_thread
 
-LINGER = 0.01
+LINGER_SECONDS = 0.01
 """How long a record that nobody waits for may lie, so that more can join it."""
-BOUND_SECONDS = 0.05
+MAX_WRITE_SECONDS = 0.05
 """Within this a record that was handed over is on disk: what `Store.append` promises."""
 SLOW_SECONDS = 0.02
 """Age of the oldest record that is not on disk from which on callers wait. What is left of the bound is for writing those
 that are there: callers that wait leave the processor, and the interpreter's lock, to the writer."""
-FEW = 64
+FEW_RECORDS = 64
 """Records waiting up to which nobody looks at the clock."""
-FULL = 200_000
+MAX_QUEUED_RECORDS = 200_000
 """Records waiting at which no more are taken: the database has not accepted any for long."""
-CLOSE_SECONDS = 10
+WRITER_CLOSE_SECONDS = 10
 """How long closing waits for a database that does not answer."""
 
 logger = logging.getLogger("toolgate.store")
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class AwaitedWrite(msgspec.Struct, frozen=True):
     """A record or a transaction that somebody waits for. Neither: they only wait for what came before."""
 
     done: Any
@@ -47,11 +47,11 @@ class Waiting(msgspec.Struct, frozen=True):
     transaction: Any = None
 
 
-Item = Record | Waiting
+QueuedWrite = LogRecord | AwaitedWrite
 Answers = list[tuple["asyncio.Future[Any]", Any, BaseException | None]]
 
 
-def row_of(record: Record) -> Row:
+def row_of(record: LogRecord) -> LogRow:
     """The row of a record. One that can't be made is replaced by a row that says so: it must not hold up all others."""
     try:
         return record.row()
@@ -61,20 +61,20 @@ def row_of(record: Record) -> Row:
         return time_ns() // 1000, "broken", "", "", "", "broken", body
 
 
-class Writer:
+class LogWriter:
     """A queue and the thread that empties it."""
 
     def __init__(
         self,
         name: str,
-        commit: Callable[[list[Item]], Answers],
+        commit: Callable[[list[QueuedWrite]], Answers],
         let_go: Callable[[], None],
         interrupt: Callable[[], None],
     ) -> None:
         self._commit = commit
         self._let_go = let_go
         self._interrupt = interrupt
-        self._queue: deque[Item] = deque()
+        self._queue: deque[QueuedWrite] = deque()
         self._asleep = True
         self._oldest = 0.0
         """No record that is not on disk was handed over before this, by the monotonic clock."""
@@ -92,7 +92,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def put(self, record: Record) -> None:
+    def put(self, record: LogRecord) -> None:
         """Take a record that nobody waits for."""
         queue = self._queue
         if self._closing:
@@ -100,25 +100,27 @@ class Writer:
         queue.append(record)
         if self._asleep:
             self._rouse()
-        if len(queue) > FULL:
+        if len(queue) > MAX_QUEUED_RECORDS:
             queue.pop()
             raise StoreError(f"The audit log takes no more records: {self.trouble or 'the database does not keep up'}.")
 
     def late(self) -> bool:
         """Whether the oldest record that is not on disk is so old that more would break the promise: await `room`."""
-        return len(self._queue) >= FEW and monotonic() - self._oldest > SLOW_SECONDS
+        return len(self._queue) >= FEW_RECORDS and monotonic() - self._oldest > SLOW_SECONDS
 
     def _rouse(self) -> None:
         self._oldest = monotonic()
         self._asleep = False
         self._wake.release()
 
-    def wait_for(self, record: Record | None = None, transaction: Transaction[Any] | None = None) -> "asyncio.Future[Any]":
+    def wait_for(
+        self, record: LogRecord | None = None, transaction: Transaction[Any] | None = None
+    ) -> "asyncio.Future[Any]":
         """Take something whose end is awaited; with neither, the end of all that was taken before."""
         if self._closing or self._loop is None:
             raise StoreError("The store is closed.")
         done: asyncio.Future[Any] = self._loop.create_future()
-        self._queue.append(Waiting(done, record, transaction))
+        self._queue.append(AwaitedWrite(done, record, transaction))
         if not self._hurry.is_set():
             self._hurry.set()
         if self._asleep:
@@ -131,7 +133,7 @@ class Writer:
             self._hurry.set()
             if self._relief is None:
                 self._relief = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._relief,), timeout=LINGER)
+            await asyncio.wait((self._relief,), timeout=LINGER_SECONDS)
 
     def _relieve(self) -> None:
         relief, self._relief = self._relief, None
@@ -143,10 +145,12 @@ class Writer:
         if self._closing or self._loop is None:
             return
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(WRITER_CLOSE_SECONDS):
                 await self.wait_for()
         except TimeoutError:
-            raise StoreError(f"The store was closed, but its database did not answer for {CLOSE_SECONDS} s.") from None
+            raise StoreError(
+                f"The store was closed, but its database did not answer for {WRITER_CLOSE_SECONDS} s."
+            ) from None
         finally:
             self._closing = True
             self._wake.release()
@@ -156,7 +160,7 @@ class Writer:
         self._thread.join(1)  # what came while it wrote the rest
         if self._thread.is_alive():
             self._interrupt()
-            self._thread.join(CLOSE_SECONDS)  # one that still does not end lets go when it does
+            self._thread.join(WRITER_CLOSE_SECONDS)  # one that still does not end lets go when it does
 
     def _run(self) -> None:
         try:
@@ -170,7 +174,7 @@ class Writer:
     def _empty(self) -> None:
         while self._queue:
             if self.trouble is None:
-                self._hurry.wait(LINGER)
+                self._hurry.wait(LINGER_SECONDS)
             else:
                 sleep(0.2)
             if self._closing and self.trouble is not None:
@@ -186,7 +190,7 @@ class Writer:
         left = list(self._queue)
         self._queue.clear()
         closed = StoreError("The store was closed before this was written.")
-        waiting = [item for item in left if isinstance(item, Waiting)]
+        waiting = [item for item in left if isinstance(item, AwaitedWrite)]
         self._answer([(item.done, None, closed) for item in waiting])
         if len(left) > len(waiting):
             logger.error("%d records of the audit log are lost: %s", len(left) - len(waiting), self.trouble)
@@ -203,8 +207,8 @@ class Writer:
             if self.trouble is None:
                 logger.error("the store can't write: %s", error)
             self.trouble = str(error)
-            self._soon(self._tell_of, [item for item in batch if isinstance(item, Waiting)], error)
-            queue.extendleft(item for item in reversed(batch) if not isinstance(item, Waiting))
+            self._soon(self._tell_of, [item for item in batch if isinstance(item, AwaitedWrite)], error)
+            queue.extendleft(item for item in reversed(batch) if not isinstance(item, AwaitedWrite))
         else:
             self._oldest = taken  # what is waiting now came after that
             self._answer(answers)
@@ -220,7 +224,7 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(told, *of)
 
-    def _tell_of(self, waiting: list[Waiting], error: BaseException) -> None:
+    def _tell_of(self, waiting: list[AwaitedWrite], error: BaseException) -> None:
         """Tell those who wait that it failed. What insists is tried again though nobody waits for it any more."""
         for item in waiting:
             if not item.done.done():
@@ -230,18 +234,18 @@ class Writer:
                     self.put(item.record)
 
 
-class LogWriting(ABC):
+class LoggedStore(ABC):
     """The way into the log that all stores with a writer share; each says how a batch is committed."""
 
     def __init__(self, name: str) -> None:
-        self._writer = Writer(name, self._commit, self._let_go, self._interrupt)
+        self._writer = LogWriter(name, self._commit, self._let_go, self._interrupt)
         self.append = self._writer.put
         self.late = self._writer.late
         self.written = 0
         """The last row that this process wrote."""
 
     @abstractmethod
-    def _commit(self, batch: list[Item]) -> Answers:
+    def _commit(self, batch: list[QueuedWrite]) -> Answers:
         """Everything that waits, in one transaction. Runs in the writer's thread."""
 
     @abstractmethod
@@ -252,7 +256,7 @@ class LogWriting(ABC):
     def _interrupt(self) -> None:
         """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
 
-    def append_durably(self, record: Record) -> Awaitable[None]:
+    def append_durably(self, record: LogRecord) -> Awaitable[None]:
         return self._writer.wait_for(record)
 
     async def flush(self) -> None:

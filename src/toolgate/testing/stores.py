@@ -12,7 +12,7 @@ from toolgate.errors import StoreError
 from toolgate.store import artifacts, catalog, log
 from toolgate.store.catalog import CatalogRow, DynamicRow
 from toolgate.store.chain import Verifier
-from toolgate.store.database import Row, Store, Transaction, now
+from toolgate.store.database import LogRow, Store, Transaction, now
 
 Check = Callable[[Store], Awaitable[None]]
 
@@ -24,7 +24,7 @@ class Line:
         self.number = number
         self.tenant = tenant
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         call = f"call-{self.number:06d}"
         return self.number, "end", call, self.tenant, "echo", "success", b'{"persona":"p","args_hash":"h","duration_ms":1.5}'
 
@@ -176,7 +176,7 @@ async def artifacts_are_kept_for_their_tenant_and_their_time(store: Store) -> No
 
 async def a_record_that_can_not_be_made_does_not_hold_up_the_others(store: Store) -> None:
     class Broken:
-        def row(self) -> Row:
+        def row(self) -> LogRow:
             raise ValueError("no row")
 
     store.append(Line(1))

@@ -21,7 +21,7 @@ from toolgate.sandbox.worker_protocol import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
-MOST_CALLS = 10_000
+MAX_PROGRAM_CALLS = 10_000
 NO_LIMIT = 10**30
 NOT_INSIDE = frozenset({"run_program"})
 """What a program may not call: another of its kind would have limits of its own."""
@@ -122,7 +122,7 @@ async def run_program(
     ctx: InvokeContext,
     code: Code,
     language: Language = "typescript",
-    max_calls: Annotated[int, Field(ge=0, le=MOST_CALLS)] = 50,
+    max_calls: Annotated[int, Field(ge=0, le=MAX_PROGRAM_CALLS)] = 50,
     max_cost_usd: Annotated[float, Field(ge=0, le=1_000_000)] | None = None,
     timeout: Milliseconds | None = None,
 ) -> ProgramRan:

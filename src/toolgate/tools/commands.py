@@ -22,7 +22,7 @@ from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
 from toolgate.screening.safe_open import name_of, open_beneath
 from toolgate.threads import to_thread
-from toolgate.tools.files import Work, explained, work_of
+from toolgate.tools.files import CallFolder, explained, folder_of
 
 if TYPE_CHECKING:
     from toolgate.sandbox.intake import Intake
@@ -33,7 +33,7 @@ GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "res
 """Commands of git that change files of the workspace, to what the repository holds."""
 
 
-class Done(TypedDict):
+class CommandOutput(TypedDict):
     """What a command wrote, and how it ended: 0 is success by custom."""
 
     stdout: str
@@ -44,7 +44,7 @@ class Done(TypedDict):
 class Workspace(NamedTuple):
     """What a program works in."""
 
-    work: Work
+    work: CallFolder
     parts: ProtectedPaths
     intake: "Intake | None"
     """Decides about its changes; None: it makes them in the folder itself."""
@@ -67,7 +67,7 @@ async def workspace_of(ctx: InvokeContext, command: Sequence[str] = ()) -> Works
     session it makes its changes itself; so does git where moving files about is what it was approved for."""
     from toolgate.screening.programs import family
 
-    work = await work_of(ctx)
+    work = await folder_of(ctx)
     is_git = bool(command) and family(command[0]) == "git"
     parts = await to_thread(work.places.parts, work.folder, writes_git=is_git)
     if work.places.is_ours(work.folder) or (is_git and moves_files(command)):
@@ -104,7 +104,7 @@ async def execute_command(
     args: list[str] | None = None,
     cwd: str | None = None,
     timeout: Milliseconds | None = None,
-) -> Done:
+) -> CommandOutput:
     """Run a command in the sandbox: one program and its arguments, without a shell, a network or the host's environment.
 
     Args:
@@ -127,7 +127,7 @@ async def execute_command(
 )
 async def bash_execution(
     ctx: InvokeContext, command: Command, args: list[str] | None = None, timeout: Milliseconds = 30_000
-) -> Done:
+) -> CommandOutput:
     """Execute shell commands with permission checks: one command without pipes, redirections or variables, in the sandbox.
 
     Args:
@@ -138,7 +138,7 @@ async def bash_execution(
     return await _run(ctx, command, args or (), None, timeout)
 
 
-async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str | None, timeout: int | None) -> Done:
+async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str | None, timeout: int | None) -> CommandOutput:
     from toolgate.screening.commands import parse
 
     words = [*parse(command), *args]
@@ -151,7 +151,7 @@ async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str |
     return done(ended, await space.noted(ended.stderr, ended.left))
 
 
-def _folder(work: Work, cwd: str) -> Path:
+def _folder(work: CallFolder, cwd: str) -> Path:
     """A folder in the working directory, without links."""
     work.judge(cwd)
     with explained(cwd):
@@ -165,7 +165,7 @@ def _folder(work: Work, cwd: str) -> Path:
             os.close(opened)
 
 
-def done(ended: CommandResult, stderr: str) -> Done:
+def done(ended: CommandResult, stderr: str) -> CommandOutput:
     """What the caller is given of a command that came to its end; raises if it was stopped."""
     if ended.stopped is not None:
         raise limit_error(msgspec.structs.replace(ended, stderr=stderr))

@@ -9,7 +9,7 @@ from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Sandbox
-from toolgate.tools.commands import Done, Milliseconds, done, seconds_for, workspace_of
+from toolgate.tools.commands import CommandOutput, Milliseconds, done, seconds_for, workspace_of
 
 Image = Annotated[str, Field(max_length=255, json_schema_extra={"x-path": False})]
 Words = Annotated[list[str], Field(json_schema_extra={"x-command": False, "x-path": False})]
@@ -31,7 +31,7 @@ async def docker_run(
     environment: dict[str, str] | None = None,
     session_files: bool = False,
     timeout: Milliseconds | None = None,
-) -> Done:
+) -> CommandOutput:
     """Run a container to its end. It has no network, a read-only file system, and the sandbox's limits.
 
     Args:

@@ -28,7 +28,7 @@ EXACT: dict[Unit, int] = {"milliseconds": 10**6, "seconds": 10**9, "minutes": 60
 """The units that are always equally long, in nanoseconds. The others depend on the calendar and on the time zone."""
 
 
-class Answer(TypedDict, total=False):
+class DateResult(TypedDict, total=False):
     """What the operation gives. now: iso, formatted, timezone, timestamp. parse: iso, formatted, timestamp. format:
     formatted. diff: difference, unit. add: original, result, formatted. Times in iso, original and result are UTC."""
 
@@ -60,7 +60,7 @@ def date_time(
     date2: str | None = None,
     unit: str | None = None,
     amount: float | None = None,
-) -> Answer:
+) -> DateResult:
     """Get the current time, parse and format dates, calculate differences, add to dates. Aware of time zones and
     daylight saving time.
 

@@ -28,11 +28,11 @@ from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder
 from toolgate.threads import to_thread
 from toolgate.undo import Journal
 
-MOST_BYTES = 10_000_000
+MAX_READ_BYTES = 10_000_000
 """A file larger than this is not read as a whole."""
-MOST_ENTRIES = 10_000
+MAX_LISTED_ENTRIES = 10_000
 GONE = (errno.ENOENT, errno.ENOTDIR)
-FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 Kind = Literal["file", "directory", "link", "other"]
 
@@ -69,14 +69,14 @@ class Listing(TypedDict):
     truncated: bool
 
 
-class Made(TypedDict):
+class FolderMade(TypedDict):
     """The folder, and whether it was made now."""
 
     path: str
     created: bool
 
 
-class Work(NamedTuple):
+class CallFolder(NamedTuple):
     """The folder that a call works in, and the rules there."""
 
     folder: Path
@@ -101,10 +101,10 @@ class Work(NamedTuple):
             raise refused(f"it is a place for {later}")
 
 
-async def work_of(ctx: InvokeContext) -> Work:
+async def folder_of(ctx: InvokeContext) -> CallFolder:
     """Where a call works."""
     places: Workspaces = ctx.get(Workspaces)
-    return Work(await to_thread(places.of, ctx.call), places)
+    return CallFolder(await to_thread(places.of, ctx.call), places)
 
 
 def refused(reason: str) -> Denied:
@@ -173,17 +173,17 @@ async def file_read(ctx: InvokeContext, path: str) -> Content:
 
 
 async def _read_file(ctx: InvokeContext, path: str, encoding: str) -> Content:
-    content = await to_thread(_content, await work_of(ctx), path, encoding)
+    content = await to_thread(_content, await folder_of(ctx), path, encoding)
     ctx.used(path)
     return content
 
 
-def _content(work: Work, path: str, encoding: str) -> Content:
+def _content(work: CallFolder, path: str, encoding: str) -> Content:
     with explained(path), work.places.rules.open_read(path, work.folder, work.folder) as file:
         work.judge_opened(file.fileno())
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise InvalidInput(f"{path} has more than {MOST_BYTES:,} bytes, which is the most that is read.")
+        data = file.read(MAX_READ_BYTES + 1)
+    if len(data) > MAX_READ_BYTES:
+        raise InvalidInput(f"{path} has more than {MAX_READ_BYTES:,} bytes, which is the most that is read.")
     kind = _mime_type(path)
     if encoding == "base64":
         return {
@@ -222,12 +222,12 @@ async def list_directory(ctx: InvokeContext, path: str = ".", self: bool = False
         path: The folder, relative to the working directory. Of a file, the file itself is listed.
         self: Whether of a folder, too, only the folder itself is listed.
     """
-    listing = await to_thread(_listing, await work_of(ctx), path, self)
+    listing = await to_thread(_listing, await folder_of(ctx), path, self)
     ctx.used(path)
     return listing
 
 
-def _listing(work: Work, path: str, alone: bool) -> Listing:
+def _listing(work: CallFolder, path: str, alone: bool) -> Listing:
     from toolgate.screening.folder_search import FolderLookups, slashed
 
     work.judge(path)
@@ -246,11 +246,11 @@ def _listing(work: Work, path: str, alone: bool) -> Listing:
         finally:
             os.close(opened)
     items.sort(key=lambda item: item["name"])
-    return {"path": path, "entries": items[:MOST_ENTRIES], "truncated": len(items) > MOST_ENTRIES}
+    return {"path": path, "entries": items[:MAX_LISTED_ENTRIES], "truncated": len(items) > MAX_LISTED_ENTRIES}
 
 
 def _with_status(entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    for entry in islice(entries, MOST_ENTRIES + 1):
+    for entry in islice(entries, MAX_LISTED_ENTRIES + 1):
         try:
             yield entry, entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -292,7 +292,7 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
         createDirs: Whether folders that are missing are made.
     """
     data = content.encode()
-    work = await work_of(ctx)
+    work = await folder_of(ctx)
     place = await to_thread(_place, work, path)
     await to_thread(_check_file, work, path)
     async with ctx.get(Journal).changing(ctx.call, place):
@@ -310,14 +310,14 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
     tags=["files"],
     capabilities=[Capability(action="create", description="Make a folder")],
 )
-async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) -> Made:
+async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) -> FolderMade:
     """Make a folder in the working directory. One that is there already will do.
 
     Args:
         path: The folder, relative to the working directory.
         parents: Whether the folders that it is in are made too, if they are missing.
     """
-    work = await work_of(ctx)
+    work = await folder_of(ctx)
     place = await to_thread(_place, work, path)
     if await to_thread(_is_there, work, path):
         return {"path": path, "created": False}
@@ -344,7 +344,7 @@ async def _to_its_end(change: Callable[..., None], *arguments: object) -> None:
     changing.result()
 
 
-def _place(work: Work, path: str) -> Path:
+def _place(work: CallFolder, path: str) -> Path:
     """Where something is to be written: the journal keeps what is there by that name."""
     work.judge(path, writing=True)
     with explained(path):
@@ -358,7 +358,7 @@ def _place(work: Work, path: str) -> Path:
     return place
 
 
-def _open_folder(work: Work, path: str) -> tuple[int, str] | None:
+def _open_folder(work: CallFolder, path: str) -> tuple[int, str] | None:
     """The folder of what is to be written, and its name there; None if there is no such folder yet."""
     try:
         return folder_beneath(work.folder, work.folder, path)
@@ -366,7 +366,7 @@ def _open_folder(work: Work, path: str) -> tuple[int, str] | None:
         return None
 
 
-def _check_file(work: Work, path: str) -> None:
+def _check_file(work: CallFolder, path: str) -> None:
     """Raise if what stands at the path can't be replaced by a file."""
     with explained(path):
         found = _open_folder(work, path)
@@ -377,7 +377,7 @@ def _check_file(work: Work, path: str) -> None:
                 os.close(found[0])
 
 
-def _is_there(work: Work, path: str) -> bool:
+def _is_there(work: CallFolder, path: str) -> bool:
     """Whether the folder is there; raises if something else is."""
     with explained(path):
         found = _open_folder(work, path)
@@ -401,7 +401,7 @@ def _check_folder(name: str, folder: int, path: str) -> None:
         raise InvalidInput(f"{path} is there already and is no folder.")
 
 
-def _write(work: Work, path: str, data: bytes, make: bool) -> None:
+def _write(work: CallFolder, path: str, data: bytes, make: bool) -> None:
     with explained(path):
         folder, name = folder_beneath(work.folder, work.folder, path, make=make)
         try:
@@ -430,7 +430,7 @@ def _replaceable(name: str, folder: int, path: str) -> os.stat_result | None:
 def _put(name: str, folder: int, data: bytes, before: os.stat_result | None) -> None:
     """Put a file in place whole, with the owner and the rights of the one that it replaces."""
     temporary = f".toolgate-{secrets.token_hex(8)}"
-    handle = os.open(temporary, FLAGS, 0o666, dir_fd=folder)
+    handle = os.open(temporary, CREATE_FLAGS, 0o666, dir_fd=folder)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -451,7 +451,7 @@ def _put(name: str, folder: int, data: bytes, before: os.stat_result | None) -> 
     os.fsync(folder)
 
 
-def _make(work: Work, path: str, parents: bool) -> None:
+def _make(work: CallFolder, path: str, parents: bool) -> None:
     with explained(path):
         folder, name = folder_beneath(work.folder, work.folder, path, make=parents)
         try:

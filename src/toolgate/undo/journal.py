@@ -24,9 +24,9 @@ import msgspec
 from toolgate.errors import Denied, Failed, described
 from toolgate.model import Actor, Call, new_id
 from toolgate.store import journal as rows
+from toolgate.store.data_folder import make_home
 from toolgate.store.database import Store, now
 from toolgate.store.journal import BackupRow
-from toolgate.store.private import make_home
 from toolgate.threads import to_thread
 from toolgate.undo import nodes, steps
 from toolgate.undo.nodes import ABSENT, DIRECTORY, Node

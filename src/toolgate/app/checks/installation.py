@@ -23,16 +23,16 @@ from toolgate.app.checks.sandbox import sandbox_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.app.checks.services import service_checks
 from toolgate.coordination.redis import BusError
-from toolgate.discovery import FILE, discover
+from toolgate.discovery import SETTINGS_FILE, discover
 from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.gates.policy.documents import PolicyError
 from toolgate.model import MASK
 from toolgate.registry.tokens import is_exact
-from toolgate.settings import NOT_SETTINGS, PREFIX, SECRET_PREFIX, Settings, load_settings
+from toolgate.settings import NOT_SETTINGS, SECRET_PREFIX, VARIABLE_PREFIX, Settings, load_settings
 from toolgate.store import log
+from toolgate.store.data_folder import make_home
 from toolgate.store.database import Transaction
-from toolgate.store.private import make_home
 from toolgate.trust import Untrusted, working_directory
 
 TOOL_CHECK_SECONDS = 5.0
@@ -119,24 +119,27 @@ def _project() -> Iterator[Check]:
 
 
 def _settings(settings: Settings) -> Check:
-    names = sorted(name for name in os.environ if name.startswith(PREFIX) and _setting(name) in Settings.model_fields)
+    names = sorted(
+        name for name in os.environ if name.startswith(VARIABLE_PREFIX) and _setting(name) in Settings.model_fields
+    )
     file = settings.read_from
-    words = f"read from {file.absolute()}" if file else f"no {FILE} here or above, so defaults; `toolgate init` writes one"
+    nothing = f"no {SETTINGS_FILE} here or above, so defaults; `toolgate init` writes one"
+    words = f"read from {file.absolute()}" if file else nothing
     return Check("settings", "ok", f"{words}; environment: {', '.join(names)}" if names else words)
 
 
 def _unknown_variables() -> Iterator[Check]:
     for name in sorted(os.environ):
-        if not name.startswith(PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
+        if not name.startswith(VARIABLE_PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
             continue
         if _setting(name) not in Settings.model_fields:
             near = nearest(_setting(name), Settings.model_fields)
-            advice = f"Did you mean {PREFIX}{near.upper()}?" if near else None
+            advice = f"Did you mean {VARIABLE_PREFIX}{near.upper()}?" if near else None
             yield Check("settings", "warning", f"the variable {name} is no setting of this version", advice)
 
 
 def _setting(variable: str) -> str:
-    return variable.removeprefix(PREFIX).lower().split("__")[0]
+    return variable.removeprefix(VARIABLE_PREFIX).lower().split("__")[0]
 
 
 def _home(settings: Settings) -> Check:

@@ -18,7 +18,7 @@ from toolgate.cli.tools.search import rank
 from toolgate.errors import plural
 from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.tokens import is_exact
 
 USAGE = """
@@ -123,7 +123,7 @@ def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
     ]
 
 
-def _note_problems(problems: list[Problem]) -> None:
+def _note_problems(problems: list[ToolProblem]) -> None:
     if problems:
         note(("\nCould not be loaded:", "yellow"), lines=True)
         for problem in problems:

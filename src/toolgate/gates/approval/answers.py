@@ -17,8 +17,9 @@ from toolgate.gates.approval.records import ASK_ANEW, approval_of, asked_by, can
 from toolgate.gates.approval.request import Answer, Approval, ApprovalError, State, visible, words
 from toolgate.model import MASK, Actor
 from toolgate.store import approvals
-from toolgate.store.approvals import Answered, ApprovalRow, GrantRow
+from toolgate.store.approvals import AnswerRow, ApprovalRow
 from toolgate.store.database import Store
+from toolgate.store.grants import GrantRow
 
 Validate = Callable[[str, str, str, dict[str, Any]], bytes]
 """(tool, tenant, workspace, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool, or
@@ -100,7 +101,7 @@ class Answers:
         used_by: str | None = None,
         *,
         own: bool,
-    ) -> Answered | None:
+    ) -> AnswerRow | None:
         """Put an answer to what was `shown` on record, for the use of a call that waits for it if there is one. Its state is
         still "waiting" where others must agree as well. None: it came too late. Raises ApprovalError if it can't be taken,
         or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
@@ -134,7 +135,7 @@ class Answers:
             )
         return terms
 
-    async def _vote(self, row: ApprovalRow, said: Answered, actor: Actor, quorum: int) -> Answered | None:
+    async def _vote(self, row: ApprovalRow, said: AnswerRow, actor: Actor, quorum: int) -> AnswerRow | None:
         """Count one of several who must agree."""
         counted = partial(self._approvers.counted, row.tool_name, asked_by(row))
         voting = approvals.vote(row.id, row.tenant_id, said, self._clock(), quorum, counted)
@@ -150,15 +151,15 @@ class Answers:
 
     async def _said(
         self, row: ApprovalRow, shown: bytes | None, answer: Answer, by: str, through: str, used_by: str | None
-    ) -> Answered:
+    ) -> AnswerRow:
         reason = words(answer.reason)
         if answer.verdict == "reject":
-            return Answered("rejected", by, through, reason)
+            return AnswerRow("rejected", by, through, reason)
         edited = None
         if answer.arguments is not None and shown is not None:
             edited = await self._edited(row, orjson.loads(shown), answer.arguments)
         hashed = None if edited is None else hash_of(edited.encode())
-        return Answered("used" if used_by else "approved", by, through, reason, edited, hashed, used_by)
+        return AnswerRow("used" if used_by else "approved", by, through, reason, edited, hashed, used_by)
 
     async def _edited(self, row: ApprovalRow, shown: dict[str, Any], arguments: dict[str, Any]) -> str:
         """Edited arguments as they are kept: what was left as it was shown is masked as it is on record, and the call that

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
-from toolgate.store import approvals
+from toolgate.store import approvals, grants
 from toolgate.store.database import Store, Transaction
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class Takings:
 
         def work() -> Transaction[None]:
             nonlocal commits
-            yield from approvals.put_back_grant(grant, nano)
+            yield from grants.put_back(grant, nano)
             commits = True
 
         try:

@@ -56,8 +56,9 @@ from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
-from toolgate.store.approvals import SLACK, ApprovalRow, AskedTooOften, Bounds, GrantRow
+from toolgate.store.approvals import ApprovalRow, AskedTooOften, QuestionLimits
 from toolgate.store.database import Store, now
+from toolgate.store.grants import MAX_CLOCK_SKEW, GrantRow
 
 KEPT = timedelta(days=90)
 """How long a question is kept once it can't be answered or used any more."""
@@ -102,7 +103,7 @@ class Consent(HoldingGate):
         self._answers = Answers(
             store, self.grants, self._who, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
         )
-        self._bounds = Bounds(settings.questions_per_hour, settings.tenant_questions_per_hour)
+        self._bounds = QuestionLimits(settings.questions_per_hour, settings.tenant_questions_per_hour)
         self._seal = self._answers.seal
         self._store = store
         self._continuations = continuations
@@ -268,7 +269,7 @@ class Consent(HoldingGate):
         self._must_be_of_this_policy(row)
         if at >= row.expires_at:
             raise void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
-        if at < row.created_at - SLACK:
+        if at < row.created_at - MAX_CLOCK_SKEW:
             raise void(row, "comes from the future: a clock has jumped", "Check the clocks of your machines.")
 
     def _must_be_of_this_policy(self, row: ApprovalRow) -> None:
@@ -446,7 +447,7 @@ class Consent(HoldingGate):
             return
         self._prune_at = at + PRUNE_EVERY
         with contextlib.suppress(StoreError):  # an hour later is soon enough
-            if await self._store.transact(approvals.prune(at - KEPT)) == approvals.MOST:
+            if await self._store.transact(approvals.prune(at - KEPT)) == approvals.MAX_PRUNED_ROWS:
                 self._prune_at = at  # there is more
 
     # -- from outside a call
@@ -530,8 +531,8 @@ def _too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:
 def _too_many(draft: ApprovalRow) -> Failed:
     return Failed(
         "CAPACITY_EXCEEDED",
-        f"{draft.tool_name} needs a person's approval, but {approvals.MOST_WAITING} questions of this user wait for an "
-        "answer already; this one was not put to anybody.",
+        f"{draft.tool_name} needs a person's approval, but {approvals.MAX_WAITING_QUESTIONS} questions of this user wait "
+        "for an answer already; this one was not put to anybody.",
         suggestion="Wait until a person has answered those, or until they expire.",
     )
 

@@ -27,10 +27,11 @@ from toolgate.gates.approval.step_record import StepRecord, give_up, row_of, ste
 from toolgate.model import Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.context import InvokeContext
-from toolgate.store import approvals, continuations
-from toolgate.store.approvals import ApprovalRow, Wanted
+from toolgate.store import approvals, continuations, grants
+from toolgate.store.approvals import ApprovalRow
 from toolgate.store.continuations import ContinuationRow
 from toolgate.store.database import Store, now
+from toolgate.store.grants import GrantQuery
 from toolgate.store.presence import Presence
 
 MEET_SECONDS = 2.0
@@ -214,13 +215,13 @@ class Continuations:
     async def _is_granted(self, asked: list[ApprovalRow]) -> bool:
         """Whether a grant covers one of the questions by now: then nobody needs to answer it."""
         for row in asked:
-            wanted = Wanted(
+            wanted = GrantQuery(
                 row.tenant_id, row.persona_id, row.user_id, row.session_id, row.workspace, row.tool_name, row.fingerprint,
                 row.estimate, self._clock(),
             )  # fmt: skip
-            grants = [] if row.destructive else await self._store.read(approvals.covering(wanted))
+            found = [] if row.destructive else await self._store.read(grants.covering(wanted))
             honours = partial(self._approvers.honours, row.tool_name, asked_by(row))
-            if any(grant.has_room(row.estimate) and honours(grant.granted_by) for grant in grants):
+            if any(grant.has_room(row.estimate) and honours(grant.granted_by) for grant in found):
                 return True
         return False
 

@@ -9,9 +9,9 @@ from typing import Any
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, words
 from toolgate.model import LOCAL, NANO, Actor, Call, Entry
-from toolgate.store import approvals
-from toolgate.store.approvals import GrantRow, Wanted
+from toolgate.store import grants
 from toolgate.store.database import Store
+from toolgate.store.grants import GrantQuery, GrantRow
 
 Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 """Puts an act on record: what was done, by whom, to which tool, and how."""
@@ -51,7 +51,7 @@ class Grants:
             entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
             self._clock(), priced=entry.priced,
         )  # fmt: skip
-        await self._store.transact(approvals.add_grant(row))
+        await self._store.transact(grants.add(row))
         await self.note_made(row, by)
         return shown(row)
 
@@ -64,23 +64,23 @@ class Grants:
 
     async def list(self, tenant: str, *, active: bool = True) -> list[Grant]:
         """The grants of a tenant, oldest first: those that hold now, or all that there were."""
-        rows = await self._store.read(approvals.listed_grants(tenant, self._clock(), MOST_LISTED, active=active))
+        rows = await self._store.read(grants.listed(tenant, self._clock(), MOST_LISTED, active=active))
         return [shown(row) for row in rows]
 
     async def covering(self, call: Call, entry: Entry, estimate: int) -> Sequence[Grant]:
         """The grants that are for such a call, whether or not they have room for it."""
         actor = call.actor
-        wanted = Wanted(
+        wanted = GrantQuery(
             actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
             estimate, self._clock(),
         )  # fmt: skip
-        rows = await self._store.read(approvals.covering(wanted))
+        rows = await self._store.read(grants.covering(wanted))
         return [shown(row) for row in rows if self._approvers.honours(entry.name, actor, row.granted_by)]
 
     async def revoke(self, id: str, by: Actor) -> Grant:
         """Take a grant back. It holds for no call from now on, in any process."""
-        done = await self._store.transact(approvals.revoke(id, by.tenant, by.user, self._clock()))
-        row = await self._store.read(approvals.get_grant(id, by.tenant))
+        done = await self._store.transact(grants.revoke(id, by.tenant, by.user, self._clock()))
+        row = await self._store.read(grants.get(id, by.tenant))
         if row is None:
             raise ApprovalError(
                 f"There is no grant {id:.64} of this tenant.", suggestion="`toolgate grants list` shows them."

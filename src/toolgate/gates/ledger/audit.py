@@ -19,7 +19,7 @@ from toolgate.errors import StoreError
 from toolgate.gates.ledger.details import detail
 from toolgate.model import NANO, Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.pipeline.context import InvokeContext
-from toolgate.store.database import Row, Store
+from toolgate.store.database import LogRow, Store
 
 NOTHING = orjson.Fragment(b"null")
 LONG_MS = 1.0
@@ -38,7 +38,7 @@ class Start(msgspec.Struct, gc=False):
     decision: tuple[str, ...]
     args_hash: str | None = None
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         call, entry = self.call, self.entry
         body: dict[str, Any] = {
             "persona": call.actor.persona,
@@ -82,7 +82,7 @@ class End(msgspec.Struct, gc=False):
     detail: bytes | None = None
     """What is kept beside the row, outside the chain: the stages and the output, once `row` was called."""
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         call, outcome, start = self.call, self.outcome, self.start
         metrics = outcome.metrics
         body: dict[str, Any] = {
@@ -140,7 +140,7 @@ class Act(msgspec.Struct, gc=False):
     tool: str
     details: dict[str, Any]
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         body = _json({**self.details, "persona": self.actor.persona, "user": self.actor.user})
         return self.at // 1000, self.action, self.id, self.actor.tenant, self.tool, "done", body
 

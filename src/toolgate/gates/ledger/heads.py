@@ -17,11 +17,11 @@ import msgspec
 from toolgate.errors import StoreError
 from toolgate.store import log
 from toolgate.store import signed_heads as kept
-from toolgate.store.chain import Claim, HeadFile, Verdict, Verifier
+from toolgate.store.chain import HeadClaim, HeadFile, LogVerdict, Verifier
 from toolgate.store.database import Rows, Store
 from toolgate.store.head_keys import HeadKeys, id_of, is_signed
+from toolgate.store.merkle import MerkleTree, leaf, path
 from toolgate.store.signed_heads import SignedHead, Witness
-from toolgate.store.tree import Tree, leaf, path
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Heads:
             await to_thread(_deliver, sink, head)
         return head
 
-    async def _before(self) -> tuple[SignedHead | None, int, Tree]:
+    async def _before(self) -> tuple[SignedHead | None, int, MerkleTree]:
         """What was signed last, the row up to which nothing is, and the tree over the rest. Raises StoreError if the log
         does not hold it any more."""
         found = await to_thread(self.witness.read)
@@ -148,9 +148,9 @@ class Heads:
         for other in others:
             if other is None or self.keys.public_key(other.key) is not None or self._check(other) is not True:
                 raise _not_the_same(self.witness, "it has signed heads already, and none is kept there")
-        return None, await self._store.read(kept.first_row()), Tree()
+        return None, await self._store.read(kept.first_row()), MerkleTree()
 
-    async def _grow(self, tree: Tree, first: int, end: int) -> bool:
+    async def _grow(self, tree: MerkleTree, first: int, end: int) -> bool:
         """Add the rows up to the end; false: some are missing."""
         while first + tree.size < end:
             at = first + tree.size
@@ -182,7 +182,7 @@ class Heads:
             return is_signed(public, head.statement(), head.signature_bytes)
         return self.keys.verify(head.key, head.statement(), head.signature_bytes)
 
-    async def verify(self, head_file: HeadFile, given: Iterable[SignedHead | None] = ()) -> Verdict:
+    async def verify(self, head_file: HeadFile, given: Iterable[SignedHead | None] = ()) -> LogVerdict:
         """Walk the whole log, and compare it with every head that can be found. `given`: heads from elsewhere."""
         faults: list[str] = []
         witnessed = await self._witnessed(faults)
@@ -279,14 +279,14 @@ class Heads:
         return {**dict(zip(names, row, strict=False)), "previous_hash": before, "path": steps}
 
 
-def _add(tree: Tree, rows: Rows) -> None:
+def _add(tree: MerkleTree, rows: Rows) -> None:
     for _, digest in rows:
         tree.append(leaf(digest))
 
 
-def _claim(head: SignedHead) -> Claim:
+def _claim(head: SignedHead) -> HeadClaim:
     at = datetime.fromtimestamp(head.at / 1_000_000, UTC)
-    return Claim(head.first, head.seq, head.hash, head.root, f"key {head.key} signed at {at:%Y-%m-%d %H:%M:%S} UTC")
+    return HeadClaim(head.first, head.seq, head.hash, head.root, f"key {head.key} signed at {at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _deliver(sink: "HeadSink", head: SignedHead) -> None:

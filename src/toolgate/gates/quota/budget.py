@@ -33,11 +33,11 @@ from toolgate.pipeline.held import HoldingGate, hold, holds
 from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
-from toolgate.store import spending
-from toolgate.store.budgets import Already, BudgetRow, By, CostLine
+from toolgate.store import reservations
+from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence, alive_since
-from toolgate.store.spending import Crossed, Exceeded, Held
+from toolgate.store.reservations import AccountBalance, CapExceeded, CrossedThreshold
 
 FORGET_EVERY = timedelta(hours=1)
 CLOSE_SECONDS = 5
@@ -97,7 +97,7 @@ class Budgets(HoldingGate):
         """Take over the budgets that the store has now."""
         self._book = Book([*self._built_in, *rows])
 
-    async def spent_already(self, budget: BudgetRow) -> Already:
+    async def spent_already(self, budget: BudgetRow) -> SpentBefore:
         """What was spent in the period of a budget that is about to be set."""
         starts = period_of(budget, self._clock())
         await self._store.flush()
@@ -163,12 +163,12 @@ class Budgets(HoldingGate):
         taking = (call.id, self._presence.id, reservable(taken.estimate), [each.account for each in taken.counted])
         try:
             try:
-                await self._store.transact(spending.reserve(*taking))
-            except Exceeded:
+                await self._store.transact(reservations.reserve(*taking))
+            except CapExceeded:
                 if not await self.reap():
                     raise
-                await self._store.transact(spending.reserve(*taking))
-        except Exceeded as exceeded:
+                await self._store.transact(reservations.reserve(*taking))
+        except CapExceeded as exceeded:
             raise _refusal(_of(exceeded.held, taken.counted), exceeded.held, taken.estimate) from None
 
     async def settle(self, call: Call, entry: Entry, estimate: Estimate | None, actual: int) -> None:
@@ -192,13 +192,13 @@ class Budgets(HoldingGate):
         waiting = len(self._unsettled)
         await self._retry()
         since = alive_since(self._presence.seconds)
-        calls = await self._store.read(spending.dead(since))
-        reaped = sum(await asyncio.gather(*(self._store.transact(spending.reap(call, since)) for call in calls)))
+        calls = await self._store.read(reservations.dead(since))
+        reaped = sum(await asyncio.gather(*(self._store.transact(reservations.reap(call, since)) for call in calls)))
         if reaped:
             logger.warning("%d reservations of processes that died were settled", reaped)
         if self._clock() - self._forgotten_at > FORGET_EVERY:
             self._forgotten_at = self._clock()
-            await self._store.transact(spending.forget())
+            await self._store.transact(reservations.forget())
         return reaped + waiting - len(self._unsettled)
 
     async def _reap_from_time_to_time(self) -> None:
@@ -237,7 +237,7 @@ class Budgets(HoldingGate):
     async def _pay(self, call: str, debt: _Debt, estimate: Estimate | None = None) -> None:
         accounts = [each.account for each in debt.counted]
         try:
-            crossed = await self._store.transact(spending.settle(call, self._presence.id, debt.actual, accounts))
+            crossed = await self._store.transact(reservations.settle(call, self._presence.id, debt.actual, accounts))
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             if self._unsettled.pop(call, None) is None:
                 kept = dollars(debt.actual) if estimate is None else f"{dollars(debt.actual)} of {dollars(estimate.nano)}"
@@ -255,7 +255,7 @@ class Budgets(HoldingGate):
                 if call in self._unsettled:
                     return  # the store is still in trouble
 
-    def _alert(self, crossed: Crossed, counted: Iterable[Counted]) -> None:
+    def _alert(self, crossed: CrossedThreshold, counted: Iterable[Counted]) -> None:
         budget, _ = _of(crossed, counted)
         scope = scope_of(budget, crossed.account)
         resets = period_after(budget, crossed.starts)
@@ -322,11 +322,11 @@ class SpendingLimits(HoldingGate):
         limit.left += cost - ctx.cost
 
 
-def _of(found: Held | Crossed, counted: Iterable[Counted]) -> Counted:
+def _of(found: AccountBalance | CrossedThreshold, counted: Iterable[Counted]) -> Counted:
     return next(each for each in counted if each.account.name == found.account)
 
 
-def _refusal(counted: Counted, held: Held, estimate: Estimate) -> Denied:
+def _refusal(counted: Counted, held: AccountBalance, estimate: Estimate) -> Denied:
     budget = counted.budget
     scope, resets = scope_of(budget, held.account), period_after(budget, held.starts)
     words = described(budget, scope)

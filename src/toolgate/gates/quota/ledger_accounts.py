@@ -15,7 +15,7 @@ from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import EACH as EACH
 from toolgate.store.budgets import BudgetRow, Period, account_name, whose
 from toolgate.store.database import now
-from toolgate.store.spending import Account
+from toolgate.store.reservations import Account
 
 FIELDS = ("tenant", "persona", "user", "tool")
 ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}

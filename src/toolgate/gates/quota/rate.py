@@ -110,7 +110,7 @@ class Rule(msgspec.Struct, frozen=True):
         return tuple(parts)
 
 
-Kept = dict[rates.Count, tuple[Rule, Window]]
+Kept = dict[rates.RateLimitCount, tuple[Rule, Window]]
 Limits = Sequence[tuple[Name, Rule]]
 """What applies to a call: each rule, with the name of the count that the call would be added to."""
 
@@ -235,7 +235,7 @@ class Rates:
                 self._tidied = True
                 await store.transact(rates.forget(moment - 2 * SECONDS["day"]))
             await store.transact(rates.take(kept, moment))
-        except rates.Refused as refused:
+        except rates.RateExceeded as refused:
             self._uncount(limits, now)
             raise _too_often(refused.wait, *kept[refused.count]) from None
         except StoreError as error:
@@ -290,7 +290,7 @@ def _split(rule: Rule) -> Rule:
 def _kept(limits: Limits) -> "Kept":
     """What the store counts of a call, and by which rule."""
     return {
-        rates.Count(orjson.dumps([window.unit, *name]).decode(), window.limit, window.seconds): (rule, window)
+        rates.RateLimitCount(orjson.dumps([window.unit, *name]).decode(), window.limit, window.seconds): (rule, window)
         for name, rule in limits
         for window in rule.kept
     }

@@ -11,10 +11,10 @@ from toolgate.gates.quota.money import reservable
 from toolgate.model import NANO
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
-from toolgate.store import spending
+from toolgate.store import reservations
 from toolgate.store.budgets import BUCKET, BudgetRow, By, CostLine, whose
 from toolgate.store.database import Store
-from toolgate.store.spending import Held
+from toolgate.store.reservations import AccountBalance
 
 
 class Look(NamedTuple):
@@ -57,7 +57,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
 async def look(store: Store, counted: Sequence[Counted], estimate: Estimate) -> list[Look]:
     """What each of these budgets would say to a call."""
-    holds = await store.read(spending.holdings([each.account for each in counted]))
+    holds = await store.read(reservations.balances([each.account for each in counted]))
     looks = []
     for (budget, account), held in zip(counted, holds, strict=True):
         left = budget.cap - held.spent - held.reserved
@@ -69,7 +69,7 @@ async def look(store: Store, counted: Sequence[Counted], estimate: Estimate) -> 
 async def status(store: Store, budgets: Iterable[BudgetRow], at: datetime, tenant: str | None) -> list[BudgetStatus]:
     """How every budget that is in force stands, for each of those whom it counts separately; of one tenant, or of all."""
     periods = {budget: period_of(budget, at) for budget in budgets if is_in_force(budget, at)}
-    holds: dict[str, list[Held]] = {}
+    holds: dict[str, list[AccountBalance]] = {}
     for held in await store.read(table.holdings_of([(budget.id, starts) for budget, starts in periods.items()])):
         holds.setdefault(whose(held.account)[0], []).append(held)
     found = [
@@ -77,7 +77,7 @@ async def status(store: Store, budgets: Iterable[BudgetRow], at: datetime, tenan
             budget, scope_of(budget, held.account or None), held.spent, held.reserved, period_after(budget, held.starts)
         )
         for budget, starts in periods.items()
-        for held in holds.get(budget.id, [Held("", starts, 0, 0)])
+        for held in holds.get(budget.id, [AccountBalance("", starts, 0, 0)])
     ]
     return [one for one in found if tenant is None or one.scope["tenant"] in (None, EACH, tenant)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import (
     PARSE_ERROR,
     ConnectionLost,
@@ -194,7 +194,9 @@ class FastHttp:
     def _read(self, body: bytes) -> Mapping[str, Any]:
         """Parses a message, with secrets masked; empty if it is no JSON object."""
         if holds_too_much(body):
-            raise ErrorResponse(PARSE_ERROR, f"The server {self._to.name} gave an answer of more than {MOST_VALUES} values.")
+            raise ErrorResponse(
+                PARSE_ERROR, f"The server {self._to.name} gave an answer of more than {MAX_JSON_VALUES} values."
+            )
         try:
             message = orjson.loads(body)
         except orjson.JSONDecodeError:

@@ -15,7 +15,7 @@ import httpx2
 import orjson
 
 from toolgate.errors import CallError, described
-from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -226,7 +226,7 @@ class GuardedClient(httpx2.AsyncClient):
 def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> tuple[FailureKind, str, int]:
     """Classifies an exception: its kind, message and JSON-RPC code."""
     if isinstance(error, ResponseTooLong):
-        what = f"{most} bytes (its setting output_bytes) or {MOST_VALUES} values"
+        what = f"{most} bytes (its setting output_bytes) or {MAX_JSON_VALUES} values"
         return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL_ERROR
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
         return "unreachable", f"The server {name} can't be reached: {_why(error)}.", CONNECTION_CLOSED

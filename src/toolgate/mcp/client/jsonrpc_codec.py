@@ -15,7 +15,7 @@ from mcp_types import (
     JSONRPCResponse,
 )
 
-from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 
 INTERNAL_ERROR = -32603
 PARSE_ERROR = -32700
@@ -41,7 +41,7 @@ def decode(line: bytes) -> list[JSONRPCMessage]:
     if several and len(line) > MAX_BATCH_BYTES:
         return []
     if holds_too_much(line):
-        return _no_answer(line, f"The server's answer holds more than {MOST_VALUES} values.")
+        return _no_answer(line, f"The server's answer holds more than {MAX_JSON_VALUES} values.")
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from toolgate.jsontext import DEEPEST_DEFINITION, is_deeper
+from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.mcp.client.errors import ErrorResponse
 from toolgate.mcp.client.model import ListKind
 from toolgate.mcp.client.untrusted_text import printable, size
@@ -97,7 +97,7 @@ def _usable(connection: "Connection", what: ListKind, found: list[dict[str, Any]
     maps: dict[str, Mapping[tuple[str, ...], str]] = {}
     for tool in found:
         schema = tool.get("inputSchema")
-        if is_deeper(schema, DEEPEST_DEFINITION):
+        if is_deeper(schema, MAX_DEFINITION_DEPTH):
             kept.append(tool)  # the registry refuses it, and says why
             continue
         wrong = find_invalid_x_mcp_header(schema)

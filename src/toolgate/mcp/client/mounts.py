@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from toolgate.discovery import FILE
+from toolgate.discovery import SETTINGS_FILE
 from toolgate.errors import Denied
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.sandbox.port import ProjectedEntry
@@ -130,7 +130,7 @@ def _settings_files(rules: "SensitivePaths | None", asked: Iterable[Path]) -> Ca
     """A test for Toolgate's settings files: any of the usual name, and those in use, but for those that `read` names."""
     named = frozenset(map(str, asked))
     used = {os.path.realpath(file) for file in (rules.unwritable if rules else ()) if file.is_file()} - named
-    return lambda path: path in used or (path.rpartition("/")[2].lower() == FILE and path not in named)
+    return lambda path: path in used or (path.rpartition("/")[2].lower() == SETTINGS_FILE and path not in named)
 
 
 def whole_folder(pattern: str) -> str:

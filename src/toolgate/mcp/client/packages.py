@@ -28,7 +28,7 @@ import msgspec
 
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import SYSTEM_PATH, LaunchCommand, find_program, required_paths
-from toolgate.project import MARK
+from toolgate.project import MARK_FILE
 from toolgate.sandbox.jails.inside_files import python
 from toolgate.settings import ServerSettings
 
@@ -128,7 +128,7 @@ def folder_of(name: str, package: PackageSpec, home: Path | None) -> Path:
     data folder: git overwrites ignored files without asking, so what a pull brings must not be able to name it."""
     mark = ""
     with suppress(OSError):
-        mark = (home / MARK).read_text() if home is not None else ""
+        mark = (home / MARK_FILE).read_text() if home is not None else ""
     words = f"{mark}{package.kind} {package.name} {package.version} {package.extras}"
     return place(name, home) / f"{package.kind}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
 

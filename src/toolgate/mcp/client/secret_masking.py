@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from toolgate.errors import CallError
-from toolgate.jsontext import DEEPEST
+from toolgate.jsontext import MAX_JSON_DEPTH
 from toolgate.mcp.client.errors import ErrorResponse
 from toolgate.model import MASK
 from toolgate.screening.secret_patterns import Masker
@@ -109,7 +109,7 @@ class SecretMasker:
         """`path`: the fields that lead there; empty for list items and at the top."""
         if isinstance(value, str):
             return self._text(value, path)
-        if len(path) > DEEPEST:  # nothing can be done with it anyway
+        if len(path) > MAX_JSON_DEPTH:  # nothing can be done with it anyway
             return MASK
         if isinstance(value, Mapping):
             least = MIN_MASKED_NAME_CHARS if path[-1] == "properties" else MIN_SECRET_CHARS

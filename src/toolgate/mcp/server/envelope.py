@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.jsontext import MOST_VALUES, holds_too_much
+from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
@@ -27,7 +27,7 @@ class EnvelopeFault(NamedTuple):
 def find_envelope_fault(text: bytes) -> EnvelopeFault | None:
     """None for a message whose envelope is right."""
     if holds_too_much(text):
-        return EnvelopeFault(INVALID_REQUEST, f"Invalid Request: the message holds more than {MOST_VALUES:,} values")
+        return EnvelopeFault(INVALID_REQUEST, f"Invalid Request: the message holds more than {MAX_JSON_VALUES:,} values")
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.errors import CallError, DefinitionError
 from toolgate.model import Entry
-from toolgate.registry.catalog import PROBLEMS, Catalog, Problem
+from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
 from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
 
 POLL_SECONDS = 1.0
 """How often the folder is looked at."""
 
-Check = Callable[[ToolFile], Awaitable[Problem | None]]
+Check = Callable[[ToolFile], Awaitable[ToolProblem | None]]
 logger = logging.getLogger(PROBLEMS)
 
 
@@ -44,7 +44,7 @@ class CustomTools:
         self._checking = asyncio.Lock()
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[ToolProblem]:
         """What is wrong with the files now."""
         return self._folder.problems
 
@@ -92,7 +92,7 @@ class CustomTools:
             else:
                 logger.warning("%s: %s", *change)
 
-    async def _wrong(self, change: LoadedTool) -> Problem | None:
+    async def _wrong(self, change: LoadedTool) -> ToolProblem | None:
         try:
             return await self._check(change.tool)
         except CallError:  # without a sandbox it does not run either, and says why
@@ -109,7 +109,7 @@ class CustomTools:
             if before is not None:
                 self._register(before)
             words = "; ".join(str(fault) for fault in error.faults)
-            self._refuse(change, Problem(str(change.tool.file), words))
+            self._refuse(change, ToolProblem(str(change.tool.file), words))
 
     def _held(self, name: str) -> Entry | None:
         """The custom tool of a name; None if a source that comes before has taken the name over meanwhile."""
@@ -119,7 +119,7 @@ class CustomTools:
             return None
         return entry if entry.tool.source == "custom" else None
 
-    def _refuse(self, change: LoadedTool, problem: Problem) -> None:
+    def _refuse(self, change: LoadedTool, problem: ToolProblem) -> None:
         self._folder.refuse(change, problem)
         logger.warning("%s: %s", *problem)
 

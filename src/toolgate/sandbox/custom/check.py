@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from toolgate.model import Runtime
-from toolgate.registry.catalog import Problem
+from toolgate.registry.catalog import ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
 from toolgate.trust import others_write, read_regular, replace_private
 from toolgate.version import VERSION
@@ -33,7 +33,7 @@ class CompiledCode:
         self._file = file
         self._known: dict[str, None] | None = None
 
-    async def check(self, tool: ToolFile) -> Problem | None:
+    async def check(self, tool: ToolFile) -> ToolProblem | None:
         """The fault in the code, as `compiled` says it."""
         if tool.program.runtime not in LANGUAGES:
             return None
@@ -64,7 +64,7 @@ class CompiledCode:
                 replace_private(self._file, json.dumps(list(digests)[-MAX_KEPT:]))
 
 
-async def compiled(tool: ToolFile, sandbox: "Sandbox") -> Problem | None:
+async def compiled(tool: ToolFile, sandbox: "Sandbox") -> ToolProblem | None:
     """What is wrong with the code, and where in the file; None if it compiles. Raises a CallError if there is no sandbox."""
     language = LANGUAGES.get(tool.program.runtime)
     if language is None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from toolgate.errors import DefinitionError, Fault, ToolgateError
 from toolgate.model import Capability, Entry, Risk, Tier, Tool, ToolProgram
-from toolgate.registry.catalog import Problem
-from toolgate.registry.compile import Rules, compile_entry, definition
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.sandbox.custom.fields import FieldFault, Steps, found_at, tool_fields, wrong_in_file
 from toolgate.sandbox.custom.syntax import CodeFault, check_python
 from toolgate.yamltext import MAX_YAML_BYTES, Position, YamlDocument, YamlError, read_yaml
@@ -31,7 +31,7 @@ NO_EXECUTE = "it has no function execute(args, context)"
 class ToolFileError(DefinitionError):
     """A file is no custom tool."""
 
-    def __init__(self, problem: Problem, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, problem: ToolProblem, faults: Iterable[Fault] = ()) -> None:
         self.name = ""
         self.faults = tuple(faults)
         self.problem = problem
@@ -46,15 +46,15 @@ class CodeLocation(NamedTuple):
     indent: int | None
     """How far it is indented, if it stands in lines of its own; None if it is a text in quotes, say."""
 
-    def problem(self, message: str, line: int | None = None, column: int | None = None) -> Problem:
+    def problem(self, message: str, line: int | None = None, column: int | None = None) -> ToolProblem:
         """Something that is wrong with the code, at a line and column of it, both from 1."""
         if line is None:
-            return Problem(_where(self.file, self.place), f"code: {message}")
+            return ToolProblem(_where(self.file, self.place), f"code: {message}")
         if self.indent is None:
             beside = "" if column is None else f", column {column}"
-            return Problem(_where(self.file, self.place), f"line {line} of the code{beside}: {message}")
+            return ToolProblem(_where(self.file, self.place), f"line {line} of the code{beside}: {message}")
         place = Position(self.place.line + max(line, 1) - 1, self.indent + max(column or 1, 1))
-        return Problem(_where(self.file, place), f"code: {message}")
+        return ToolProblem(_where(self.file, place), f"code: {message}")
 
 
 class ToolFile(NamedTuple):
@@ -74,23 +74,23 @@ def read_tool_file(file: Path) -> bytes:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(handle, "rb") as opened:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ToolFileError(Problem(str(file), "it is no regular file"))
+                raise ToolFileError(ToolProblem(str(file), "it is no regular file"))
             content = opened.read(MAX_YAML_BYTES + 1)
     except OSError as error:
-        raise ToolFileError(Problem(str(file), f"it can't be read: {error.strerror or error}")) from None
+        raise ToolFileError(ToolProblem(str(file), f"it can't be read: {error.strerror or error}")) from None
     except ValueError:  # a NUL in its name
-        raise ToolFileError(Problem(repr(str(file)), "it can't be read: that is no name of a file")) from None
+        raise ToolFileError(ToolProblem(repr(str(file)), "it can't be read: that is no name of a file")) from None
     if len(content) > MAX_YAML_BYTES:
-        raise ToolFileError(Problem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
+        raise ToolFileError(ToolProblem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
     return content
 
 
-def parse_tool_file(content: bytes, file: Path, rules: Rules = Rules()) -> ToolFile:  # noqa: B008 - it is frozen
+def parse_tool_file(content: bytes, file: Path, rules: DefinitionRules = DefinitionRules()) -> ToolFile:  # noqa: B008 - it is frozen
     """The tool that a file's content describes; raises ToolFileError."""
     try:
         document = read_yaml(content)
     except YamlError as error:
-        raise ToolFileError(Problem(_where(file, error.position), error.message)) from None
+        raise ToolFileError(ToolProblem(_where(file, error.position), error.message)) from None
     fields, wrong = tool_fields(document.value)
     if wrong:
         raise _refused(file, document, wrong)
@@ -158,7 +158,7 @@ def _refused(file: Path, document: YamlDocument, wrong: list[FieldFault]) -> Too
     if len(wrong) > MOST_FAULTS:
         words.append(f"and {len(wrong) - MOST_FAULTS} more")
     faults = [Fault(_dotted(fault.steps), fault.message) for fault in wrong]
-    return ToolFileError(Problem(_where(file, places[0]), "; ".join(words)), faults)
+    return ToolFileError(ToolProblem(_where(file, places[0]), "; ".join(words)), faults)
 
 
 def _dotted(steps: Steps) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.model import Entry
-from toolgate.registry.catalog import Problem
-from toolgate.registry.compile import Rules
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import DefinitionRules
 from toolgate.sandbox.custom.file import (
     ToolFile,
     ToolFileError,
@@ -51,7 +51,7 @@ class RemovedTool(NamedTuple):
     name: str
 
 
-FolderChange = LoadedTool | RemovedTool | Problem
+FolderChange = LoadedTool | RemovedTool | ToolProblem
 
 
 @dataclass(slots=True)
@@ -66,23 +66,25 @@ class _Known:
     """The tool of this file that is in force."""
     wants: str | None = None
     """The name that it would have if another file did not have it."""
-    problem: Problem | None = None
+    problem: ToolProblem | None = None
 
 
 class CustomFolder:
     """The custom tools of a folder. One thread at a time may look."""
 
-    def __init__(self, folder: Path, rules: Rules, refusal: Callable[[Path, bytes], str | None] | None = None) -> None:
+    def __init__(
+        self, folder: Path, rules: DefinitionRules, refusal: Callable[[Path, bytes], str | None] | None = None
+    ) -> None:
         """`refusal` gives why a file with this content is not taken; None if it may be."""
         self._folder = folder
         self._rules = rules
         self._refusal = refusal
         self._files: dict[Path, _Known] = {}
-        self._unreadable: Problem | None = None
+        self._unreadable: ToolProblem | None = None
         """Why the folder itself can't be looked at."""
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[ToolProblem]:
         """What is wrong now: of each file the first thing."""
         found = [known.problem for _, known in sorted(self._files.items()) if known.problem is not None]
         return found if self._unreadable is None else [self._unreadable, *found]
@@ -107,7 +109,7 @@ class CustomFolder:
             found += self._reread(file, stamps[file])
         return found + self._waiting()
 
-    def refuse(self, loaded: LoadedTool, problem: Problem) -> None:
+    def refuse(self, loaded: LoadedTool, problem: ToolProblem) -> None:
         """Say that a tool was not taken: another source has its name, or its code can't be compiled. What its file held
         before stays in force."""
         known = self._files.get(loaded.tool.file)
@@ -125,7 +127,7 @@ class CustomFolder:
         except FileNotFoundError:
             names = []
         except OSError as error:
-            self._unreadable = Problem(str(self._folder), f"the folder can't be read: {error.strerror or error}")
+            self._unreadable = ToolProblem(str(self._folder), f"the folder can't be read: {error.strerror or error}")
             return None
         self._unreadable = None
         for name in names:
@@ -152,7 +154,7 @@ class CustomFolder:
         why = self._refusal(file, content) if self._refusal is not None else None
         if why is not None:
             known.settled = False  # a person may trust it as it is: look again
-            return self._wrong(known, None, Problem(str(file), why))
+            return self._wrong(known, None, ToolProblem(str(file), why))
         try:
             tool = parse_tool_file(content, file, self._rules)
         except ToolFileError as refused:
@@ -160,7 +162,7 @@ class CustomFolder:
         known.digest = digest
         return self._take(known, tool)
 
-    def _wrong(self, known: _Known, digest: str | None, problem: Problem) -> list[FolderChange]:
+    def _wrong(self, known: _Known, digest: str | None, problem: ToolProblem) -> list[FolderChange]:
         """What a file held stays in force. What is wrong is told once."""
         told = known.problem == problem
         known.digest, known.wants, known.problem = digest, None, problem
@@ -171,7 +173,7 @@ class CustomFolder:
         holder = self.file_of(name)
         if holder is not None and holder != tool.file:
             known.wants = name
-            known.problem = Problem(str(tool.file), f"name: {name} is the name of the tool in {holder} already")
+            known.problem = ToolProblem(str(tool.file), f"name: {name} is the name of the tool in {holder} already")
             return [known.problem]
         loaded = LoadedTool(tool, known.holds)
         known.holds, known.wants, known.problem = name, None, None

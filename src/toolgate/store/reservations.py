@@ -1,4 +1,4 @@
-"""What is spent and what is reserved: spending, reservations.
+"""Money that is spent and reserved: the tables spending and reservations.
 
 Money is taken from an account (a budget, and for whom it counts) for one period. It is reserved before a call and settled
 after it, each exactly once, whatever the number of processes:
@@ -22,11 +22,11 @@ from toolgate.store.presence import IS_DEAD
 
 THRESHOLDS = (100, 80)
 """Percent of a cap at which somebody is told, the highest first."""
-CEILING = 2**62
+MAX_ACCOUNT_NANO = 2**62
 """No account holds more: the sums in the statements below must fit into 64 bits."""
-KEPT = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
+RETENTION = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
 """How long a reservation is remembered, so that settling it again has no effect."""
-NOTHING: Mapping[str, Any] = {}
+NO_PARAMETERS: Mapping[str, Any] = {}
 _Key = dict[str, Any]
 _State = Literal["held", "settled", "reaped"]
 
@@ -40,7 +40,7 @@ class Account(NamedTuple):
     cap: int
 
 
-class Held(NamedTuple):
+class AccountBalance(NamedTuple):
     """What an account holds."""
 
     account: str
@@ -49,7 +49,7 @@ class Held(NamedTuple):
     reserved: int
 
 
-class Crossed(NamedTuple):
+class CrossedThreshold(NamedTuple):
     """An account that has just reached a threshold."""
 
     account: str
@@ -58,17 +58,17 @@ class Crossed(NamedTuple):
     percent: int
 
 
-class Exceeded(Exception):
+class CapExceeded(Exception):
     """An account can't give what was asked of it. Raised inside the transaction, so that no other account gives it."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: AccountBalance) -> None:
         super().__init__(held.account)
         self.held = held
 
 
 def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -> Transaction[None]:
-    """Reserve an amount in all accounts, or raise Exceeded. What the call has reserved already stays as it is, and belongs
-    to this process from now on. If it was reaped meanwhile, it is reserved anew, in place of what was assumed."""
+    """Reserves an amount in all accounts, or raises CapExceeded. What the call has reserved already stays as it is, and
+    belongs to this process from now on. If it was reaped meanwhile, it is reserved anew, in place of what was assumed."""
     wanted = sorted(accounts)
     taken = yield (
         "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
@@ -103,7 +103,7 @@ def _give_back(call: str) -> Transaction[None]:
         yield from _count_all(ended.accounts, ended.reserved, -ended.spent, {})
 
 
-def _take(account: Account, amount: int) -> Transaction[Held]:
+def _take(account: Account, amount: int) -> Transaction[AccountBalance]:
     while True:
         key = yield from _current(account)
         taken = yield (
@@ -112,13 +112,13 @@ def _take(account: Account, amount: int) -> Transaction[Held]:
             {**key, "amount": amount, "cap": account.cap},
         )
         if taken:
-            return held_in(taken[0])
+            return balance_of(taken[0])
         rows = yield (
             "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts = :starts",
             key,
         )
         if rows:
-            raise Exceeded(held_in(rows[0]))
+            raise CapExceeded(balance_of(rows[0]))
         # It was removed with its budget, between two of these statements: it begins anew.
 
 
@@ -133,7 +133,7 @@ def _current(account: Account) -> Transaction[_Key]:
     return key
 
 
-def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) -> Transaction[list[Crossed]]:
+def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) -> Transaction[list[CrossedThreshold]]:
     """Count what a call cost: in place of what it had reserved, or, if it had reserved nothing, in these accounts. Their
     caps say which thresholds are now crossed. To settle a call again has no effect."""
     listed = sorted(accounts)
@@ -159,8 +159,8 @@ def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
     return bool(first)
 
 
-def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int]) -> Transaction[list[Crossed]]:
-    crossed: list[Crossed] = []
+def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int]) -> Transaction[list[CrossedThreshold]]:
+    crossed: list[CrossedThreshold] = []
     for account in accounts:
         key = yield from _current(account)
         crossed += yield from _count_all([key], 0, actual, caps)
@@ -200,19 +200,19 @@ def _assumed(records: Mapping[str, str], estimate: int) -> int:
         cost = orjson.loads(records["end"]).get("cost", 0)
     except (orjson.JSONDecodeError, AttributeError):  # somebody changed it
         return estimate
-    return cost if type(cost) is int and 0 <= cost < CEILING else estimate
+    return cost if type(cost) is int and 0 <= cost < MAX_ACCOUNT_NANO else estimate
 
 
 def forget() -> Transaction[None]:
     """Delete the reservations that were settled long ago. Those of dead processes are kept longer: one may wake up."""
-    for state, kept in KEPT.items():
+    for state, kept in RETENTION.items():
         yield (
             "DELETE FROM reservations WHERE state = :state AND created_at < :past",
             {"state": state, "past": now() - kept},
         )
 
 
-class _Ended(NamedTuple):
+class _EndedReservation(NamedTuple):
     """What a reservation that has ended was to its accounts."""
 
     reserved: int
@@ -222,8 +222,8 @@ class _Ended(NamedTuple):
 
 
 def _end(
-    call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NOTHING
-) -> Transaction[_Ended | None]:
+    call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NO_PARAMETERS
+) -> Transaction[_EndedReservation | None]:
     """End a reservation that is in this state; None: there is none."""
     rows = yield (
         "UPDATE reservations SET state = :becomes WHERE call_id = :call AND state = :state"
@@ -234,17 +234,19 @@ def _end(
         return None
     keys = [{"account": account, "starts": starts} for account, starts in orjson.loads(rows[0][1])]
     amount = int(rows[0][0])
-    return _Ended(amount, 0, keys) if state == "held" else _Ended(0, amount, keys)
+    return _EndedReservation(amount, 0, keys) if state == "held" else _EndedReservation(0, amount, keys)
 
 
-def _count_all(keys: Iterable[_Key], released: int, spent: int, caps: Mapping[str, int]) -> Transaction[list[Crossed]]:
-    crossed: list[Crossed] = []
+def _count_all(
+    keys: Iterable[_Key], released: int, spent: int, caps: Mapping[str, int]
+) -> Transaction[list[CrossedThreshold]]:
+    crossed: list[CrossedThreshold] = []
     for key in keys:
         rows = yield (
             "UPDATE spending SET reserved = reserved - :released, spent = CASE WHEN spent + :delta < 0 THEN 0 "
             "WHEN spent + :delta > :ceiling THEN :ceiling ELSE spent + :delta END "
             "WHERE account = :account AND starts = :starts RETURNING spent, alerted",
-            {**key, "released": released, "delta": spent, "ceiling": CEILING},
+            {**key, "released": released, "delta": spent, "ceiling": MAX_ACCOUNT_NANO},
         )
         if not rows or key["account"] not in caps:
             continue
@@ -255,7 +257,7 @@ def _count_all(keys: Iterable[_Key], released: int, spent: int, caps: Mapping[st
                 "UPDATE spending SET alerted = :percent WHERE account = :account AND starts = :starts",
                 {**key, "percent": percent},
             )
-            crossed.append(Crossed(key["account"], key["starts"], total, percent))
+            crossed.append(CrossedThreshold(key["account"], key["starts"], total, percent))
     return crossed
 
 
@@ -263,18 +265,18 @@ def _reached(spent: int, cap: int) -> int:
     return next((percent for percent in THRESHOLDS if spent and spent * 100 >= cap * percent), 0)
 
 
-def held_in(row: tuple[Any, ...]) -> Held:
-    return Held(row[0], row[1], int(row[2]), int(row[3]))
+def balance_of(row: tuple[Any, ...]) -> AccountBalance:
+    return AccountBalance(row[0], row[1], int(row[2]), int(row[3]))
 
 
-def holdings(accounts: Iterable[Account]) -> Transaction[list[Held]]:
+def balances(accounts: Iterable[Account]) -> Transaction[list[AccountBalance]]:
     """What these accounts hold in their period, or in a later one that has begun."""
-    found: list[Held] = []
+    found: list[AccountBalance] = []
     for account in accounts:
         rows = yield (
             "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts >= :starts "
             "ORDER BY starts DESC LIMIT 1",
             {"account": account.name, "starts": account.starts},
         )
-        found.append(held_in(rows[0]) if rows else Held(account.name, account.starts, 0, 0))
+        found.append(balance_of(rows[0]) if rows else AccountBalance(account.name, account.starts, 0, 0))
     return found

@@ -16,7 +16,7 @@ def node(left: bytes, right: bytes) -> bytes:
     return sha256(b"\1" + left + right).digest()
 
 
-class Tree:
+class MerkleTree:
     """So many leaves, as the roots of full subtrees, the largest first."""
 
     def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
@@ -49,7 +49,7 @@ def path(leaves: Sequence[bytes], index: int) -> list[str]:
     half = 1 << (len(leaves) - 1).bit_length() - 1
     left, right = leaves[:half], leaves[half:]
     near, far, place = (left, right, index) if index < half else (right, left, index - half)
-    aside = Tree()
+    aside = MerkleTree()
     for one in far:
         aside.append(one)
     return [*path(near, place), aside.root()]

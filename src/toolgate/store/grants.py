@@ -1,0 +1,142 @@
+"""What people allowed ahead: grants, each with what it may cost and has cost."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Self
+
+from toolgate.store.database import Transaction, moment
+
+MAX_CLOCK_SKEW = timedelta(minutes=5)
+"""By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
+
+
+class GrantRow(NamedTuple):
+    """What is kept of a grant."""
+
+    id: str
+    tenant_id: str
+    persona_id: str | None
+    user_id: str | None
+    session_id: str | None
+    workspace: str | None
+    tool_name: str
+    fingerprint: str
+    cap: int | None
+    granted_by: str
+    reason: str | None
+    created_at: datetime
+    expires_at: datetime
+    spent: int = 0
+    uses: int = 0
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+
+    def has_room(self, estimate: int) -> bool:
+        return self.cap is None or self.spent + estimate <= self.cap
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        return cls._make(row)._replace(**python_values(cls._fields, row, ()))
+
+
+class GrantQuery(NamedTuple):
+    """A call that looks for a grant."""
+
+    tenant: str
+    persona: str | None
+    user: str
+    session: str | None
+    workspace: str
+    tool: str
+    fingerprint: str
+    estimate: int
+    at: datetime
+
+
+GRANT_COLUMNS = ", ".join(GrantRow._fields)
+VALID = "revoked_at IS NULL AND expires_at > :moment AND created_at <= :soon"
+
+
+def instants(at: datetime) -> dict[str, datetime]:
+    """The parameters of VALID."""
+    return {"moment": at, "soon": at + MAX_CLOCK_SKEW}
+
+
+def add(row: GrantRow) -> Transaction[None]:
+    yield insert("grants", row)
+
+
+def covering(wanted: GrantQuery) -> Transaction[list[GrantRow]]:
+    """The grants that are for such a call, whether or not they have room for it; those that end first come first."""
+    rows = yield (
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
+        "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
+        "AND (session_id IS NULL OR (session_id = :session AND workspace = :workspace)) "
+        f"AND {VALID} ORDER BY expires_at, id",
+        {**wanted._asdict(), **instants(wanted.at)},
+    )
+    return [GrantRow.of(row) for row in rows]
+
+
+def take(wanted: GrantQuery, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
+    """Charge a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
+    raises it, so no number of callers gets past the cap."""
+    for grant in (yield from covering(wanted)):
+        if not honours(grant.granted_by):
+            continue
+        taken = yield (
+            f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
+            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {GRANT_COLUMNS}",
+            {"id": grant.id, "estimate": wanted.estimate, **instants(wanted.at)},
+        )
+        if taken:
+            return GrantRow.of(taken[0])
+    return None
+
+
+def put_back(id: str, estimate: int) -> Transaction[None]:
+    yield (
+        "UPDATE grants SET spent = spent - :estimate, uses = uses - 1 WHERE id = :id AND uses > 0",
+        {"id": id, "estimate": estimate},
+    )
+
+
+def get(id: str, tenant: str) -> Transaction[GrantRow | None]:
+    rows = yield f"SELECT {GRANT_COLUMNS} FROM grants WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
+    return GrantRow.of(rows[0]) if rows else None
+
+
+def listed(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
+    """The latest grants of a tenant, oldest first: those that hold now, or all."""
+    chosen = VALID if active else "TRUE"
+    rows = yield (
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE tenant_id = :tenant AND {chosen} "
+        "ORDER BY created_at DESC, id DESC LIMIT :most",
+        {"tenant": tenant, "most": most, **instants(at)},
+    )
+    return [GrantRow.of(row) for row in reversed(rows)]
+
+
+def revoke(id: str, tenant: str, by: str, at: datetime) -> Transaction[bool]:
+    rows = yield (
+        "UPDATE grants SET revoked_at = :moment, revoked_by = :by "
+        "WHERE id = :id AND tenant_id = :tenant AND revoked_at IS NULL RETURNING id",
+        {"id": id, "tenant": tenant, "by": by, "moment": at},
+    )
+    return bool(rows)
+
+
+# -- rows, for approvals too
+
+
+def python_values(fields: tuple[str, ...], row: tuple[Any, ...], flags: tuple[str, ...]) -> dict[str, Any]:
+    """Instants and booleans as Python has them, whatever the backend gives."""
+    values = dict(zip(fields, row, strict=True))
+    instants = {name: moment(value) for name, value in values.items() if name.endswith("_at") and value is not None}
+    return instants | {name: bool(values[name]) for name in flags}
+
+
+def insert(table: str, row: Any) -> tuple[str, dict[str, Any]]:
+    """The statement that adds a row with all its fields."""
+    names = ", ".join(f":{name}" for name in row._fields)
+    return f"INSERT INTO {table} ({', '.join(row._fields)}) VALUES ({names})", row._asdict()
