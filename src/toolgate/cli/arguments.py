@@ -21,7 +21,7 @@ from toolgate.cli.context import Usage, entry_named, interruptible
 from toolgate.model import Actor
 from toolgate.schema import CHOICES, refer_strictly, same_value
 
-MOST_BYTES = 64 * 1024 * 1024
+MAX_INPUT_BYTES = 64 * 1024 * 1024
 """What is read of a file or of stdin. How much a call may have is the pipeline's business, and less."""
 STDIN = "-"
 BOM = b"\xef\xbb\xbf"
@@ -79,8 +79,8 @@ def _text(given: RawArgument) -> str:
             f"{given.key}=@{name:.200} can't be read: {getattr(error, 'strerror', None) or error}.",
             suggestion=f"Paths are relative to the folder you are in. For a text that begins with @, write {given.key}=@@…",
         ) from None
-    if len(content) > MOST_BYTES:
-        raise Usage(f"{given.key}=@{name:.200} has more than {MOST_BYTES:,} bytes.")
+    if len(content) > MAX_INPUT_BYTES:
+        raise Usage(f"{given.key}=@{name:.200} has more than {MAX_INPUT_BYTES:,} bytes.")
     try:
         text = content.removeprefix(BOM).decode()
     except UnicodeDecodeError:
@@ -97,9 +97,9 @@ def _read(path: Path | None) -> bytes:
     """The beginning of a file or of stdin, one byte more than may be read."""
     if path is None:
         with interruptible():
-            return sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
+            return sys.stdin.buffer.read(MAX_INPUT_BYTES + 1) if sys.stdin is not None else b""
     with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_INPUT_BYTES + 1)
 
 
 def read_object(source: str, option: str = "--args") -> dict[str, Any]:
@@ -124,8 +124,8 @@ def _content(source: str, option: str) -> bytes:
         raise Usage(
             f"{option} can't be read: {getattr(error, 'strerror', None) or error}: {source[1:] or 'stdin'}."
         ) from None
-    if len(text) > MOST_BYTES:
-        raise Usage(f"{option} has more than {MOST_BYTES:,} bytes.")
+    if len(text) > MAX_INPUT_BYTES:
+        raise Usage(f"{option} has more than {MAX_INPUT_BYTES:,} bytes.")
     return text
 
 

@@ -26,7 +26,7 @@ from toolgate.store import log
 from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
 
-POLL_SECONDS = 0.3
+FOLLOW_SECONDS = 0.3
 HANG = len("12:34:56 ")
 """The indent of a folded record's lines: below its id, so that times stand alone at the left."""
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
@@ -77,7 +77,7 @@ async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str 
         if records:
             seq = records[-1].seq
         else:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(FOLLOW_SECONDS)
 
 
 def _print(records: list[AuditRecord], as_json: bool) -> None:

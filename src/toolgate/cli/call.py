@@ -13,7 +13,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
-from toolgate.cli.completion import argument_words, tool_names
+from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
 from toolgate.cli.output import complain, emit, note, show
 from toolgate.cli.prompt import approver_for
@@ -32,19 +32,9 @@ INTERRUPTED = 130
 
 def call(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Arguments: key=value, key:=JSON or key=@FILE.",
-            show_default=False,
-            autocompletion=argument_words,
-        ),
-    ] = None,
-    args: Annotated[
-        str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
-    ] = None,
+    name: ToolName,
+    words: ArgumentWords = None,
+    args: ArgumentsJson = None,
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,

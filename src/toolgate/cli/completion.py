@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,10 +21,10 @@ from toolgate.cli.arguments import parts_of, properties_of, types_of
 from toolgate.cli.context import GlobalOptions, actor_of, diverted, entry_named
 from toolgate.settings import load_settings
 
-VARIABLE = "_TOOLGATE_COMPLETE"
+COMPLETION_VARIABLE = "_TOOLGATE_COMPLETE"
 """Set by the shell's own function when it asks: complete_bash, complete_zsh …"""
 MAX_IDS = 100
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]{0,99}\Z")
+_OFFERABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]{0,99}\Z")
 _NOT_WORDS = re.compile(r"[^A-Za-z0-9 ,.-]+")
 
 Offered = list[tuple[str, str]]
@@ -34,7 +34,7 @@ Offered = list[tuple[str, str]]
 def words_before() -> list[str]:
     """The words of the command line that the shell asks about, without the program and the word that is not ended yet."""
     with suppress(ValueError):
-        if os.environ.get(VARIABLE, "").endswith("_bash"):
+        if os.environ.get(COMPLETION_VARIABLE, "").endswith("_bash"):
             return shlex.split(os.environ.get("COMP_WORDS", ""))[1 : int(os.environ.get("COMP_CWORD", "0"))]
         line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
         words = shlex.split(line)[1:]
@@ -66,7 +66,10 @@ def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
             return [(one, "") for one in _values(rules.get(key), schema)]
         there = {word.partition("=")[0].removesuffix(":") for word in given}
         return [
-            pair for name in rules if _PLAIN.match(name) and name not in there for pair in _words(name, rules[name], schema)
+            pair
+            for name in rules
+            if _OFFERABLE.match(name) and name not in there
+            for pair in _words(name, rules[name], schema)
         ]
 
     return _offer(ctx, look, incomplete if key is None else value, check=key is not None)
@@ -126,7 +129,7 @@ def _values(rule: Any, schema: Any) -> list[str]:
     if not found and "boolean" in types_of(rule, schema):
         found = ["true", "false"]
     texts = [str(one) for one in found if isinstance(one, str | int) and not isinstance(one, bool)]
-    return [text for text in texts if _PLAIN.match(text)]
+    return [text for text in texts if _OFFERABLE.match(text)]
 
 
 # -- how it is looked up
@@ -139,7 +142,7 @@ def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomp
             found = asyncio.run(_looked(ctx, look))
     except Exception:  # noqa: BLE001 - a person is typing: nothing is said
         return []
-    return [(name, about) for name, about in found if name.startswith(incomplete) and (_PLAIN.match(name) or not check)]
+    return [(name, about) for name, about in found if name.startswith(incomplete) and (_OFFERABLE.match(name) or not check)]
 
 
 async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]]) -> Offered:
@@ -167,3 +170,20 @@ def _few_words(text: Any) -> str:
     """The beginning of a description, of plain characters only: a shell evaluates it."""
     lines = str(text).splitlines() or [""]
     return _NOT_WORDS.sub("", lines[0])[:60].strip()
+
+
+# -- options and arguments that several commands complete
+
+ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)]
+ArgumentWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Arguments: key=value, key:=JSON or key=@FILE.",
+        show_default=False,
+        autocompletion=argument_words,
+    ),
+]
+ArgumentsJson = Annotated[
+    str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
+]

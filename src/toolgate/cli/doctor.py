@@ -10,8 +10,8 @@ from toolgate.cli.context import AsJson, diverted, global_options, problems_logg
 from toolgate.cli.output import emit, folded, say
 from toolgate.errors import plural
 
-INDENT = 15
-MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
+MESSAGE_INDENT = 15
+CHECK_MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
 
 
 async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
@@ -38,9 +38,9 @@ async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 def _show(check: Check) -> None:
-    first, *rest = folded(check.message, INDENT)
-    say(MARKS[check.status], (check.name.ljust(INDENT - 2), "bold"), first)
+    first, *rest = folded(check.message, MESSAGE_INDENT)
+    say(CHECK_MARKS[check.status], (check.name.ljust(MESSAGE_INDENT - 2), "bold"), first)
     for line in rest:
-        say(" " * INDENT, line)
-    for line in folded(check.advice, INDENT) if check.advice else ():
-        say(" " * INDENT, (line, "dim"))
+        say(" " * MESSAGE_INDENT, line)
+    for line in folded(check.advice, MESSAGE_INDENT) if check.advice else ():
+        say(" " * MESSAGE_INDENT, (line, "dim"))

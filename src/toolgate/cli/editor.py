@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from toolgate.cli.arguments import MOST_BYTES, read_object
+from toolgate.cli.arguments import MAX_INPUT_BYTES, read_object
 from toolgate.cli.context import Usage
 from toolgate.cli.output import UNSAFE, note, pretty
 from toolgate.errors import CallError
@@ -88,8 +88,8 @@ async def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
         if code:
             raise Usage(f"The editor ended with exit code {code}.")
         try:
-            if file.stat().st_size > MOST_BYTES:
-                raise Usage(f"The edited file has more than {MOST_BYTES:,} bytes.")
+            if file.stat().st_size > MAX_INPUT_BYTES:
+                raise Usage(f"The edited file has more than {MAX_INPUT_BYTES:,} bytes.")
             after = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise Usage(f"The edited file can't be read: {error}.") from None

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
-from toolgate.cli.completion import argument_words, tool_names
+from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
 from toolgate.cli.output import emit, note, say
 from toolgate.model import Actor
@@ -26,19 +26,9 @@ GATE_WIDTH = 12
 
 async def explain(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Arguments: key=value, key:=JSON or key=@FILE.",
-            show_default=False,
-            autocompletion=argument_words,
-        ),
-    ] = None,
-    args: Annotated[
-        str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
-    ] = None,
+    name: ToolName,
+    words: ArgumentWords = None,
+    args: ArgumentsJson = None,
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,

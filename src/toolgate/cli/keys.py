@@ -12,14 +12,14 @@ from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import nearest
 from toolgate.model import LOCAL
 from toolgate.serve.key_names import check_name, check_user, own_user
-from toolgate.serve.keys import PREFIX, Keys
+from toolgate.serve.keys import KEY_PREFIX, Keys
 from toolgate.serve.problems import KeyRefused
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey
 
 group = typer.Typer(help="Who may call over HTTP, and as whom.", no_args_is_help=True)
 
-MOST_NAMED = 5
+MAX_NAMED_KEYS = 5
 
 
 @group.command()
@@ -93,7 +93,7 @@ async def revoke(
     as_json: AsJson = False,
 ) -> int:
     """End a key, at once and everywhere."""
-    wanted = key.split("_")[1] if key.startswith(PREFIX) else key  # a whole key will do too: it may be all that one has
+    wanted = key.split("_")[1] if key.startswith(KEY_PREFIX) else key  # a whole key will do too: it may be all that one has
     if not wanted:
         raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
 
@@ -115,7 +115,7 @@ def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(f"{key.id} ({key.name}, tenant {key.actor.tenant})" for key in found[:MOST_NAMED])
+        named = ", ".join(f"{key.id} ({key.name}, tenant {key.actor.tenant})" for key in found[:MAX_NAMED_KEYS])
         raise NotFound(f"{len(found)} keys match {clean(wanted[:64])}: {named}.", suggestion="Give the whole id of one.")
     known = {spelling: key for key in keys if key.revoked_at is None for spelling in (key.id, key.name)}
     near = nearest(wanted, known)

@@ -26,7 +26,7 @@ from toolgate.gates.policy.documents import PolicyError
 from toolgate.serve.problems import KeyRefused, NotServing
 from toolgate.undo import NoBackup, NotUndone
 
-CODES: dict[type[ToolgateError], tuple[str, int]] = {
+ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {
     Usage: ("USAGE_ERROR", 2),
     NotFound: ("NOT_FOUND", 1),
     SettingsError: ("SETTINGS_ERROR", 2),
@@ -78,7 +78,7 @@ def toolgate(
     ctx.obj = GlobalOptions(settings, home)
 
 
-BEFORE = {"--settings": "FILE", "--home": "DIR"}
+PROGRAM_OPTIONS = {"--settings": "FILE", "--home": "DIR"}
 """Options of the program itself, and what each takes."""
 
 COMMANDS = (
@@ -106,7 +106,7 @@ def _command_of(words: Sequence[str]) -> str | None:
     """The command that words name, past the options before it; None if that takes all commands to tell."""
     rest = iter(words)
     for word in rest:
-        if word in BEFORE:
+        if word in PROGRAM_OPTIONS:
             next(rest, None)
         elif not word.startswith("-"):
             return word if word in COMMANDS else None
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
-    if COMPLETION in os.environ:
+    if COMPLETION_VARIABLE in os.environ:
         return _complete()
     with _plain_logging():
         code = _run(words)
@@ -146,7 +146,7 @@ def _run(words: list[str]) -> int:
         return _report_unexpected(error, as_json)
 
 
-COMPLETION = "_TOOLGATE_COMPLETE"
+COMPLETION_VARIABLE = "_TOOLGATE_COMPLETE"
 """Set by a shell that asks what to offer at Tab."""
 
 
@@ -171,7 +171,9 @@ def _complete() -> int:
 
 
 def _report(error: ToolgateError, as_json: bool) -> int:
-    code, exit_code = next((found for kind, found in CODES.items() if isinstance(error, kind)), ("UNEXPECTED_ERROR", 1))
+    code, exit_code = next(
+        (found for kind, found in ERROR_CODES.items() if isinstance(error, kind)), ("UNEXPECTED_ERROR", 1)
+    )
     details = None
     if isinstance(error, CallError):
         code, details = error.code, error.details
@@ -191,9 +193,13 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
     if isinstance(possible := getattr(error, "possibilities", None), list):  # an option that there is not
         near = did_you_mean(getattr(error, "option_name", ""), possible)
         message = f"{getattr(error, 'message', message)}.{f' {near}' if near else ''}"
-        if (option := getattr(error, "option_name", "")) in BEFORE and context is not None and context.parent is not None:
+        if (
+            (option := getattr(error, "option_name", "")) in PROGRAM_OPTIONS
+            and context is not None
+            and context.parent is not None
+        ):
             message = f"{option} stands before the command."
-            hint = f"Write `toolgate {option} {BEFORE[option]} {context.command_path.partition(' ')[2]} …`."
+            hint = f"Write `toolgate {option} {PROGRAM_OPTIONS[option]} {context.command_path.partition(' ')[2]} …`."
     if type(error).__name__ == "NoSuchOption" and context is not None and context.command_path == "toolgate servers add":
         hint = "What the program itself is given follows `--`: `toolgate servers add NAME -- COMMAND …`."
     if as_json:

@@ -23,7 +23,7 @@ Part = str | tuple[str, str]
 """A piece of a line: text, or text and its style."""
 
 STDOUT = "The output"
-MOST_COLOURED = 100_000
+MAX_COLOURED_CHARS = 100_000
 """Characters of JSON that are coloured; more takes longer than a person wants to wait."""
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -94,7 +94,7 @@ def show(value: Any) -> None:
         write(text.encode("utf-8", "backslashreplace") + b"\n")
         return
     shown = Text(clean(text, lines=True))
-    if not isinstance(value, str) and len(text) <= MOST_COLOURED:
+    if not isinstance(value, str) and len(text) <= MAX_COLOURED_CHARS:
         JSONHighlighter().highlight(shown)
     with _writing():
         _console(sys.stdout).print(shown, soft_wrap=True)

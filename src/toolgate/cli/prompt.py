@@ -26,13 +26,13 @@ from toolgate.errors import CallError
 from toolgate.gates.approval.request import WHOLE, Answer, ApprovalRequest, Approver, GrantTerms, visible
 from toolgate.model import LOCAL
 
-HOUR = 3_600
-YEAR = 365 * 24 * HOUR
-SESSION_SECONDS = 12 * HOUR
+HOUR_SECONDS = 3_600
+YEAR_SECONDS = 365 * 24 * HOUR_SECONDS
+SESSION_SECONDS = 12 * HOUR_SECONDS
 """A session has no end that we know of; a grant has one."""
 TERMINAL = "terminal"
 END = " > "
-WORDS = {"yes": "y", "no": "n"}
+ANSWER_KEYS = {"yes": "y", "no": "n"}
 SLIP_CHARS = 40
 Interrupted = asyncio.Future[None]
 Quiet = Callable[[], AbstractContextManager[None]]
@@ -150,7 +150,7 @@ def _choices(request: ApprovalRequest) -> dict[str, str]:
 def _terms(chosen: str) -> GrantTerms | None:
     if chosen == "s":
         return GrantTerms("session", SESSION_SECONDS)
-    return {"h": GrantTerms("user", HOUR), "a": GrantTerms("user", YEAR)}.get(chosen)
+    return {"h": GrantTerms("user", HOUR_SECONDS), "a": GrantTerms("user", YEAR_SECONDS)}.get(chosen)
 
 
 # -- the terminal
@@ -162,7 +162,7 @@ async def _chosen(choices: dict[str, str], interrupted: Interrupted) -> str | No
     question = _folded([f"[{key}] {words}" for key, words in choices.items()])
     while (typed := await _line(question, interrupted)) is not None:
         key = typed.lower()
-        key = WORDS.get(key, key)
+        key = ANSWER_KEYS.get(key, key)
         if key in choices:
             return key
         slip = f'"{visible(typed[:SLIP_CHARS])}" is none of the answers. ' if typed else ""

@@ -24,9 +24,16 @@ from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key
 from toolgate.gates.secrets.sources import Readable, listed
 from toolgate.model import LOCAL, Actor, Entry, new_id
 
-MOST_CHARACTERS = 65_536
-FINE = ("works", "not needed")
-STYLES = {"works": "green", "refused": "red", "failed": "red", "untested": "yellow", "missing": "red", "not needed": "dim"}
+MAX_VALUE_CHARS = 65_536
+PASSING = ("works", "not needed")
+RESULT_STYLES = {
+    "works": "green",
+    "refused": "red",
+    "failed": "red",
+    "untested": "yellow",
+    "missing": "red",
+    "not needed": "dim",
+}
 
 group = typer.Typer(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
 
@@ -166,10 +173,10 @@ async def test_secret(
     if as_json:
         emit({"tool": tool, **tested._asdict()})
     else:
-        say((tested.result, STYLES[tested.result]), f"  {tool}: {tested.message}")
+        say((tested.result, RESULT_STYLES[tested.result]), f"  {tool}: {tested.message}")
         if tested.advice:
             note(tested.advice)
-    return 0 if tested.result in FINE else 1
+    return 0 if tested.result in PASSING else 1
 
 
 # -- what was said
@@ -198,7 +205,7 @@ def _read_value(name: str) -> str:
     else:
         try:
             with interruptible():
-                content = sys.stdin.buffer.read(MOST_CHARACTERS * 4) if sys.stdin is not None else b""
+                content = sys.stdin.buffer.read(MAX_VALUE_CHARS * 4) if sys.stdin is not None else b""
             value = content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise Usage("The value is not text in UTF-8.") from None
@@ -206,8 +213,8 @@ def _read_value(name: str) -> str:
         raise Usage(
             "There is no value.", suggestion=f"Type it when asked, or pipe it in: `toolgate secrets set {name} < FILE`."
         )
-    if len(value) > MOST_CHARACTERS:
-        raise Usage(f"The value has more than {MOST_CHARACTERS:,} characters.")
+    if len(value) > MAX_VALUE_CHARS:
+        raise Usage(f"The value has more than {MAX_VALUE_CHARS:,} characters.")
     return value
 
 

@@ -11,9 +11,9 @@ from toolgate.cli.table import table
 from toolgate.model import Actor
 from toolgate.undo import Undone
 
-SHORTEST = 6
+MIN_PREFIX_CHARS = 6
 """Characters of an id that may stand for all of it."""
-STYLES = {"restored": "green", "removed": "yellow", "unchanged": "dim", "left": "red"}
+PATH_STYLES = {"restored": "green", "removed": "yellow", "unchanged": "dim", "left": "red"}
 
 
 async def undo(
@@ -39,7 +39,7 @@ async def undo(
     if as_json:
         emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
     else:
-        table(["", ""], [[(one.done, STYLES[one.done]), one.path] for one in done])
+        table(["", ""], [[(one.done, PATH_STYLES[one.done]), one.path] for one in done])
         note((_summary(done, dry_run=dry_run), "dim"))
     return 0
 
@@ -47,9 +47,9 @@ async def undo(
 async def _one(app: App, beginning: str, actor: Actor) -> str:
     """The id of the one call that begins so."""
     found = await app.parts.journal.calls(beginning, actor)
-    if len(found) == 1 and len(beginning) >= SHORTEST:
+    if len(found) == 1 and len(beginning) >= MIN_PREFIX_CHARS:
         return found[0]
-    if beginning in found or not found or len(beginning) < SHORTEST:
+    if beginning in found or not found or len(beginning) < MIN_PREFIX_CHARS:
         return beginning
     raise NotFound(f"{len(found)} calls begin with {beginning}.", suggestion=f"Name one: {', '.join(found[:5])}.")
 

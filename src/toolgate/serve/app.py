@@ -19,8 +19,7 @@ from toolgate.app.checks.readiness import Readiness
 from toolgate.serve import health, metrics
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.keys import Keys
-from toolgate.serve.mcp import PATH as MCP_PATH
-from toolgate.serve.mcp import ClientGone, McpRoute
+from toolgate.serve.mcp import MCP_PATH, ClientGone, McpRoute
 from toolgate.serve.problems import HttpProblem
 
 ROUTES = [*health.routes, *metrics.routes]

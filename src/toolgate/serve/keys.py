@@ -26,18 +26,18 @@ from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
 from toolgate.tasks import uninterrupted
 
-PREFIX = "tg_"
+KEY_PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
 ID_LENGTH, SECRET_LENGTH = 12, 43
 """43 of 62 letters are 256 random bits."""
-LONGEST = 128
+MAX_KEY_CHARS = 128
 """Characters of a text that could be a key."""
 KNOWN_SECONDS = 30.0
 """How long a key that was checked is not looked up again, unless something changes."""
-MOST_KNOWN = 10_000
-USED_EVERY = timedelta(hours=1)
+MAX_KNOWN_KEYS = 10_000
+LAST_USED_PRECISION = timedelta(hours=1)
 """How exactly `last_used_at` is kept: a write with each request would cost more than the request."""
-MOST_SCOPES = 100
+MAX_SCOPES = 100
 
 logger = logging.getLogger("toolgate")
 
@@ -68,10 +68,10 @@ class Keys:
         act as the user `key:NAME` if an earlier key did."""
         check_name(name)
         check_user(actor.user)
-        if len(actor.scopes) > MOST_SCOPES or any(
+        if len(actor.scopes) > MAX_SCOPES or any(
             not scope.isprintable() or not 0 < len(scope) <= 256 for scope in actor.scopes
         ):
-            raise KeyRefused(f"A key has at most {MOST_SCOPES} scopes, each of 1 to 256 printable characters.")
+            raise KeyRefused(f"A key has at most {MAX_SCOPES} scopes, each of 1 to 256 printable characters.")
         made = now()
         try:
             expires = None if lasting is None else made + lasting
@@ -88,7 +88,7 @@ class Keys:
         )  # fmt: skip
         secret = _random(SECRET_LETTERS, SECRET_LENGTH)
         await self._add(key, _hash(secret), by, same_user=same_user)
-        return key, f"{PREFIX}{key.id}_{secret}"
+        return key, f"{KEY_PREFIX}{key.id}_{secret}"
 
     @uninterrupted
     async def _add(self, key: ApiKey, secret_hash: str, by: Actor, *, same_user: bool) -> None:
@@ -167,19 +167,19 @@ class Keys:
         return credential
 
     def _remember(self, text: bytes, credential: Credential, seconds: float) -> None:
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_KNOWN_KEYS:
             self._known.clear()
         self._known[sha256(text).digest()] = credential, time.monotonic() + min(KNOWN_SECONDS, seconds)
 
     def _note_use(self, key: ApiKey, at: datetime) -> None:
-        if key.last_used_at is None or at - key.last_used_at >= USED_EVERY:
+        if key.last_used_at is None or at - key.last_used_at >= LAST_USED_PRECISION:
             noting = asyncio.create_task(self._note_used(key.id, at))
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
-            await self._app.parts.store.transact(table.used(id, at, USED_EVERY))
+            await self._app.parts.store.transact(table.used(id, at, LAST_USED_PRECISION))
         except StoreError as error:
             logger.warning("that a key was used could not be noted: %s", error)
 
@@ -190,11 +190,11 @@ class Keys:
 
 def parse(text: bytes) -> tuple[str, str] | None:
     """Id and secret of what has the form of a key."""
-    if len(text) > LONGEST or not text.isascii():
+    if len(text) > MAX_KEY_CHARS or not text.isascii():
         return None
     prefix, _, rest = text.decode().partition("_")
     id, _, secret = rest.partition("_")
-    if f"{prefix}_" != PREFIX or len(id) != ID_LENGTH or len(secret) != SECRET_LENGTH:
+    if f"{prefix}_" != KEY_PREFIX or len(id) != ID_LENGTH or len(secret) != SECRET_LENGTH:
         return None
     return id, secret
 

@@ -28,7 +28,7 @@ from toolgate.serve.problems import HttpProblem
 if TYPE_CHECKING:
     from toolgate.mcp.server.endpoint import McpEndpoint
 
-PATH = "/mcp"
+MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
 BODY_SECONDS = 30.0
 """The time in which a request must have arrived."""

@@ -11,7 +11,7 @@ from toolgate.errors import ToolgateError
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-CODES: Mapping[int, str] = {
+STATUS_CODES: Mapping[int, str] = {
     400: "INVALID_REQUEST",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
@@ -53,7 +53,7 @@ class HttpProblem(ToolgateError):
         document = {
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "code": CODES[self.status],
+            "code": STATUS_CODES[self.status],
             "detail": self.message,
         }
         if self.suggestion is not None:

@@ -11,11 +11,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
 
-MOST_HEAD = 65_536
+MAX_HEAD_BYTES = 65_536
 """Bytes of a request's first line and headers."""
 HEAD_SECONDS = 30.0
 """How long they may take to arrive."""
-MOST_AHEAD = 32
+MAX_PIPELINED = 32
 """Requests that a client may send before the one that runs is answered; more are not read until then."""
 TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/problem+json\r\nconnection: close\r\n"
@@ -92,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request has begun, and it is not yet known which: that may take neither too many bytes nor too long."""
         if self._late is None:
             self._expect_head()
-        if self._head > MOST_HEAD and not self.transport.is_closing():
+        if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(TOO_LONG)
             self.transport.close()
 
@@ -101,7 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = 0
         self._head_is_there()
         super().on_headers_complete()
-        if 0 < len(self.pipeline) <= MOST_AHEAD:
+        if 0 < len(self.pipeline) <= MAX_PIPELINED:
             self.flow.resume_reading()  # uvicorn reads no more until it is this one's turn, and would not see the client go
         self.scope[REPLY_KEY] = _Reply(self.cycle)  # type: ignore[literal-required]
 

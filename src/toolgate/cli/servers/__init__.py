@@ -15,7 +15,7 @@ from toolgate.errors import Denied, SettingsError, plural
 from toolgate.mcp.presets import PRESETS
 from toolgate.settings import ServerSettings
 
-SHOWN = (
+SHOWN_FIELDS = (
     "origin",
     "transport",
     "isolation",
@@ -33,7 +33,7 @@ SHOWN = (
     "protocol",
     "failure",
 )
-STATES = {"accepted": "green", "new": "yellow", "changed": "red"}
+DEFINITION_STYLES = {"accepted": "green", "new": "yellow", "changed": "red"}
 
 group = typer.Typer(help="MCP servers whose tools are offered.", no_args_is_help=True)
 group.command("add")(add)
@@ -92,12 +92,17 @@ async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -
         emit({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]})
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
-    for field in SHOWN:
-        value = MADE[field](plain) if field in MADE else plain[field]
+    for field in SHOWN_FIELDS:
+        value = FIELD_WORDS[field](plain) if field in FIELD_WORDS else plain[field]
         if value:
             say(f"  {field.ljust(10)} ", ", ".join(value) if isinstance(value, list) else str(value))
     for tool in tools:
-        say("  ", (tool["state"].ljust(10), STATES[tool["state"]]), f" {tool['name']}", (f"  {tool['tier']}", "dim"))
+        say(
+            "  ",
+            (tool["state"].ljust(10), DEFINITION_STYLES[tool["state"]]),
+            f" {tool['name']}",
+            (f"  {tool['tier']}", "dim"),
+        )
     for one in aside:
         say("  ", ("set aside".ljust(10), "yellow"), f" {one.id}  {plural(len(one.changes), 'change')} in {one.workspace}")
     if status.waiting:
@@ -120,7 +125,7 @@ def _limits(plain: dict[str, Any]) -> list[str]:
     return [f"{name} {value:,.12g}" for name, value in plain["limits"].items() if value != getattr(usual, name)]
 
 
-MADE = {"isolation": _held, "limits": _limits}
+FIELD_WORDS = {"isolation": _held, "limits": _limits}
 """Words for people, in place of those that programs get."""
 
 

@@ -26,7 +26,7 @@ from toolgate.mcp.server_settings import described, lacks_version
 from toolgate.model import Tier
 from toolgate.settings import ServerSettings
 
-MOST_BYTES = 4_194_304
+MAX_FILE_BYTES = 4_194_304
 """Of a file that is imported."""
 Texts = list[str] | None
 Paths = list[Path] | None
@@ -251,11 +251,11 @@ def _imported(one: ImportedServer) -> dict[str, Any]:
 def _read(file: str) -> Any:
     try:
         with interruptible():
-            content = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
+            content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if file == "-" else _bytes(Path(file))
     except OSError as error:
         raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
-    if len(content) > MOST_BYTES:
-        raise Usage(f"{file} is larger than {MOST_BYTES:,} bytes: that is no list of servers.")
+    if len(content) > MAX_FILE_BYTES:
+        raise Usage(f"{file} is larger than {MAX_FILE_BYTES:,} bytes: that is no list of servers.")
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -264,4 +264,4 @@ def _read(file: str) -> Any:
 
 def _bytes(file: Path) -> bytes:
     with file.open("rb") as opened_file:
-        return opened_file.read(MOST_BYTES + 1)
+        return opened_file.read(MAX_FILE_BYTES + 1)

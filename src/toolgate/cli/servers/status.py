@@ -14,7 +14,7 @@ from toolgate.errors import SettingsError, plural
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison
 from toolgate.mcp.prompts_resources import label
 
-MOST_NAMED = 20
+MAX_NAMED_TOOLS = 20
 METHOD_WORDS = {
     "resources/read": "reading its resources",
     "prompts/get": "getting its prompts",
@@ -38,8 +38,8 @@ def compared_words(compared: Comparison | None) -> dict[str, Any]:
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
+    more = f" and {len(names) - MAX_NAMED_TOOLS:,} more" if len(names) > MAX_NAMED_TOOLS else ""
+    return f"{', '.join(names[:MAX_NAMED_TOOLS])}{more}"
 
 
 def say_compared(status: ServerStatus, compared: Comparison) -> None:

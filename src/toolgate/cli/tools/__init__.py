@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total
-from toolgate.cli.completion import tool_names
+from toolgate.cli.completion import ToolName
 from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
 from toolgate.cli.output import Part, emit, note, say, show
 from toolgate.cli.table import table
@@ -27,8 +27,6 @@ Usage:
   toolgate tools disable <name>  - Disable a tool
   toolgate tools info <name>     - Show tool details
   toolgate tools tokens          - Show token breakdown"""
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)]
 
 Format = Literal["openai", "anthropic", "gemini", "mcp", "typescript", "python"]
 
@@ -133,7 +131,7 @@ def _note_problems(problems: list[ToolProblem]) -> None:
 @group.command()
 async def info(
     ctx: typer.Context,
-    name: Name,
+    name: ToolName,
     tenant: Tenant = None,
     persona: Persona = None,
     user: User = None,
@@ -253,7 +251,7 @@ ForPersona = Annotated[str | None, typer.Option("--persona", metavar="P", help="
 @group.command()
 async def enable(
     ctx: typer.Context,
-    name: Name,
+    name: ToolName,
     tenant: ForTenant = None,
     persona: ForPersona = None,
     reason: Reason = None,
@@ -266,7 +264,7 @@ async def enable(
 @group.command()
 async def disable(
     ctx: typer.Context,
-    name: Name,
+    name: ToolName,
     tenant: ForTenant = None,
     persona: ForPersona = None,
     reason: Reason = None,

@@ -11,8 +11,8 @@ from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError, nearest, plural
 from toolgate.mcp.review import PendingDefinition, visible
 
-STYLES = {"+": "green", "-": "red", "@": "cyan"}
-MOST_LINES = 400
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+MAX_DIFF_LINES = 400
 """Of one definition; `--json` has it whole."""
 BRIEF_LINES = 16
 """Of one, until it is asked for in full."""
@@ -187,9 +187,9 @@ def say_waiting(one: PendingDefinition, *, full: bool) -> None:
     say(
         (visible(one.name), "bold"), whose, own, "  ", (what, "yellow"), (f"  sha256 {one.hash[:16]}" if full else "", "dim")
     )
-    lines, most = (one.diff(), MOST_LINES) if full else (one.brief(), BRIEF_LINES)
+    lines, most = (one.diff(), MAX_DIFF_LINES) if full else (one.brief(), BRIEF_LINES)
     for line in lines[:most]:
-        style = STYLES.get(line.strip()[:1], "") if not one.is_new else ""
+        style = DIFF_STYLES.get(line.strip()[:1], "") if not one.is_new else ""
         say("  ", (line, style))
     if len(lines) > most:
         more = "`--json` shows all" if full else "`--full` shows all"

@@ -14,9 +14,9 @@ from toolgate.cli.table import table
 from toolgate.errors import plural
 from toolgate.model import LOCAL, Example, Outcome
 
-LONGEST = 500
+MAX_SHOWN_CHARS = 500
 """Characters of a value that a person is shown."""
-MARKS: dict[bool, Part] = {True: ("✓", "green"), False: ("✗", "red")}
+RESULT_MARKS: dict[bool, Part] = {True: ("✓", "green"), False: ("✗", "red")}
 
 
 class ExampleRun(NamedTuple):
@@ -104,7 +104,8 @@ def _plain(one: ExampleRun) -> dict[str, Any]:
 
 def _say(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) -> None:
     rows = [
-        [MARKS[one.why is None], one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}"] for one in tried
+        [RESULT_MARKS[one.why is None], one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}"]
+        for one in tried
     ]
     table(["", "example", "outcome", ">ms"], rows)
     for one in failed:
@@ -124,4 +125,4 @@ def _ended(outcome: Outcome) -> str:
 
 def _shown(value: Any) -> str:
     text = orjson.dumps(value).decode()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]} … ({len(text):,} characters)"

@@ -6,12 +6,12 @@ from difflib import SequenceMatcher
 
 from toolgate.model import Tool
 
-NAME, TAG, CATEGORY, DESCRIPTION = 4.0, 3.0, 2.0, 1.0
+NAME_WEIGHT, TAG_WEIGHT, CATEGORY_WEIGHT, DESCRIPTION_WEIGHT = 4.0, 3.0, 2.0, 1.0
 """What a word is worth where it is found."""
 EXACT, BEGINS, INSIDE = 1.0, 0.8, 0.5
 ALIKE = 0.75
 """How alike two words must be for one to be a misspelling of the other."""
-_WORD = re.compile(r"[a-z0-9]+")
+_WORDS = re.compile(r"[a-z0-9]+")
 
 
 def rank(query: str, tools: Iterable[Tool]) -> list[tuple[Tool, float]]:
@@ -24,17 +24,17 @@ def rank(query: str, tools: Iterable[Tool]) -> list[tuple[Tool, float]]:
 def _score(wanted: list[str], tool: Tool) -> float:
     fields = list(_fields(tool))
     best = [max((weight * _likeness(word, other) for other, weight in fields), default=0.0) for word in wanted]
-    return sum(best) / (NAME * len(wanted))
+    return sum(best) / (NAME_WEIGHT * len(wanted))
 
 
 def _fields(tool: Tool) -> Iterator[tuple[str, float]]:
-    yield tool.name.lower(), NAME
+    yield tool.name.lower(), NAME_WEIGHT
     for text, weight in (
-        (tool.name, NAME),
-        (" ".join(tool.tags), TAG),
-        (tool.category, CATEGORY),
-        (tool.description, DESCRIPTION),
-        (" ".join(capability.action for capability in tool.capabilities), DESCRIPTION),
+        (tool.name, NAME_WEIGHT),
+        (" ".join(tool.tags), TAG_WEIGHT),
+        (tool.category, CATEGORY_WEIGHT),
+        (tool.description, DESCRIPTION_WEIGHT),
+        (" ".join(capability.action for capability in tool.capabilities), DESCRIPTION_WEIGHT),
     ):
         yield from ((word, weight) for word in set(_words(text)))
 
@@ -53,4 +53,4 @@ def _likeness(wanted: str, word: str) -> float:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+    return _WORDS.findall(text.lower())

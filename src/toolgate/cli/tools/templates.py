@@ -5,7 +5,7 @@ import orjson
 from toolgate.model import Runtime
 from toolgate.yamltext import scalar
 
-HEAD = """\
+HEAD_LINES = """\
 # A custom tool, which Toolgate loads from here. After an edit, run `toolgate trust`: then it is loaded again.
 name: {name}
 description: Greet somebody by name.  # what a model reads when it chooses a tool
@@ -70,7 +70,7 @@ code: |
       return greeting.upper() if args.get("loud") else greeting
 """
 
-EXAMPLES = """
+EXAMPLE_LINES = """
 examples:  # run by `toolgate tools test {name}`
   - name: a greeting
     arguments: {{name: Ada}}
@@ -83,11 +83,11 @@ examples:  # run by `toolgate tools test {name}`
     error: VALIDATION_ERROR
 """
 
-CODE: dict[Runtime, str] = {"typescript": TYPESCRIPT, "node": NODE, "python": PYTHON}
+CODE_LINES: dict[Runtime, str] = {"typescript": TYPESCRIPT, "node": NODE, "python": PYTHON}
 
 
 def template(name: str, runtime: Runtime) -> bytes:
     """The file of a new tool."""
     written = name if scalar(name) == name else orjson.dumps(name).decode()  # a tool may be called true
-    text = HEAD.format(name=written, runtime=runtime) + CODE[runtime] + EXAMPLES.format(name=name)
+    text = HEAD_LINES.format(name=written, runtime=runtime) + CODE_LINES[runtime] + EXAMPLE_LINES.format(name=name)
     return text.encode()
