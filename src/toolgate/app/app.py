@@ -7,7 +7,7 @@ async with App.open() as app:
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -26,7 +26,7 @@ from toolgate.app.tools import ToolsFacet
 from toolgate.app.undo import UndoFacet
 from toolgate.app.workspace import WorkspaceFacet
 from toolgate.errors import NotOpen
-from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, new_id
+from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, check_request_id, new_id
 from toolgate.pipeline.runner import Runner
 from toolgate.registry.declare import ClassTool
 from toolgate.settings import Settings, load_settings
@@ -110,11 +110,28 @@ class App:
         idempotency_key: str | None = None,
         approval: str | None = None,
         timeout: float | None = None,
+        request_id: str | None = None,
+        hooks: Iterable[Any] = (),
         door: str = "python",
         caller: Caller | None = None,
     ) -> Awaitable[Outcome]:
-        """Call a tool by its name, or by the function, class or object that was registered: await this. Whatever the tool, a
-        hook, a gate or the arguments do, it gives an outcome."""
+        """Calls a tool by its name, or by the function, class or object that was registered: await this. Whatever the tool,
+        a hook, a gate or the arguments do, it gives an outcome.
+
+        Args:
+            name: The tool.
+            arguments: A mapping, or JSON as text or bytes.
+            actor: Who calls; without it, the person at this machine.
+            session: The session that the call belongs to: its files and providers.
+            idempotency_key: Runs once for this key; again, gives what came of it.
+            approval: The id of the approval that was given for this call.
+            timeout: Seconds for the whole call, if less than the tool's own.
+            request_id: The caller's own id for this request, kept with the records (`app.audit.of_request`).
+            hooks: Hooks for this call alone, after those of its tool. Its result is neither taken from the cache nor put
+                there, and a call that waits for a person goes on without them.
+            door: The door that the call came by.
+            caller: How to reach the caller while the call runs.
+        """
         if not self._opened:
             raise NotOpen
         if type(name) is not str:
@@ -127,9 +144,12 @@ class App:
             raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
         if session is not None and not isinstance(session, str):
             raise TypeError(f"session must be text, not a {type(session).__name__}")
+        if request_id is not None:
+            check_request_id(request_id)
         call = Call(
-            new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller
-        )
+            new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller,
+            request_id=request_id, hooks=tuple(map(self.parts.hooks.instance, hooks)) if hooks else (),
+        )  # fmt: skip
         return self._invoke(call)
 
     async def explain(
@@ -163,8 +183,13 @@ class App:
         return self.tools.register(code, source=source)
 
     def add_hook(self, hook: Any) -> None:
-        """Adds a hook, an object of a subclass of `Hook`, to every call."""
+        """Adds a hook to every call: an object of a subclass of `Hook`, or the class (see `resolve_hooks_with`)."""
         self.parts.hooks.add(hook)
+
+    def resolve_hooks_with(self, resolver: Callable[[type], Any]) -> None:
+        """Has hooks that are given as classes made by a function, such as a container's own: `app.resolve_hooks_with(
+        container.get)`. To be called before they are added, and before tools that have some are registered."""
+        self.parts.hooks.resolver = resolver
 
     def provide(
         self,

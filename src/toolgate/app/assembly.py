@@ -252,6 +252,7 @@ def _make_catalog(parts: Parts) -> None:
     """The catalog of tools, and what keeps it and the policy's data in step with the store."""
     settings, guard = parts.settings, parts.guard
     parts.kinds = {"sandbox": "execute"}
+    parts.hooks = HookSet(settings.limits.hook_seconds)
     parts.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
     parts.rules = DefinitionRules(
         settings.tier_overrides,
@@ -260,6 +261,7 @@ def _make_catalog(parts: Parts) -> None:
         parts.kinds,
         settings.sandbox.seconds,
         KeptStages(settings, parts.redactor.mask).marks,
+        parts.hooks.instance,
     )
     parts.catalog = Catalog(
         {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
@@ -394,7 +396,6 @@ def _make_gates(parts: Parts) -> None:
 def _make_pipeline(parts: Parts) -> None:
     """The line that every call passes."""
     settings, limits = parts.settings, parts.settings.limits
-    parts.hooks = HookSet(limits.hook_seconds)
     parts.running = Running()
     rate_store = None if settings.in_memory else parts.store
     redactor = parts.redactor

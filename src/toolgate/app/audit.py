@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.retention import CallDetails
-from toolgate.model import LOCAL, Actor
+from toolgate.model import LOCAL, Actor, check_request_id
 from toolgate.store import log
 from toolgate.store.chain import START, Head, LogVerdict, Verifier
+from toolgate.store.database import Rows
 from toolgate.store.head_keys import HeadKeys
 from toolgate.store.signed_heads import SignedHead
 from toolgate.threads import to_thread
@@ -20,6 +21,8 @@ class AuditFacet:
     """The audit log."""
 
     def __init__(self, parts: "Parts") -> None:
+        self.is_signed = parts.heads is not None
+        """Whether heads of the log are signed (setting audit.key)."""
         self._details = parts.details
         self._events = parts.events
         self._head_file = parts.head_file
@@ -34,6 +37,29 @@ class AuditFacet:
             return await self._heads.verify(self._head_file, heads)
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self._store, Verifier(noted))
+
+    async def of_call(self, call_id: str) -> Rows:
+        """Gives the records of a call, as rows of the log, oldest first; a beginning of its id will do if it is the only one
+        that begins so."""
+        return await self._store.read(log.of_call(call_id))
+
+    async def latest(
+        self, count: int, *, tenant: str | None = None, tool: str | None = None, status: str | None = None
+    ) -> Rows:
+        """Gives the last rows of the log, oldest first."""
+        return await self._store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+
+    async def after(self, seq: int) -> Rows:
+        """Gives the rows of the log after a number: one page, in order."""
+        return await self._store.read(log.after(seq))
+
+    async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
+        """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of
+        all. It walks the log."""
+        check_request_id(request_id)
+        await self._store.flush()
+        found = dict.fromkeys(await self._store.read(log.of_request(request_id, tenant)))
+        return tuple(found)
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
         """Gives a proof that the records of a call are in the audit log; None if there is no such call."""

@@ -22,7 +22,7 @@ from toolgate.cli.table import STATE_STYLES
 from toolgate.cli.times import shown
 from toolgate.cli.waterfall import show_details
 from toolgate.gates.ledger.retention import CallDetails
-from toolgate.store import log
+from toolgate.model.call import MAX_REQUEST_ID_CHARS
 from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
 
@@ -54,7 +54,7 @@ async def tail(
 
     async with opened(ctx) as app:
         end = (await app.audit.end()).seq
-        rows = await app.parts.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        rows = await app.audit.latest(count, tenant=tenant, tool=tool, status=status)
         _print([AuditRecord.of(row) for row in rows], as_json)
         if not rows and not as_json and not follow:
             note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
@@ -70,9 +70,18 @@ def _none(*, filtered: bool, count: int) -> str:
     return "Nothing has been recorded yet. Every call is: `toolgate call calculator expression=1+1` makes the first record."
 
 
+async def _calls_of_request(app: App, request_id: str) -> tuple[str, ...]:
+    """The calls that were made with a request id."""
+    calls = await app.audit.of_request(request_id) if len(request_id) <= MAX_REQUEST_ID_CHARS else ()
+    if len(calls) > 1:
+        shown = ", ".join(calls[-5:])
+        raise NotFound(f"{len(calls)} calls have the request id {request_id}.", suggestion=f"Name one: {shown}.")
+    return calls
+
+
 async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
     while True:
-        records = [AuditRecord.of(row) for row in await app.parts.store.read(log.after(seq))]
+        records = [AuditRecord.of(row) for row in await app.audit.after(seq)]
         _print([record for record in records if record.fits(*wanted)], as_json)
         if records:
             seq = records[-1].seq
@@ -93,7 +102,10 @@ def _print(records: list[AuditRecord], as_json: bool) -> None:
 async def show_call(
     ctx: typer.Context,
     call_id: Annotated[
-        str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="CALL_ID", help="The id of a call, or how it alone begins, or its request id.", show_default=False
+        ),
     ],
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a tool that crashed, too.")] = False,
     as_json: AsJson = False,
@@ -104,7 +116,10 @@ async def show_call(
     details: dict[int, CallDetails] = {}
     if call_id.isascii() and call_id.isprintable():
         async with opened(ctx) as app:
-            records = [AuditRecord.of(row) for row in await app.parts.store.read(log.of_call(call_id))]
+            records = [AuditRecord.of(row) for row in await app.audit.of_call(call_id)]
+            if not records and len(calls := await _calls_of_request(app, call_id)) == 1:
+                call_id = calls[0]
+                records = [AuditRecord.of(row) for row in await app.audit.of_call(call_id)]
             details = {kept.seq: kept for kept in await app.audit.details(call_id)}
     if not records:
         raise NotFound(
@@ -209,7 +224,7 @@ async def prove(
 
 async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
     async with opened(ctx) as app:
-        if app.parts.heads is None:
+        if not app.audit.is_signed:
             raise Usage("Heads of this log are not signed, so nothing can be proven.", suggestion="Set audit.key to file.")
         found = await app.audit.prove(call_id) if call_id.isascii() and call_id.isprintable() else None
     if found is None:
@@ -250,7 +265,7 @@ async def key(
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
 
     async with opened(ctx) as app:
-        found = None if app.parts.heads is None else await app.audit.key(rotate=rotate)
+        found = None if not app.audit.is_signed else await app.audit.key(rotate=rotate)
     if as_json:
         emit(found)
     elif found is None:
@@ -317,7 +332,7 @@ def _sink(output: Path | None) -> Iterator[Callable[[bytes], object]]:
 
 async def _pages(app: App, first: int) -> AsyncIterator[list[AuditRecord]]:
     seq = first - 1
-    while rows := await app.parts.store.read(log.after(seq)):
+    while rows := await app.audit.after(seq):
         yield [AuditRecord.of(row) for row in rows]
         seq = rows[-1][0]
 

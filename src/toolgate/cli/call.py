@@ -20,7 +20,7 @@ from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import Failed, span_words
 from toolgate.mcp.runner import is_plain, parts, says
-from toolgate.model import NANO, Actor, Outcome
+from toolgate.model import NANO, Actor, Outcome, check_request_id
 from toolgate.pipeline.usage import dollars
 from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import Scope
@@ -49,6 +49,9 @@ def call(
     approval: Annotated[
         str | None, typer.Option("--approval", metavar="ID", help="Use this approval, for the call that it was given for.")
     ] = None,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", metavar="ID", help="Your own id for this request, kept with its records.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve the call as the person at this machine.")] = False,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up sooner than the tool's own limit.")
@@ -69,11 +72,16 @@ def call(
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise Usage("--timeout must be a number of seconds above 0.")
     readable("--session", session)
+    if request_id is not None:
+        try:
+            check_request_id(request_id)
+        except ValueError as error:
+            raise Usage(f"{error}.".replace("request_id", "--request-id", 1)) from None
     actor = actor_of(tenant, persona, user, scope or ())
     given, whole = read_words(words or (), args)
     if whole is None and (given or approval is None):
         whole = {}
-    options = CallOptions(session, key, approval, yes, timeout)
+    options = CallOptions(session, key, approval, yes, timeout, request_id)
     try:
         outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options, as_json=as_json))
     except KeyboardInterrupt:
@@ -119,6 +127,7 @@ class CallOptions(NamedTuple):
     approval: str | None
     yes: bool
     timeout: float | None
+    request_id: str | None
 
 
 async def _call(
@@ -146,7 +155,8 @@ async def _call(
         with nullcontext() if spinner is None else spinner.running(), diverted():
             outcome = await app.invoke(
                 name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
-                approval=options.approval, timeout=options.timeout, door="cli", caller=spinner,
+                approval=options.approval, timeout=options.timeout, request_id=options.request_id,
+                door="cli", caller=spinner,
             )  # fmt: skip
         return outcome, None if as_json or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
 

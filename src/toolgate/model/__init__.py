@@ -5,7 +5,7 @@ named with their path. What travels with every call (`Call`, `Actor`, `Outcome`,
 because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisions/0002-hot-values.md).
 """
 
-from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, new_id
+from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, check_request_id, new_id
 from toolgate.model.definition import (
     EXACT,
     MAX_DOLLARS,
@@ -52,5 +52,5 @@ __all__ = [
     "TOOL_NAME", "WORD", "Actor", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability", "Category", "Cost",
     "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorInfo", "Example", "Implementation", "Invoke", "Metrics",
     "Mode", "Outcome", "PendingInfo", "RateLimit", "Retry", "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool",
-    "ToolProgram", "UnitCost", "Validator", "must_ask", "nano", "new_id",
+    "ToolProgram", "UnitCost", "Validator", "check_request_id", "must_ask", "nano", "new_id",
 ]  # fmt: skip

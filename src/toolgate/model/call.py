@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import msgspec
 from uuid_utils import uuid7
 
+MAX_REQUEST_ID_CHARS = 128
+
 
 class Actor(msgspec.Struct, frozen=True, gc=False):
     """Who calls: a user of a tenant, in the role of a persona."""
@@ -25,6 +27,12 @@ class Actor(msgspec.Struct, frozen=True, gc=False):
 
 def _clean(text: str) -> bool:
     return text.isprintable() and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def check_request_id(given: str) -> None:
+    """Raises `ValueError` for a request id of a caller's that no record should hold."""
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_REQUEST_ID_CHARS or not _clean(given):
+        raise ValueError(f"request_id must be 1 to {MAX_REQUEST_ID_CHARS} printable characters, not {given!r:.80}")
 
 
 def new_id() -> str:
@@ -108,6 +116,10 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """How to reach whoever called while the call runs, where that can be done."""
     place: Any = None
     """Where it stands among the calls inside its outer call (`call_tree.CallNode`). Said by no door."""
+    request_id: str | None = None
+    """What the caller calls this request: kept with the records, and nothing goes by it."""
+    hooks: tuple[Any, ...] = ()
+    """Hooks for this call alone, after those of its tool."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

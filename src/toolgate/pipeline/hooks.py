@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from toolgate.errors import CallError, Failed, TimedOut, described
+from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.control import Control
 from toolgate.pipeline.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
@@ -114,13 +117,23 @@ class HookSet:
         self._seconds = seconds
         self._global: list[Any] = []
         self._composed: dict[tuple[Any, ...], Stages] = {}
+        self.resolver: Callable[[type], Any] = lambda kind: kind()
+        """Makes a hook of one that is given as a class."""
         self.common = Stages()
         """The stages of a tool without hooks of its own."""
 
     def add(self, hook: Any) -> None:
-        self._global.append(instance(hook))
+        self._global.append(self.instance(hook))
         self._composed.clear()
         self.common = compose(self._global, self._seconds)
+
+    def of_call(self, entry: Entry, call: Call) -> tuple[Stages, Entry]:
+        """The stages of a call with hooks of its tool or of its own. With its own it has no cache: what they make of an
+        output is for nobody else."""
+        if not call.hooks:
+            return self.stages(entry.hooks), entry
+        stages = compose([*self._global, *entry.hooks, *call.hooks], self._seconds)
+        return stages, entry if entry.cache is None else replace(entry, cache=None)
 
     def stages(self, own: tuple[Any, ...]) -> Stages:
         found = self._composed.get(own)
@@ -128,10 +141,13 @@ class HookSet:
             found = self._composed[own] = compose([*self._global, *own], self._seconds)
         return found
 
+    def instance(self, hook: Any) -> Any:
+        """A hook itself; of one that is given as a class, what the resolver makes."""
+        return checked(self.resolver(hook) if isinstance(hook, type) else hook)
 
-def instance(hook: Any) -> Any:
-    """A hook may be given as a class that needs no arguments."""
-    made = hook() if isinstance(hook, type) else hook
+
+def checked(made: Any) -> Any:
+    """A hook, if it is one. Raises `TypeError` or `ValueError` otherwise."""
     hash(made)
     check_limits(made, STAGES)
     if not any(callable(getattr(made, stage, None)) for stage in STAGES):

@@ -54,9 +54,9 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
             if self.notices.changed():
                 await self.notices.catch_up(self.refresh)
             entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await refuse_missing(self, ctx, call)
-            if entry.hooks:
-                on = self.hooks.stages(entry.hooks)
-                ctx.hooked = on.any
+            if entry.hooks or call.hooks:
+                on, entry = self.hooks.of_call(entry, call)
+                ctx.entry, ctx.hooked = entry, on.any
             try:
                 is_known = await self._way_in(ctx, call, entry, on)
             except Respond as answer:

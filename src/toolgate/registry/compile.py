@@ -33,7 +33,7 @@ from toolgate.model import (
     nano,
 )
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.hooks import Hook, instance
+from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
 from toolgate.registry.declare import declared, is_marked, where_of
 from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
@@ -74,6 +74,8 @@ class DefinitionRules(msgspec.Struct, frozen=True):
     """Seconds in the sandbox for tools that name none."""
     marks: Callable[..., StageMarks | None] = lambda _tool, _tier, **_what_it_passes: None
     """What has the stages of a tool's calls kept; None: they are not."""
+    hook: Callable[[Any], Any] = HookSet().instance
+    """Makes a hook of what a tool declares."""
 
 
 def entry_of(code: Any, source: Source = "python", rules: DefinitionRules = DefinitionRules()) -> Entry:  # noqa: B008 - it is frozen
@@ -153,7 +155,7 @@ def compile_entry(
 ) -> Entry:
     override = rules.tiers.get(tool.name)
     try:
-        made_hooks = tuple(instance(hook) for hook in hooks)
+        made_hooks = tuple(rules.hook(hook) for hook in hooks)
     except Exception as error:
         raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
     if override is not None and override not in TIERS:

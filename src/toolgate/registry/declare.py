@@ -19,9 +19,11 @@ from toolgate.registry.docstring import read_docstring
 from toolgate.registry.signature import Signature
 
 DECLARED_ATTRIBUTE = "__toolgate__"
+MAX_TITLE_CHARS = 128
 OPTIONS = (
-    "name", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit", "concurrency",
-    "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target", "pure",
+    "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
+    "concurrency", "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target",
+    "pure",
 )  # fmt: skip
 """What `@tool` takes, as it is documented."""
 keeps_going: ContextVar[bool] = ContextVar("keeps_going", default=False)
@@ -52,6 +54,7 @@ def tool(code: Code, /) -> Code: ...
 def tool(
     *,
     name: str | None = None,
+    title: str | None = None,
     tier: Tier | None = None,
     category: Category | None = None,
     version: str | None = None,
@@ -78,6 +81,7 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
 
     Args:
         name: Its name, if not the function's.
+        title: A name for people, which lists and MCP clients show.
         tier: What a call may do: `read_only`, `write` (without it), `execute`, `external_api`. The last two always ask.
         category: What it is about, for search and lists.
         version: A semantic version; without it 1.0.0.
@@ -122,6 +126,12 @@ def declared(code: Any) -> Declaration | None:
     return found
 
 
+def _title(tool: str, title: Any) -> str:
+    if not isinstance(title, str) or not 0 < len(title) <= MAX_TITLE_CHARS or not title.isprintable():
+        raise DefinitionError(tool, [Fault("title", f"1 to {MAX_TITLE_CHARS} printable characters")])
+    return title
+
+
 def is_marked(code: Any) -> bool:
     """Tells whether `@tool` stands above this function or class, whatever came of it."""
     try:
@@ -152,6 +162,9 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
         raise DefinitionError(str(name), [Fault("execute", "a class-based tool needs a method `execute`")])
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(str(name), [Fault("", "a generator can't be a tool: return a list of what it yields")])
+    if (title := options.get("title")) is not None:
+        options = {**options, "annotations": {**(options.get("annotations") or {}), "title": _title(str(name), title)}}
+        del options["title"]
     if strange := [option for option in options if option not in Tool.model_fields]:
         raise DefinitionError(str(name), [Fault(option, _no_option(option)) for option in strange])
     doc = read_docstring(inspect.getdoc(code) or "")

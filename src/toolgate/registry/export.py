@@ -51,6 +51,8 @@ def _mcp(entry: Entry) -> dict[str, Any]:
         "inputSchema": _object(tool.input_schema),
         "annotations": annotations(entry),
     }
+    if isinstance(title := tool.annotations.get("title"), str) and title:
+        shape["title"] = title
     if _is_object_schema(tool):
         shape["outputSchema"] = tool.output_schema
     return shape

@@ -1,11 +1,15 @@
 """Reading the audit log: audit_log, written by the backends' own way in."""
 
+import re
 from typing import Any
+
+import orjson
 
 from toolgate.store.chain import LinkedRow, LogVerdict, Verifier
 from toolgate.store.database import LOG_COLUMNS, Rows, Store, Transaction
 
 _COLUMNS = ", ".join(LOG_COLUMNS)
+WILDCARDS = re.compile(r"[%_|]")
 PAGE_ROWS = 5_000
 LOWEST_SEQ = -(2**63)
 """Before every number that a row can have."""
@@ -49,6 +53,18 @@ def of_call(call_id: str) -> Transaction[Rows]:
         {"id": call_id, "past": call_id + "\x7f"},
     )
     return rows if len({row[3] for row in rows}) == 1 else []
+
+
+def of_request(request_id: str, tenant: str | None = None) -> Transaction[list[str]]:
+    """The ids of calls whose records hold this request id, oldest first. JSON text is compared as it was written; what only
+    looks alike, in the arguments say, is left out by reading it."""
+    escaped = WILDCARDS.sub(r"|\g<0>", orjson.dumps({"request_id": request_id})[1:-1].decode())
+    where = "kind = 'end' AND seq > 0" + ("" if tenant is None else " AND tenant = :tenant")
+    rows = yield (
+        f"SELECT call_id, body FROM audit_log WHERE {where} AND body LIKE :part ESCAPE '|' ORDER BY seq",
+        {"part": f"%{escaped}%", **({} if tenant is None else {"tenant": tenant})},
+    )
+    return [str(row[0]) for row in rows if orjson.loads(row[1]).get("request_id") == request_id]
 
 
 async def verify(store: Store, verifier: Verifier) -> LogVerdict:

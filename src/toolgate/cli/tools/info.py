@@ -39,6 +39,8 @@ def say_info(tool: ListedTool, *, enforced: bool, has_credential: bool) -> None:
 def _lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> Iterator[tuple[str, str]]:
     entry, definition = tool.entry, tool.entry.tool
     yield "Tool", definition.name
+    if definition.annotations.get("title"):
+        yield "Title", str(definition.annotations["title"])
     yield "Description", definition.description
     yield "Source", BADGES[definition.source] + (f" of tenant {definition.tenant}" if definition.tenant else "")
     yield "Enabled", f"No ({tool.why_off})" if tool.why_off else "Yes (enforced)" if enforced else "Yes"

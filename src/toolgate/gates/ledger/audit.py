@@ -162,6 +162,8 @@ def _came_from(call: Call, body: dict[str, Any]) -> None:
         body["idempotency_key"] = call.idempotency_key
     if call.approval is not None:
         body["approval"] = call.approval
+    if call.request_id is not None:
+        body["request_id"] = call.request_id
 
 
 def _json(body: dict[str, Any]) -> bytes:
