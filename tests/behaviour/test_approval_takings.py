@@ -12,7 +12,7 @@ import pytest
 
 from tests.behaviour.asking import ADA, BOSS, Workshop, approved, ask
 from tests.held_commits import held_commits
-from tests.patience import SOON
+from tests.patience import SOON, until
 from toolgate import App, Hook, InvokeContext, Outcome
 from toolgate.gates.approval.request import Answer, GrantTerms
 from toolgate.store.database import Transaction
@@ -142,12 +142,6 @@ class Loses(Hook):
     async def will_acquire_quota(self, ctx: InvokeContext) -> None:
         await self.app.parts.store.transact(rename(self.table, "hidden"))
         ctx.retry_after(1000, "too early")
-
-
-async def until(happens: Any) -> None:
-    async with asyncio.timeout(SOON):
-        while not await happens():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_share_of_a_grant_is_given_back_when_the_store_can_be_written_again(database: str, tmp_path: Path) -> None:

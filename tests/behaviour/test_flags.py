@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import at_most
+from tests.patience import until
 from toolgate import Actor, App, CallError, Outcome, tool
 from toolgate.model import ErrorInfo
 from toolgate.store import catalog, log
@@ -179,12 +180,6 @@ async def test_what_an_organisation_enforces_nobody_can_disable(database: str, t
 
 
 # ----------------------------------------------------------------------------------------------------- other processes
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_change_reaches_the_others_on_the_same_database_without_a_restart(

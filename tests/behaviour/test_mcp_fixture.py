@@ -6,7 +6,7 @@ handshake and sessions (before that). The server is the one that the conformance
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.conformance.gateway import REPOSITORY, fixture_server, fixture_settings
 from tests.mcp_person import Person
+from tests.patience import until
 from toolgate import App
 from toolgate.store import log
 
@@ -54,12 +55,6 @@ async def output(app: App, tool: str, arguments: Mapping[str, Any] | None = None
     outcome = await app.invoke(tool, dict(arguments or {}), caller=person)
     assert outcome.status == "success", outcome.error
     return outcome.output
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_all_kinds_of_content_come_through(app: App, way: str) -> None:

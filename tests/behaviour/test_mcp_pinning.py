@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import orjson
 import pytest
 
 from tests.mcp_upstream import Upstream, tool
+from tests.patience import until
 from toolgate import Answer, App, ApprovalRequest, Hook, InvokeContext
 from toolgate.errors import Denied
 from toolgate.mcp import definitions as table
@@ -27,12 +27,6 @@ SECONDS = 30.0
 def app_with(tmp_path: Path, database: str, upstream: Upstream, **more: Any) -> App:
     settings = {"plain": upstream.settings(**more)}
     return App.open(home=tmp_path / "home", database_url=database, servers=settings, entry_points=False)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def until_waiting(app: App, *names: str) -> list[PendingDefinition]:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from tests.patience import until
 from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Stopped
 from toolgate.sandbox.runtimes.monty import confinement
 from toolgate.sandbox.runtimes.monty.confinement import PREFIX, landlock_version
@@ -55,15 +56,6 @@ def workers() -> list[int]:
 
 def folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
-
-
-async def until(true: Callable[[], bool], seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.02)
-    return True
 
 
 # -- what it gives
@@ -305,7 +297,7 @@ async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.Monke
     assert [*Path(tempfile.gettempdir()).glob(f"{own}*")] or landlock_version() < 3
     await lane.close()
     await running
-    assert await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert not [*Path(tempfile.gettempdir()).glob(f"{own}*")]
     unused = MontyRuntime(LIMITS)
     await unused.close()
@@ -340,7 +332,7 @@ async def test_workers_end_with_a_host_that_is_killed(code: str) -> None:
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.stdout.close()
-    assert await until(lambda: not any(is_running(pid) for pid in pids))
+    await until(lambda: not any(is_running(pid) for pid in pids))
     left = folders()
     lane = MontyRuntime(LIMITS)
     await run(lane, "1")

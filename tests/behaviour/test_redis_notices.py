@@ -47,10 +47,6 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str | N
     return "memory://", request.getfixturevalue("redis_url")
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    await until(condition, "it is so")
-
-
 async def nothing() -> None:
     """Reads nothing."""
 
@@ -59,7 +55,7 @@ async def settled(*all_notices: Notices) -> None:
     """Wait until all listen; that tells them to look once, which is done here."""
     for notices in all_notices:
         if isinstance(notices, Listening):
-            await eventually(notices.changed)
+            await until(notices.changed)
         await notices.catch_up(nothing)
         assert not notices.changed()
 
@@ -74,15 +70,15 @@ async def test_a_change_is_heard_in_the_other_process_and_caught_up_with_once(pl
     async with opened(*places) as one, opened(*places) as other:
         await settled(one, other)
         await one.announce(DATA)
-        await eventually(other.changed)
+        await until(other.changed)
         await asyncio.gather(*(other.catch_up(read) for _ in range(20)))
         assert reads == ["read"]
         assert not other.changed()
-        await eventually(one.changed)  # whoever sends hears it too
+        await until(one.changed)  # whoever sends hears it too
         heard: list[str] = []
         other.watch("approval", heard.append)
         await other.announce("approval", "a-1")
-        await eventually(lambda: heard)
+        await until(lambda: heard)
         assert not other.changed(), "only data makes calls read the store again"
 
 
@@ -94,12 +90,12 @@ async def test_watchers_of_a_topic_are_told_here_and_there(places: tuple[str, st
         other.watch("approval", heard["other"].append)
         other.watch(DATA, heard["elsewhere"].append)
         await one.announce("approval", 'ü "a-1"')
-        await eventually(lambda: heard["one"] and heard["other"])
+        await until(lambda: heard["one"] and heard["other"])
         assert heard["one"] == ['ü "a-1"']
         assert heard["other"] in (['ü "a-1"'], [""]), "the text may be lost, never the fact"
         stop()
         await one.announce("approval", "a-2")
-        await eventually(lambda: len(heard["other"]) > 1)
+        await until(lambda: len(heard["other"]) > 1)
         assert len(heard["one"]) == 1
 
 
@@ -107,13 +103,13 @@ async def test_a_change_during_the_reading_is_not_lost(places: tuple[str, str | 
     async with opened(*places) as one, opened(*places) as other:
         await settled(one, other)
         await one.announce(DATA)
-        await eventually(other.changed)
+        await until(other.changed)
         heard: list[str] = []
 
         async def read() -> None:
             other.watch(DATA, heard.append)
             await one.announce(DATA)
-            await eventually(lambda: heard)
+            await until(lambda: heard)
 
         await other.catch_up(read)
         assert other.changed()
@@ -126,7 +122,7 @@ async def test_a_reading_that_fails_must_be_done_again(places: tuple[str, str | 
     async with opened(*places) as one:
         await settled(one)
         await one.announce(DATA)
-        await eventually(one.changed)
+        await until(one.changed)
         with pytest.raises(OSError, match="away"):
             await one.catch_up(fail)
         assert one.changed()
@@ -140,7 +136,7 @@ async def test_a_text_that_is_too_long_is_left_out(places: tuple[str, str | None
         heard: list[str] = []
         other.watch("approval", heard.append)
         await one.announce("approval", "x" * 20_000)
-        await eventually(lambda: heard)
+        await until(lambda: heard)
         assert heard == [""]
 
 
@@ -156,9 +152,9 @@ async def test_a_watcher_that_fails_does_not_stop_the_others(
         one.watch("approval", fail)
         one.watch("approval", heard.append)
         await one.announce("approval", "a-1")
-        await eventually(lambda: heard)
+        await until(lambda: heard)
         await one.announce("approval", "a-2")
-        await eventually(lambda: len(heard) > 1)
+        await until(lambda: len(heard) > 1)
     assert "a watcher of approval failed" in caplog.text
 
 
@@ -261,11 +257,11 @@ async def test_a_lost_connection_is_made_again_and_everybody_looks(
         for turn in range(3):
             heard.clear()
             await cut(places)
-            await eventually(other.changed)
+            await until(other.changed)
             assert heard == [""], "something may have been missed"
             await settled(one, other)
             await one.announce("approval", f"a-{turn}")
-            await eventually(lambda: len(heard) > 1)
+            await until(lambda: len(heard) > 1)
             assert heard == ["", f"a-{turn}"]
 
 
@@ -279,12 +275,12 @@ async def test_a_redis_that_was_down_is_listened_to_again(own_redis: RedisServer
         assert "could not be sent" in caplog.text
         assert one.changed(), "here it is known all the same"
         own_redis.start()
-        await eventually(other.changed)
+        await until(other.changed)
         await settled(one, other)
         heard: list[str] = []
         other.watch("approval", heard.append)
         await one.announce("approval", "a-1")
-        await eventually(lambda: heard)
+        await until(lambda: heard)
         assert heard == ["a-1"]
 
 
@@ -295,7 +291,7 @@ async def test_a_redis_that_is_down_at_the_start_is_waited_for(own_redis: RedisS
         await asyncio.sleep(0.1)
         assert not notices.changed()
         own_redis.start()
-        await eventually(notices.changed)
+        await until(notices.changed)
 
 
 @pytest.mark.matrix("needs Redis")
@@ -320,10 +316,10 @@ async def test_a_redis_that_falls_silent_is_noticed(
         assert not caplog.text, "it is asked, and answers"
         own_redis.freeze()
         try:
-            await eventually(lambda: "does not answer" in caplog.text)
+            await until(lambda: "does not answer" in caplog.text)
         finally:
             own_redis.thaw()
-        await eventually(notices.changed)
+        await until(notices.changed)
 
 
 @pytest.mark.matrix("needs Redis")
@@ -333,7 +329,7 @@ async def test_what_others_say_on_the_channel_is_a_reason_to_look(redis_url: str
         with client_library.Redis.from_url(redis_url) as client:
             for message in (b"rubbish", b"[1, 2]", b'["data"]', b"\xff", b"{}"):
                 client.publish("toolgate:notices", message)
-                await eventually(notices.changed)
+                await until(notices.changed)
                 await notices.catch_up(nothing)
 
 

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.spender import LEASE_SECONDS
+from tests.patience import until
 from toolgate import App, tool
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.gates.quota.report import BudgetStatus
@@ -188,13 +188,6 @@ async def calls_in(app: App, sql: str) -> set[str]:
         return {row[0] for row in rows}
 
     return await app.parts.store.read(look())
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.002)
 
 
 async def all_settled(app: App) -> BudgetStatus:

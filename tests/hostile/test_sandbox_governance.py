@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import until
 from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.gates.approval.request import ApprovalRequest
@@ -311,18 +312,12 @@ def running(mark: str) -> bool:
     return False
 
 
-async def until(mark: str, wanted: bool) -> None:
-    async with asyncio.timeout(30):
-        while running(mark) != wanted:
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.requirement("SBX-3")
 async def test_when_the_caller_goes_away_the_command_of_its_code_goes_too(lab: Lab) -> None:
     mark = f"{time_ns() % 10**9 + 10**9}.25"
     calling = asyncio.ensure_future(lab.call("agreed", {"lines": [["sleep", mark]]}))
-    await until(mark, True)
+    await until(lambda: running(mark), "it runs")
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    await until(mark, False)
+    await until(lambda: not running(mark), "it has ended")
