@@ -67,7 +67,7 @@ async def has_come(servers: UpstreamServers, server: str, tool: str) -> None:
 
 def standing(servers: UpstreamServers, name: str) -> ConnectionStatus:
     """How one of them stands."""
-    return next(one for one in servers.standings() if one.name == name)
+    return next(one for one in servers.statuses() if one.name == name)
 
 
 class Noting:

@@ -181,7 +181,7 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
         ("greet",): "broken.py:1 could not be loaded: ModuleNotFoundError: No module named 'no_such_module'",
         ("pay",): "program.py:5 could not be loaded: it runs a program when it is loaded",
         ("refund",): "undecorated.py was loaded, but has no tool of this name: put `@tool`",
-        ("mcp_plain_say",): "its definition is new, and waits to be accepted: `toolgate tools accept mcp_plain_say`",
+        ("mcp_plain_say",): "its definition is new and waits to be accepted: `toolgate tools accept mcp_plain_say`",
         ("timestamp",): "timestamp is disabled: `toolgate tools enable timestamp`",
         ("datetime", "--tenant", "acme"): "`toolgate tools enable datetime --tenant acme`",
         ("calculator", "--persona", "intern"): "`toolgate explain calculator --persona intern`",
@@ -203,7 +203,7 @@ def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path
     assert terminal("tools", "accept", "plain", "--yes").code == 0
     upstream.offer(tool("say", "Something else."))
     assert terminal("servers", "refresh", "plain").code in (0, 1)
-    assert "its definition has changed, and waits to be accepted" in terminal("call", "mcp_plain_say").err
+    assert "its definition has changed and waits to be accepted" in terminal("call", "mcp_plain_say").err
 
 
 @pytest.mark.requirement("POL-7")

@@ -73,14 +73,14 @@ async def test_a_server_that_is_started_anew_has_forgotten_it() -> None:
 
 async def test_the_last_words_of_a_server_that_died_in_a_call_are_for_operators(caplog: pytest.LogCaptureFixture) -> None:
     async with engine(one=bad(restarts=0, rest_seconds=60)) as servers:
-        with pytest.raises(ConnectionLost, match="It ended with code 1") as hers:
+        with pytest.raises(ConnectionLost, match="It exited with code 1") as hers:
             await call(servers, "one", "dies_of", words=GOUT)
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
-        with pytest.raises(Unreachable, match=r"It ended with code 1\..*The next try") as his:
+        with pytest.raises(Unreachable, match=r"It exited with code 1\..*The next start") as his:
             await call(servers, "one", "echo")
         for error in (hers.value, his.value):
             assert "gout" not in repr([error.message, error.args, error.details, error.reason, str(error)])
-        assert f"The last that it said: {GOUT}" in str(standing(servers, "one").failure)
+        assert f"The end of its stderr: {GOUT}" in str(standing(servers, "one").failure)
         assert GOUT in caplog.text
 
 
@@ -95,7 +95,7 @@ async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> Non
         assert said == {}
         with pytest.raises(ConnectionLost):
             await call(servers, "one", "die")
-        with pytest.raises(Restarted, match="was started anew"):
+        with pytest.raises(Restarted, match="was restarted"):
             await servers.request("one", "ping", {}, start=start)
         assert await servers.request("one", "ping", {}, start=servers.starts("one")) == {}
 

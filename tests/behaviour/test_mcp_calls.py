@@ -75,6 +75,6 @@ async def test_a_jailed_server_ends_in_order_when_the_app_does(tmp_path: Path, c
     with caplog.at_level(logging.WARNING, "toolgate"):
         async with opened(tmp_path, upstream.settings(isolation="required", read=read)) as app:
             assert (await app.invoke("mcp_one_works", {})).ok
-            [standing] = app.parts.servers_engine.standings()
+            [standing] = app.parts.servers_engine.statuses()
             assert standing.jail is not None
     assert [record.message for record in caplog.records if record.name.startswith("toolgate")] == []

@@ -160,7 +160,7 @@ async def test_a_header_s_secret_is_in_nothing_that_is_said(
     era: str, way: str, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "session":
-        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "fast_http", lambda *_: None)
     async with site(Web(modern=era == "modern", shape=shape)) as running, engine(at(running), {"PW": SECRET}) as servers:
         check(await heard(servers), SECRET)
 
@@ -168,7 +168,7 @@ async def test_a_header_s_secret_is_in_nothing_that_is_said(
 @pytest.mark.parametrize("way", ["quick", "session"])
 async def test_our_own_words_on_a_failure_do_not_quote_it_either(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "session":
-        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "fast_http", lambda *_: None)
     web = Web(modern=True)
     web.kind = "text/sesame-42"
     async with site(web) as running, engine(at(running), {"PW": "sesame-42"}) as servers:
@@ -230,7 +230,7 @@ async def test_a_token_that_was_renewed_in_the_middle_of_a_call_is_concealed(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "session":
-        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "fast_http", lambda *_: None)
     vault = Vault()
     async with guarded() as (authority, url, _):
         server = guarded_by(url)
@@ -242,7 +242,7 @@ async def test_a_token_that_was_renewed_in_the_middle_of_a_call_is_concealed(
             await call(servers, "one", "echo")
             after = vault.kept()["tokens"]
             assert after["access_token"] != before["access_token"]
-            conceal = servers._of("one").concealer.value
+            conceal = servers._of("one").masker.mask_value
             for token in (before["access_token"], after["access_token"], after["refresh_token"]):
                 assert conceal({"said": f"Bearer {token}"}) == {"said": f"Bearer {MASK}"}
 
@@ -283,16 +283,16 @@ async def test_a_secret_that_is_a_word_of_the_protocol_does_not_stop_a_server(er
 
 
 async def test_a_word_that_is_also_a_secret_may_be_in_names_but_a_key_may_not() -> None:
-    concealer = SecretMasker()
-    concealer.learn("clock")
+    masker = SecretMasker()
+    masker.learn("clock")
     schema = {"type": "object", "properties": {"clock": {"type": "string"}}, "required": ["clock"]}
     tool = {"name": "clock", "title": "clock", "inputSchema": schema}
-    assert concealer.value({"tools": [tool]}) == {"tools": [{**tool, "title": MASK}]}
-    assert concealer.value({"structuredContent": {"name": "clock"}}) == {"structuredContent": {"name": MASK}}
-    concealer.learn("k-0123456789abcdef")
+    assert masker.mask_value({"tools": [tool]}) == {"tools": [{**tool, "title": MASK}]}
+    assert masker.mask_value({"structuredContent": {"name": "clock"}}) == {"structuredContent": {"name": MASK}}
+    masker.learn("k-0123456789abcdef")
     listed = [{"uri": "https://clock/?key=k-0123456789abcdef", "name": "clock"}]
     masked = [{"uri": f"https://clock/?key={MASK}", "name": "clock"}]
-    assert concealer.value({"resources": listed}) == {"resources": masked}
+    assert masker.mask_value({"resources": listed}) == {"resources": masked}
 
 
 def test_what_a_server_without_secrets_says_is_not_looked_at() -> None:
@@ -301,16 +301,16 @@ def test_what_a_server_without_secrets_says_is_not_looked_at() -> None:
             raise AssertionError("it was looked at")
 
     value = Unseen(a=1)
-    assert SecretMasker().value(value) is value
+    assert SecretMasker().mask_value(value) is value
 
 
 async def test_a_result_that_is_too_deep_to_be_searched_ends_nothing() -> None:
-    concealer = SecretMasker()
-    concealer.learn(SECRET)
+    masker = SecretMasker()
+    masker.learn(SECRET)
     deep: Any = SECRET
     for _ in range(900):
         deep = [deep]
-    assert SECRET not in str(concealer.value({"content": deep}))
+    assert SECRET not in str(masker.mask_value({"content": deep}))
 
 
 # -- any value
@@ -326,26 +326,26 @@ PLAIN = st.recursive(
 def test_a_secret_is_found_wherever_it_stands(secret: str, shape: str, beside: Any, before: str, after: str) -> None:
     secret = secret.encode(errors="replace").decode()
     shown = SHAPES[shape](secret)
-    concealer = SecretMasker()
-    concealer.learn(secret)
+    masker = SecretMasker()
+    masker.learn(secret)
     value = {"content": [{"text": f"{before}{shown}{after}"}, beside], f"{before}{shown}{after}": [beside]}
-    masked = concealer.value(value)
+    masked = masker.mask_value(value)
     assert shown not in masked["content"][0]["text"].replace(MASK, "\0")
     assert all(shown not in key.replace(MASK, "\0") for key in masked)
 
 
 @given(PLAIN)
 def test_what_holds_no_secret_is_not_touched(value: Any) -> None:
-    concealer = SecretMasker()
-    concealer.learn("such a thing is in no value")
-    assert concealer.value(value) is value or concealer.value(value) == value
+    masker = SecretMasker()
+    masker.learn("such a thing is in no value")
+    assert masker.mask_value(value) is value or masker.mask_value(value) == value
 
 
 def test_the_words_that_are_let_be_are_let_be_only_where_they_are_words_of_the_protocol() -> None:
-    concealer = SecretMasker()
-    concealer.learn("user")
-    assert concealer.value({"role": "user", "title": "user", "user": 1}) == {"role": "user", "title": MASK, MASK: 1}
+    masker = SecretMasker()
+    masker.learn("user")
+    assert masker.mask_value({"role": "user", "title": "user", "user": 1}) == {"role": "user", "title": MASK, MASK: 1}
     number = SecretMasker()
     number.learn("4711")
-    assert number.value({"pin": 4711, "of": [14711.5]}) == {"pin": MASK, "of": [14711.5]}
-    assert orjson.dumps(number.value({"pin": 4712})) == b'{"pin":4712}'
+    assert number.mask_value({"pin": 4711, "of": [14711.5]}) == {"pin": MASK, "of": [14711.5]}
+    assert orjson.dumps(number.mask_value({"pin": 4712})) == b'{"pin":4712}'

@@ -83,13 +83,13 @@ async def test_a_protocol_error_keeps_its_number_and_words() -> None:
 
 async def test_a_server_that_is_not_there_is_named() -> None:
     async with engine(one=bad()) as servers:
-        with pytest.raises(Unreachable, match="There is no MCP server 'two'"):
+        with pytest.raises(Unreachable, match="Unknown MCP server: 'two'"):
             await servers.request("two", "tools/call", {})
 
 
 async def test_one_that_is_not_enabled_is_not_started() -> None:
     async with engine(one=bad(enabled=False)) as servers:
-        with pytest.raises(Unreachable, match="The server one is not enabled"):
+        with pytest.raises(Unreachable, match="Server one is not enabled"):
             await call(servers, "one", "echo")
         assert standing(servers, "one").state == "off"
 
@@ -353,7 +353,7 @@ async def test_a_server_that_dies_is_started_anew_and_says_so() -> None:
     async with engine(one=bad()) as servers:
         servers.listen(told(events))
         before = await call(servers, "one", "pid")
-        with pytest.raises(ConnectionLost, match=r"It ended with code 3\.$"):
+        with pytest.raises(ConnectionLost, match=r"It exited with code 3\.$"):
             await call(servers, "one", "die")
         assert await call(servers, "one", "pid") != before
         assert [what for _, what, _ in events if what != "step"] == ["up", "down", "up"]
@@ -361,7 +361,7 @@ async def test_a_server_that_dies_is_started_anew_and_says_so() -> None:
 
 async def test_a_server_that_does_not_start_is_tried_a_few_times_then_left_alone_then_tried_once() -> None:
     async with engine(one=bad("exits", restarts=2, rest_seconds=1.0)) as servers:
-        with pytest.raises(Unreachable, match=r"It ended with code 1\. The last that it said: no such database"):
+        with pytest.raises(Unreachable, match=r"It exited with code 1\. The end of its stderr: no such database"):
             await call(servers, "one", "echo")
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
         assert standing(servers, "one").starts == 4, "one of them to find out whether it minds the new protocol"
@@ -377,7 +377,7 @@ async def test_whoever_calls_a_server_that_rests_is_told_at_once_when_the_next_t
             await call(servers, "one", "echo")
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"no such database The next try is in (5\d\d|600) s\."):
+        with pytest.raises(Unreachable, match=r"no such database The next start is in (5\d\d|600) s\."):
             await call(servers, "one", "echo")
         assert time.monotonic() - began < 60
         assert standing(servers, "one").starts == 2
@@ -428,7 +428,7 @@ async def test_a_server_that_answers_its_heartbeat_is_left_in_peace() -> None:
         async with engine(old=bad(heartbeat_seconds=0.5), new=modern(heartbeat_seconds=0.5)) as servers:
             await asyncio.gather(servers.about("old"), servers.about("new"))
             await asyncio.sleep(1.7)
-            stand = [(one.state, one.starts) for one in servers.standings()]
+            stand = [(one.state, one.starts) for one in servers.statuses()]
         if stand == [("up", 1), ("up", 1)]:
             break
     assert stand == [("up", 1), ("up", 1)]

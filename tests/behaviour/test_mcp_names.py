@@ -130,7 +130,8 @@ async def test_a_server_that_is_added_later_does_not_take_over_a_name_that_was_a
     async with App.open(os.devnull, **more, servers=servers) as app:
         assert [problem.where for problem in app.tools.problems] == ["server a_b"]
         assert (
-            "mcp_a_b_c is a tool of server a " in app.tools.problems[0].why and "another name" in app.tools.problems[0].why
+            "mcp_a_b_c is a tool of server a " in app.tools.problems[0].why
+            and "rename the server" in app.tools.problems[0].why
         )
         assert told(await app.invoke("mcp_a_b_c", {"text": "my pin"})) == "b_c"
     servers = {"a": {**first["a"], "tools": {"b_c": {"name": "renamed"}}}, "z": evil.settings(prefix="mcp_a_b_")}
@@ -278,7 +279,7 @@ async def test_a_program_that_was_started_since_it_was_compared_is_compared_befo
                 upstream.offer(tool("say", "Says something else." if changed else "Says something."))
                 os.kill(first, signal.SIGKILL)
                 async with asyncio.timeout(30):
-                    while engine.starts("plain") == starts or engine.standings()[0].state != "up":
+                    while engine.starts("plain") == starts or engine.statuses()[0].state != "up":
                         await asyncio.sleep(0.01)
             return await request(server, method, params, **more)
 

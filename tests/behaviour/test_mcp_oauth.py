@@ -127,7 +127,7 @@ async def test_a_token_is_not_shown_to_another_address() -> None:
 @pytest.mark.parametrize("quick", [True, False])
 async def test_calls_do_not_wait_for_each_other(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not quick:
-        monkeypatch.setattr(HttpTransport, "wire", lambda *_: None)
+        monkeypatch.setattr(HttpTransport, "fast_http", lambda *_: None)
     vault = Vault()
     async with guarded() as (_, url, there):
         server = guarded_by(url)
@@ -340,7 +340,7 @@ async def test_a_login_that_fails_leaves_the_old_one_as_it_was() -> None:
 
 async def test_a_login_to_which_nobody_comes_ends() -> None:
     async with guarded() as (_, url, _):
-        with pytest.raises(LoginFailed, match="Nobody logged in"):
+        with pytest.raises(LoginFailed, match="was not completed within"):
             await login("one", guarded_by(url), Vault().get, None, lambda _: None, browser=False, wait_seconds=0.5)
 
 
@@ -355,7 +355,7 @@ async def test_a_port_that_is_taken_is_said() -> None:
 
 
 async def test_a_server_without_a_login_says_so() -> None:
-    with pytest.raises(LoginFailed, match="has no login"):
+    with pytest.raises(LoginFailed, match="has no OAuth login"):
         await Vault().log_in(ServerSettings(url="http://127.0.0.1:9/mcp"))
 
 

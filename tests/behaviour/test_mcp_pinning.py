@@ -66,9 +66,9 @@ async def test_what_was_accepted_is_there_before_the_server_is_started(tmp_path:
         await app.servers.accept(await until_waiting(app, "mcp_plain_say"))
     async with app_with(tmp_path, database, upstream) as app:
         assert "mcp_plain_say" in {one.name for one in await app.tools.list()}
-        assert [standing.state for standing in app.parts.servers_engine.standings()] == ["idle"]
+        assert [standing.state for standing in app.parts.servers_engine.statuses()] == ["idle"]
         assert (await app.invoke("mcp_plain_say", {"text": "a"})).ok
-        assert [standing.state for standing in app.parts.servers_engine.standings()] == ["up"]
+        assert [standing.state for standing in app.parts.servers_engine.statuses()] == ["up"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_change_while_the_server_was_down_is_found_before_the_next_call(
         first = await app.invoke("mcp_plain_say", {})
         os.kill(orjson.loads(first.output)["pid"], signal.SIGKILL)
         upstream.offer(tool("say", "Now it deletes your files.", annotations={"destructiveHint": True}))
-        await until(lambda: app.parts.servers_engine.standings()[0].state != "up")
+        await until(lambda: app.parts.servers_engine.statuses()[0].state != "up")
         outcome = await app.invoke("mcp_plain_say", {})
         assert outcome.error is not None
         assert outcome.error.code == "TOOL_NOT_FOUND", outcome
@@ -309,7 +309,7 @@ async def test_why_a_tool_is_not_there_is_in_the_log_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.requirement("TIER-7")
-@pytest.mark.parametrize("becomes", ["another definition", "another program", "removed"])
+@pytest.mark.parametrize("becomes", ["not the accepted one", "another program", "removed"])
 async def test_a_yes_is_not_for_what_took_the_tools_place_while_a_person_thought(tmp_path: Path, becomes: str) -> None:
     first, second = Upstream(tmp_path, tool("say")), Upstream(tmp_path, tool("say"), name="second")
     settings = {"tier": "external_api", "trust_first_seen": True}

@@ -163,7 +163,7 @@ async def test_a_server_that_can_t_be_reached_hides_no_other_and_is_said_to_be_m
                 found = await client.list_prompts()
             names = {one.name for one in found.prompts}
             assert "mcp_up_test_simple_prompt" in names and "mcp_down_test_simple_prompt" not in names
-            assert found.meta is not None and found.meta["toolgate/missing"] == {"down": "it can't be reached now"}
+            assert found.meta is not None and found.meta["toolgate/missing"] == {"down": "it is unreachable"}
             assert not (await client.call_tool("mcp_up_test_simple_text", {})).is_error
             assert (await client.call_tool("mcp_down_test_simple_text", {})).is_error
 

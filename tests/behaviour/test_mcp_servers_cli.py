@@ -107,12 +107,12 @@ def test_a_server_that_does_not_start_is_kept_only_if_somebody_says_so(terminal:
     dead = ("--isolation", "none", "--env", f"TOKEN={KEY}", "--", "/bin/sh", "-c", "echo no database >&2; exit 3")
     done = terminal("servers", "add", "dead", *dead)
     assert (done.code, done.out) == (1, "")
-    assert "Server dead was not added. It ended with code 3." in done.err
+    assert "Server dead was not added. It exited with code 3." in done.err
     assert "  no database\n" in done.err
     assert "by itself" in done.err, "what to do"
     assert "Nothing was kept" in done.err
-    assert "started again" not in done.err
-    assert "next try" not in done.err
+    assert "restarted" not in done.err
+    assert "next start" not in done.err
     assert terminal("servers", "list", "--json").json["servers"] == []
     assert "DEAD_TOKEN" not in terminal("secrets", "list").out
     error = terminal("servers", "add", "dead", "--json", *dead).json["error"]
@@ -124,8 +124,8 @@ def test_a_server_that_does_not_start_is_kept_only_if_somebody_says_so(terminal:
     assert "It can't be used yet" in kept.err
     refreshed = terminal("servers", "refresh", "dead")
     assert refreshed.code == 1
-    assert "started again" not in refreshed.err
-    assert "next try" not in refreshed.err
+    assert "restarted" not in refreshed.err
+    assert "next start" not in refreshed.err
     assert terminal("tools", "accept", "dead", "--yes").code == 1
 
 
@@ -152,7 +152,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("servers", "add", "x"), "neither what to start nor what to reach"),
+        (("servers", "add", "x"), "neither a program nor a url"),
         (("servers", "add", "x"), "toolgate servers add x -- COMMAND …"),
         (("servers", "add", "1x", "--", "a"), "The name of a server"),
         (("servers", "add", "https://x.test/mcp?key=k"), "toolgate servers add NAME --url URL"),
@@ -163,7 +163,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "add", "x", "--url", "ftp://x"), "must begin with https"),
         (("servers", "add", "x", "--preset", "filesytem"), "Did you mean 'filesystem'"),
         (("servers", "add", "x", "--preset", "filesystem"), "`--write ./notes`"),
-        (("servers", "add", "x", "--preset", "git"), "works on folders, and none is named. Name one"),
+        (("servers", "add", "x", "--preset", "git"), "needs a folder to work on. Name one"),
         (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env wants NAME=VALUE"),
         (("servers", "add", "x", "--header", "A", "--url", "https://x"), "--header wants NAME:VALUE"),
         (("servers", "add", "x", "--timeout", "0", "--", "a"), "timeout"),
@@ -241,7 +241,7 @@ def test_settings_that_name_no_program_say_more_of_the_server_that_was_added(ter
     listed = terminal("servers", "list", "--json").json
     assert [(one["name"], one["origin"]) for one in listed["servers"]] == [("plain", "store")]
     for words in (("servers", "list"), ("servers", "show", "none"), ("call", "mcp_none_say")):
-        assert "says neither what to start nor what to reach" in " ".join(terminal(*words).err.split()), words
+        assert "has neither a program nor a url" in " ".join(terminal(*words).err.split()), words
     assert add(terminal, upstream, "--replace").code == 0
     assert add(terminal, upstream, name="none").code == 0, "the operator may add what the settings say more of"
     assert terminal("servers", "remove", "plain").code == 0
@@ -473,6 +473,6 @@ def test_a_server_whose_settings_can_no_longer_be_read_can_be_removed(terminal: 
         database.execute("""UPDATE servers SET settings = '{"command": ["x"], "no_such_setting": 1}'""")
         database.execute("UPDATE servers_epoch SET value = value + 1")
     listed = terminal("servers", "list")
-    assert "server plain: its settings on record can't be read" in listed.err
+    assert "server plain: its stored settings are invalid" in listed.err
     assert terminal("servers", "remove", "plain").code == 0
     assert "server plain" not in terminal("servers", "list").err

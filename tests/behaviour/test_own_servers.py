@@ -200,10 +200,10 @@ def test_what_is_wrong_with_a_script_is_said_with_what_to_do(terminal: Terminal)
     (terminal.folder / "lacks.py").write_text("import no_such_module\n")
     (terminal.folder / "typo.py").write_text("def (:\n")
     cases = {
-        ("python", "lack.py"): ("There is no file", "Did you mean lacks.py?"),
+        ("python", "lack.py"): ("does not exist", "Did you mean lacks.py?"),
         ("python", "lacks.py"): ("  ModuleNotFoundError: No module named 'no_such_module'", "no_such_module is missing"),
         ("python", "typo.py"): ("  SyntaxError", "Correct the file"),
-        ("uv", "run", "lacks.py"): ("can't from inside of a jail", "`-- .venv/bin/python server.py`"),
+        ("uv", "run", "lacks.py"): ("inside a jail", "`-- .venv/bin/python server.py`"),
     }
     for command, told in cases.items():
         done = add(terminal, "--", *command)
@@ -220,8 +220,8 @@ async def test_one_that_never_answers_and_one_without_a_folder_are_refused_and_n
         with pytest.raises(Unreachable, match="within 3 s") as caught:
             await app.servers.try_out("silent", silent)
         assert caught.value.details == {"stderr": ["waits for Godot"]}
-        with pytest.raises(Unreachable, match="relative path, and no folder is set") as caught:
+        with pytest.raises(Unreachable, match="relative path, and no working folder is set") as caught:
             await app.servers.try_out("silent", {"command": [sys.executable, "silent.py"]})
         assert "`--cwd DIR`" in (caught.value.suggestion or "")
         assert await app.servers.list() == []
-        assert app.parts.servers_engine.standings() == []
+        assert app.parts.servers_engine.statuses() == []

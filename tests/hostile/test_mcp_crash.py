@@ -66,7 +66,7 @@ def come_since(before: set[int]) -> set[int]:
 async def test_one_that_exits_on_start_says_why(held: Any) -> None:
     async with engine(one=bad("exits", **held)) as servers:
         with pytest.raises(
-            Unreachable, match=r"can't be used\. It ended with code 1\. The last that it said: no such database"
+            Unreachable, match=r"is unavailable\. It exited with code 1\. The end of its stderr: no such database"
         ):
             await call(servers, "one", "echo")
 
@@ -86,10 +86,10 @@ async def test_one_that_hangs_in_the_handshake_is_given_up_in_time(held: Any) ->
 
 async def test_what_it_says_of_its_secrets_is_shown_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async with engine(one=bad("tells", env={"KEY": "{{secret:KEY}}"})) as servers:
-        with pytest.raises(Unreachable, match="The last that it said: can't log in with") as caught:
+        with pytest.raises(Unreachable, match="The end of its stderr: can't log in with") as caught:
             await call(servers, "one", "echo")
         shown = f"{caught.value} {standing(servers, 'one').failure} {caplog.text}"
-        assert "started again" in shown
+        assert "restarted" in shown
         assert "sesame" not in shown
 
 
@@ -112,10 +112,10 @@ async def test_a_program_that_can_not_be_run_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("refuses", r"It refused to begin: no licence \(-32603\)"),
-        ("old", "It speaks protocol version '1999-12-31', which is not known here"),
-        ("rubbish", "It printed more than 1 MB that are no messages.*such as 'all work and no play"),
-        ("does not read", "It did not say what it is within 1 s"),
+        ("refuses", r"It refused the handshake: no licence \(-32603\)"),
+        ("old", "It speaks protocol version '1999-12-31', which is not supported"),
+        ("rubbish", "It printed more than 1 MB of output that is no JSON-RPC.*such as 'all work and no play"),
+        ("does not read", "It did not complete the handshake within 1 s"),
     ],
 )
 async def test_a_start_that_fails_otherwise_says_why(how: str, words: str) -> None:
@@ -143,7 +143,7 @@ async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPa
 async def test_one_that_dies_in_a_call(held: Any) -> None:
     async with engine(one=bad(**held)) as servers:
         for _ in range(2):
-            with pytest.raises(ConnectionLost, match=r"went away before it answered\. It ended with code 3\.$"):
+            with pytest.raises(ConnectionLost, match=r"ended the connection before it answered\. It exited with code 3\.$"):
                 await call(servers, "one", "die")
         assert await call(servers, "one", "echo", say="again") == "again"
 
@@ -232,9 +232,9 @@ async def test_answers_that_are_none_are_passed_over(tool: str, said: str) -> No
 @pytest.mark.parametrize(
     ("tool", "words"),
     [
-        ("no_content", "without the list of content"),
-        ("no_object", "neither a result nor an error"),
-        ("odd_error", "did not say what went wrong"),
+        ("no_content", "without the required `content`"),
+        ("no_object", "neither a valid result nor a valid error"),
+        ("odd_error", "error has no message"),
     ],
 )
 async def test_answers_that_can_not_be_read_are_errors_of_that_call(tool: str, words: str) -> None:
@@ -491,7 +491,7 @@ async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> N
         assert unexpected == []
         assert ended.count(None) > 20
         assert [await call(servers, name, "echo", say="well") for name in ("one", "two")] == ["well", "well"]
-        assert [one.under_way for one in servers.standings()] == [0, 0]
+        assert [one.under_way for one in servers.statuses()] == [0, 0]
 
 
 # -- again and again

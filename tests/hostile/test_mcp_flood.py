@@ -127,7 +127,7 @@ async def test_an_answer_that_is_almost_json_is_taken(said: str, text: str) -> N
 async def test_whoever_waits_for_an_answer_that_can_not_be_read_is_told_at_once(line: str) -> None:
     async with engine(one=bad()) as servers:
         async with asyncio.timeout(30):
-            with pytest.raises(ErrorResponse, match="no JSON that can be read"):
+            with pytest.raises(ErrorResponse, match="not valid JSON"):
                 await call(servers, "one", "line", line=line)
 
 

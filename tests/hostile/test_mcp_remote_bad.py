@@ -59,10 +59,10 @@ BAD: dict[str, tuple[type[CallError], str]] = {
     "nothing": (ErrorResponse, "nothing"),
     "other_id": (ErrorResponse, "an answer to something else"),
     "compressed": (CallError, "compressed"),
-    "cut": (ConnectionLost, "broke before its answer was there"),
+    "cut": (ConnectionLost, "broke before the response"),
     "cut_stream": (CallError, ""),
     "ended_stream": (CallError, ""),
-    "dropped": (ConnectionLost, "broke before its answer was there"),
+    "dropped": (ConnectionLost, "broke before the response"),
     "book": (ErrorResponse, "unknown training session 7"),
     "lost_book": (ErrorResponse, "unknown training session 7"),
     "huge": (ErrorResponse, "more than 1048576 bytes"),
@@ -274,7 +274,7 @@ async def test_the_older_transport_does_not_send_messages_elsewhere() -> None:
     async with site(server) as at, site(Older()) as elsewhere:
         server.endpoint = f"{elsewhere.url}/messages"
         async with engine(one=ServerSettings(url=f"{at.url}/sse", transport="sse", start_seconds=1)) as servers:
-            with pytest.raises(Unreachable, match="did not begin to speak"):
+            with pytest.raises(Unreachable, match="did not connect"):
                 await call(servers, "one", "echo")
         assert elsewhere.asked == []
 

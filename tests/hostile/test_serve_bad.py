@@ -264,7 +264,7 @@ async def test_one_actor_can_t_take_all_places_of_those_who_listen(monkeypatch: 
         held = [await _listen(site, site.key) for _ in range(3)]
         assert [told for told, _ in held] == ["notifications/subscriptions/acknowledged"] * 3
         refused, writer = await _listen(site, site.key)
-        assert refused == "Too many clients listen already"
+        assert refused == "Too many open subscriptions"
         writer.close()
         told, writer = await _listen(site, other)
         assert told == "notifications/subscriptions/acknowledged"

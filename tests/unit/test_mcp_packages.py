@@ -250,9 +250,9 @@ async def test_a_named_version_is_what_is_installed(registry: Registry, tmp_path
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"bin": "../../../secret.js"}, "does not have"),
-        ({"bin": {"thing": "/etc/hostname"}}, "does not have"),
-        ({"bin": "missing.js"}, "does not have"),
+        ({"bin": "../../../secret.js"}, "does not contain"),
+        ({"bin": {"thing": "/etc/hostname"}}, "does not contain"),
+        ({"bin": "missing.js"}, "does not contain"),
         ({}, "no program"),
         ({"bin": {"one": "cli.js", "two": "cli.js"}}, "several programs"),
     ],

@@ -68,7 +68,7 @@ def test_what_went_wrong_is_told_with_the_next_try_and_without_secrets() -> None
     tries.failed()
     error = tries.unreachable()
     assert (error.code, error.suggestion) == ("MISSING_AUTH", "Log in.")
-    assert error.message == "The server one can't be used. It wants •. The next try is in 90 s."
+    assert error.message == "Server one is unavailable. It wants •. The next start is in 90 s."
 
 
 @given(words=st.text(max_size=200) | st.binary(max_size=200), most=st.integers(0, 100))

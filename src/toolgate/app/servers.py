@@ -352,7 +352,7 @@ class ServersFacet(CallableFacet):
         await self._mcp_tools.look()
         recorded = await self._store.read(table.recorded())
         counts = await self._store.read(table.counts())
-        standings = {standing.name: standing for standing in self._engine.standings()}
+        standings = {standing.name: standing for standing in self._engine.statuses()}
         troubles = {problem.where: problem.why for problem in self._mcp_tools.missing()}
         return [
             self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(f"server {name}"))

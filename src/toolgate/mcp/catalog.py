@@ -1,7 +1,7 @@
-"""Takes the tools of MCP servers into the catalog, while calls go on: those whose definition somebody accepted.
+"""Takes the accepted tools of MCP servers into the catalog, while calls go on.
 
 Definitions are in the store, so that a server's tools are there before it is started, and in every process. What is new, or
-other than it was accepted, waits in quarantine, where no caller finds it; `mcp_comparing` finds out what is.
+other than it was accepted, is quarantined, where no caller finds it (`reconcile`).
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from toolgate.settings import ServerSettings
 from toolgate.store.database import Store
 
 GOVERNED = frozenset({"tools/call", *METHOD_CAPABILITIES})
-"""What has a tool of its own. The rest (how far a task has got, say) belongs to a call that was let through."""
+"""Methods that have a tool of their own. The rest (tasks/get, for example) belongs to a call that was allowed."""
 
-RENAME = "give this server another name, or its tools another prefix"
+RENAME = "rename the server, or set another `prefix` for its tools"
 Listener = Callable[[], None]
 
 
 class McpTools:
-    """One for each App, between the engine and the runner: calls go through `request`."""
+    """The tools of MCP servers, one object for each App: calls go through `request`."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class McpTools:
         named: Container[str] = (),
         enabled: bool = True,
     ) -> None:
-        """`register` puts an entry into the catalog and on record; `forget` drops what was decided before; `announce` tells
-        other processes that the store has changed. `named`: servers of which the operator's settings say anything.
-        `enabled`: False turns all servers off."""
+        """`register` puts an entry into the catalog and on record; `forget` drops earlier decisions; `announce` tells other
+        processes that the store has changed. `named`: servers that the operator's settings name. `enabled`: False turns all
+        servers off."""
         self.lists_by_itself = True
-        """Whether servers of the settings file that were never listed are started for that. One that was added never is: it
-        waits until somebody asks what it has (`refresh`). A command that ends at once sets it to False."""
+        """True: servers of the settings file that were never listed are started for that. One that was added never is: it
+        waits for `refresh`. A command that ends at once sets it to False."""
         self.withheld: dict[str, str] = {}
-        """The names of tools that wait to be accepted, and why."""
+        """Names of quarantined tools, and the reason."""
         self.items = AcceptedItems()
-        """The prompts and resources that were accepted."""
+        """The accepted prompts and resources."""
         self._settings = settings
         self._engine = engine
         self._store = store
@@ -74,14 +74,14 @@ class McpTools:
         self._announce = announce
         self._named = named
         self._enabled = enabled
-        self._offering = Publisher(catalog, rules, register, forget)
-        self._comparing = Reconciler(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
+        self._publisher = Publisher(catalog, rules, register, forget)
+        self._reconciler = Reconciler(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
         self._names = ToolNames()
         self._upstreams: dict[str, Upstream] = {}
         self._unlisted: set[str] = set()
-        """Servers of which nothing is known, or only what another program of their name had."""
+        """Servers that were never listed, or only when another program had their name."""
         self._misread: dict[str, ToolProblem] = {}
-        """Servers whose settings are no good."""
+        """Servers with invalid settings."""
         self._epoch = -1
         self._restarts: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -90,27 +90,25 @@ class McpTools:
     # -- life
 
     async def start(self) -> None:
-        """Take what is on record. No server is started for it; those of the settings that were never listed are, in the
-        background."""
-        self._engine.listen(self._comparing.heard)
+        """Loads what is on record. No server is started for it; unlisted ones of the settings are, in the background."""
+        self._engine.listen(self._reconciler.heard)
         await self.look()
         if self.lists_by_itself:
-            self._comparing.spawn(self._comparing.now_and_then())
+            self._reconciler.spawn(self._reconciler.now_and_then())
             for server in self._unlisted & self._settings.keys():
                 if names_program(self._settings[server]):
-                    self._comparing.soon(server)
+                    self._reconciler.soon(server)
 
     async def stop(self) -> None:
-        """Stop looking."""
-        await self._comparing.stop()
+        await self._reconciler.stop()
 
     async def close(self) -> list[str]:
-        """Stop looking, and stop the servers."""
+        """Stops comparing, and stops the servers."""
         await self.stop()
         return await self._engine.close()
 
     def listen(self, listener: Listener) -> None:
-        """Have something called whenever the tools of servers in the catalog have changed."""
+        """Adds a listener for changes of the servers' tools in the catalog."""
         self._listeners.append(listener)
 
     # -- what there is
@@ -123,11 +121,11 @@ class McpTools:
     @property
     def problems(self) -> list[ToolProblem]:
         """Servers and tools that can't be used, and why."""
-        listed = [problem for problems in self._comparing.no_definitions.values() for problem in problems]
-        return [*self._misread.values(), *listed, *self._offering.refused]
+        listed = [problem for problems in self._reconciler.no_definitions.values() for problem in problems]
+        return [*self._misread.values(), *listed, *self._publisher.refused]
 
     def why_unusable(self, server: str) -> str | None:
-        """Says what is wrong with the settings of a server; None: nothing is, or there is no such server."""
+        """The fault in the settings of a server; None: there is none, or no such server."""
         problem = self._misread.get(server)
         if problem is None:
             return None
@@ -135,21 +133,19 @@ class McpTools:
         return f"it {problem.why.removeprefix(own)}" if problem.why.startswith(own) else problem.why
 
     def missing(self) -> list[ToolProblem]:
-        """Servers that can't be reached now: what they have may be missing, or fail when it is called."""
+        """Servers that can't be reached now: their tools may be missing, or fail."""
         why = {
-            standing.name: standing.failure
-            for standing in self._engine.standings()
-            if standing.state in ("waiting", "resting") and standing.failure
+            status.name: status.failure
+            for status in self._engine.statuses()
+            if status.state in ("waiting", "resting") and status.failure
         }
-        found = {**self._comparing.failures, **why}
+        found = {**self._reconciler.failures, **why}
         return [ToolProblem(f"server {name}", words) for name, words in sorted(found.items()) if name in self._upstreams]
 
     def is_listed(self, server: str) -> bool:
-        """Whether it is known what a server has."""
         return server not in self._unlisted
 
     async def waiting(self, server: str | None = None) -> list[PendingDefinition]:
-        """The definitions that wait to be accepted."""
         pins = await self._store.read(table.pins(server))
         there = (pin for pin in pins if pin.state == "quarantined")
         return [self._waiting(pin) async for pin in in_turns(there) if pin.server in self._upstreams]
@@ -170,7 +166,7 @@ class McpTools:
         )  # fmt: skip
 
     def _trusts(self, upstream: Upstream, key: DefinitionKey) -> str | None:
-        """The name under which a tool that was never seen before may be used unasked: not one that is somebody else's."""
+        """The name of a tool that may be used when it is first seen; None: it has to be accepted."""
         return self._own_name(upstream, key) if upstream.settings.trust_first_seen else None
 
     def _own_name(self, upstream: Upstream, key: DefinitionKey) -> str | None:
@@ -180,15 +176,15 @@ class McpTools:
         return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
 
     def keeps(self, name: str) -> bool:
-        """Whether a name is for tools of servers alone."""
+        """True for names that only tools of servers may have."""
         return self._names.is_kept(name) or name in self.withheld
 
     def clash(self, upstream: Upstream) -> str | None:
-        """Why a server can't be there under its name and with its settings; None: it can."""
+        """Why a server can't be used under its name and settings; None: it can."""
         return self._names.clash(upstream)
 
     async def accept(self, shown: Iterable[PendingDefinition], by: str) -> list[PendingDefinition]:
-        """Accept definitions as they were shown. Gives those that were accepted: one that has changed since is not."""
+        """Accepts definitions as they were shown; returns those that have not changed since."""
         wanted = {(one.server, one.method, one.tool, one.hash): one for one in shown}
         named = {key: self._own_name(self._upstreams[one.server], one.key) for key, one in wanted.items()}
         taken = await self._store.transact(table.accept(named, by))
@@ -198,8 +194,8 @@ class McpTools:
         return [wanted[key] for key in taken]
 
     async def refresh(self, server: str) -> Comparison:
-        """Ask a server what it has now, and compare that with what was accepted."""
-        return await self._comparing.compare(server, anew=True)
+        """Lists a server now, and compares that with what was accepted."""
+        return await self._reconciler.compare(server, anew=True)
 
     # -- calls
 
@@ -213,44 +209,47 @@ class McpTools:
         seconds: float | None = None,
         entry: Entry | None = None,
     ) -> Mapping[str, Any]:
-        """Ask a server, if what would run there is what was accepted: the very program that was compared is asked, and one
-        that was started since is compared first. `entry`: the tool that is called. What was accepted in its place since the
-        call was let through, it was not let through for."""
+        """Sends a request to a server, if its definition is the accepted one: only the start of the server that was compared
+        is asked, and a later one is compared first. `entry`: the tool that is called; a definition that was accepted after
+        the call was allowed does not count for it."""
         is_retry = False
         while True:
             start = await self._checked_start(server, method, params, entry)
             try:
                 return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
             except Restarted:
-                if self._comparing.start_of(server) == start:  # else somebody has seen to it, or is about to
-                    self._comparing.doubt(server)
+                if self._reconciler.start_of(server) == start:  # else somebody has seen to it, or is about to
+                    self._reconciler.doubt(server)
                 if is_retry:
                     raise
                 is_retry = True
 
     async def _checked_start(self, server: str, method: str, params: Mapping[str, Any], entry: Entry | None) -> int:
-        """The start of the server that may be asked this. Raises if what is asked for was not accepted as it is there."""
-        start = self._comparing.start_of(server)
+        """The start of the server that may be asked this. Raises if the definition is not the accepted one."""
+        start = self._reconciler.start_of(server)
         if start is None:
-            start = await self._comparing.before_a_call(server)
+            start = await self._reconciler.before_a_call(server)
         tool = params["name"] if method == "tools/call" else ""
-        accepted = self._offering.callable.get((server, method, tool))
+        accepted = self._publisher.callable.get((server, method, tool))
         if method in GOVERNED and (entry is None or accepted != entry.fingerprint):
             name = (tool or method) if entry is None else entry.name  # not the server's own name, which nobody here has seen
-            raise not_found(name, "its server has another definition of it than was accepted, or none")
+            raise not_found(name, "its server's definition is not the accepted one, or is gone")
         if method in METHOD_CAPABILITIES and not self.items.may_ask(server, method, params):
-            raise NotReached("INVALID_INPUT", f"There is no such thing at server {server}.", reason="nobody has accepted it")
+            raise NotReached(
+                "INVALID_INPUT",
+                f"Server {server} has no accepted prompt or resource of this name.",
+                reason="it was not accepted",
+            )
         return start
 
-    def conceal(self, server: str, values: Iterable[str]) -> None:
-        """Mask what a call is about to hand a server in secret, wherever the server says it."""
-        self._engine.conceal(server, values)
+    def mask_secrets(self, server: str, values: Iterable[str]) -> None:
+        """Masks secrets that a call is about to hand a server, in whatever it says."""
+        self._engine.mask_secrets(server, values)
 
     # -- from the store
 
     async def look(self) -> int:
-        """Take what is on record, if it has changed: servers, and what is accepted of theirs. Gives the number that changes
-        with it."""
+        """Loads what is on record, if it has changed; returns its epoch."""
         if await self._store.read(table.epoch()) == self._epoch:
             return self._epoch
         async with self._one_at_a_time:
@@ -261,10 +260,10 @@ class McpTools:
             unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
             ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
             tools = [pin for pin in recorded.accepted if pin.method not in ITEM_KINDS]
-            await self._offering.prepare(ready, tools)
+            await self._publisher.prepare(ready, tools)
             self._use_servers(wanted, recorded)
             self._unlisted, self._names = unlisted, names
-            self._offering.use(ready, tools, self._names)
+            self._publisher.use(ready, tools, self._names)
             self._use_items({one.name for one in ready}, recorded.accepted)
             self.withheld = self._catalog.withheld = self._withheld(recorded)
             self._epoch = recorded.epoch
@@ -273,7 +272,7 @@ class McpTools:
         return recorded.epoch
 
     def _use_items(self, servers: set[str], accepted: list[DefinitionPin]) -> None:
-        """Take what is accepted of prompts and resources; what is the same stays the same object."""
+        """Takes the accepted prompts and resources; if they are the same, the object stays."""
         items = AcceptedItems(pin for pin in accepted if pin.method in ITEM_KINDS and pin.server in servers)
         if items.differ(self.items):
             self.items = items
@@ -281,22 +280,22 @@ class McpTools:
     def _use_servers(self, wanted: dict[str, Upstream], recorded: table.RecordedServers) -> None:
         before = self._upstreams
         for name in before.keys() - wanted.keys():
-            self._comparing.doubt(name)
-            self._comparing.spawn(self._engine.remove(name))
+            self._reconciler.doubt(name)
+            self._reconciler.spawn(self._engine.remove(name))
         for name, upstream in wanted.items():
             if name not in before or before[name].settings != upstream.settings:
-                self._comparing.doubt(name)
+                self._reconciler.doubt(name)
                 self._engine.set(name, upstream.settings)
-        self._upstreams = self._comparing.upstreams = wanted
+        self._upstreams = self._reconciler.upstreams = wanted
         for name, listing in recorded.listings.items():
             if self._restarts.setdefault(name, listing.restart_asked) != listing.restart_asked and name in wanted:
                 self._restarts[name] = listing.restart_asked
-                self._comparing.spawn(self._restart(name))
+                self._reconciler.spawn(self._restart(name))
 
     def _read_servers(self, recorded: table.RecordedServers) -> dict[str, Upstream]:
-        """The servers of the settings, and those that were added. Of the same name, the settings' counts if it says what to
-        start or to reach; otherwise it says more of the one that was added, if the operator has added it: an actor may have
-        done so in a process whose settings don't have the name."""
+        """The servers of the settings, and those that were added. Of the same name, the settings' counts if it names a
+        program or url; otherwise it completes the added one, if the operator added it: an actor may have done so in a
+        process whose settings don't have the name."""
         read: dict[str, Upstream] = {}
         self._misread = {}
         added = {row.name: row for row in recorded.servers}
@@ -313,14 +312,14 @@ class McpTools:
                     settings = settings.model_copy(update={"enabled": False})
                 read[name] = upstream_of(name, settings, None if listing is None else listing.jail)
             except (SettingsError, ValidationError) as error:
-                words = error.message if isinstance(error, SettingsError) else "its settings on record can't be read"
+                words = error.message if isinstance(error, SettingsError) else "its stored settings are invalid"
                 self._misread[name] = ToolProblem(f"server {name}", words)
         return read
 
     def _without_clashes(
         self, wanted: dict[str, Upstream], claims: list[table.NameClaim]
     ) -> tuple[dict[str, Upstream], ToolNames]:
-        """The servers, without those that would have a name that was accepted of another."""
+        """The servers, without those that would take a name that was accepted of another."""
         names = ToolNames(wanted, claims)
         for upstream in list(wanted.values()):
             why = names.clash(upstream)
@@ -330,7 +329,7 @@ class McpTools:
         return wanted, names
 
     async def _restart(self, name: str) -> None:
-        if any(standing.name == name and standing.state not in ("idle", "off") for standing in self._engine.standings()):
+        if any(status.name == name and status.state not in ("idle", "off") for status in self._engine.statuses()):
             with contextlib.suppress(CallError):
                 await self._engine.restart(name)
 
@@ -338,7 +337,7 @@ class McpTools:
         withheld = {}
         for server, method, tool, was_accepted in recorded.quarantined:
             if server in self._upstreams and method not in ITEM_KINDS:
-                why = "has changed, and waits" if was_accepted else "is new, and waits"
+                why = "has changed and waits" if was_accepted else "is new and waits"
                 withheld[name_here(self._upstreams[server], (method, tool))] = f"its definition {why} to be accepted"
         return withheld
 
@@ -351,5 +350,5 @@ def _not_the_operators(row: table.ServerRow) -> str:
 
 
 def _is_unlisted(upstream: Upstream, listing: table.ListingRow | None) -> bool:
-    """Whether it is not known what a server has: it was never asked, or it was another program then."""
+    """True if it was never listed, or was another program then."""
     return upstream.settings.enabled and (listing is None or listing.identity != upstream.identity)

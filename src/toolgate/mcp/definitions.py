@@ -1,7 +1,7 @@
-"""MCP servers and the definitions of their tools: servers, server_listings, server_tools.
+"""Stores MCP servers and the definitions of their tools: tables servers, server_listings, server_tools.
 
-A tool has two definitions: the one that was accepted, and the one that its server was last found to have. Only where they
-are the same is it `accepted`.
+A tool has two definitions: the accepted one, and the one that its server was last found to have. Only where they are the
+same is its state `accepted`.
 """
 
 from collections.abc import Container, Mapping
@@ -14,16 +14,16 @@ from toolgate.store.database import Transaction, moment, now
 
 PinState = Literal["accepted", "quarantined", "gone"]
 ITEM_KINDS = ("prompts", "resources", "templates")
-"""What stands in place of a method where a definition is none of a tool; its name is then what it is asked for by."""
+"""Stand in place of a method in definitions that are no tool's."""
 BY_TRUST = "(the setting trust_first_seen)"
-"""Who accepted what nobody was asked about."""
+"""The `accepted_by` of what nobody was asked about."""
 MAX_GONE_TOOLS = 1_000
-"""Tools of a server that were accepted and are gone: one that has more is not trusted with what it has new."""
+"""Accepted tools of a server that are gone: beyond this, new ones are not trusted when first seen."""
 CHANGED_PREFIX = "changed:"
-"""Stands before the identity in the listing of a server whose settings have changed since: it counts as not listed, so that
-nothing starts it before somebody asks what it has. What was accepted of it is kept."""
+"""Precedes the identity in the listing of a server whose settings have changed: it counts as not listed, so that nothing
+starts it before somebody asks. What was accepted of it is kept."""
 OPERATOR = "local"
-"""The `added_by` of servers that the person who runs this installation added. An actor's is TENANT/USER, never this."""
+"""The `added_by` of servers that the operator added. An actor's is TENANT/USER, never this."""
 
 
 class ServerRow(NamedTuple):
@@ -50,7 +50,7 @@ class ListingRow(NamedTuple):
 
 
 class DefinitionPin(NamedTuple):
-    """A tool of a server: what was accepted of it, and what it is now."""
+    """A tool of a server: its accepted definition, and the one found last."""
 
     server: str
     method: str
@@ -71,13 +71,13 @@ class DefinitionPin(NamedTuple):
 
 
 class NameClaim(NamedTuple):
-    """A tool that was accepted once, whatever it is now: when that was first, and under which name."""
+    """The name under which a tool was first accepted, and when, whatever its state is now."""
 
     server: str
     key: tuple[str, str]
     since: datetime
     name: str | None
-    """None: it was accepted before names were kept."""
+    """None: it was accepted before names were stored."""
 
 
 class FoundDefinition(NamedTuple):
@@ -88,22 +88,22 @@ class FoundDefinition(NamedTuple):
 
 
 class RecordedServers(NamedTuple):
-    """All that is on record, as it was at one moment."""
+    """All that is on record, in one snapshot."""
 
     epoch: int
     servers: list[ServerRow]
     listings: dict[str, ListingRow]
     accepted: list[DefinitionPin]
     quarantined: list[tuple[str, str, str, bool]]
-    """Server, method, tool, and whether an earlier definition of it was accepted."""
+    """Server, method, tool, and whether an earlier definition was accepted."""
     claims: list[NameClaim]
 
 
 class Comparison(NamedTuple):
-    """What a new listing of a server changed: the keys (method, tool) of what is quarantined now, taken, or gone."""
+    """The keys (method, tool) of definitions that a new listing of a server changed."""
 
     new: tuple[tuple[str, str], ...] = ()
-    """Never seen before, and quarantined."""
+    """First seen, and quarantined."""
     changed: tuple[tuple[str, str], ...] = ()
     """Other than what was accepted, and quarantined."""
     gone: tuple[tuple[str, str], ...] = ()
@@ -127,13 +127,12 @@ def epoch() -> Transaction[int]:
 
 
 def changed() -> Transaction[None]:
-    """End a change that other processes must see."""
+    """Ends a change that other processes must see."""
     yield "UPDATE servers_epoch SET value = value + 1 WHERE id = 1", {}
     yield from catalog.changed()
 
 
 def recorded() -> Transaction[RecordedServers]:
-    """What a process needs in order to offer tools: servers, listings, and what is accepted."""
     number = yield from epoch()
     rows = yield "SELECT name, settings, added_by FROM servers ORDER BY created_at, name", {}
     servers = [ServerRow._make(row) for row in rows]
@@ -149,7 +148,7 @@ def recorded() -> Transaction[RecordedServers]:
 
 
 def is_of_settings(name: str) -> Transaction[bool]:
-    """Tells a server that was listed and never added: the settings of some process have it, or had it."""
+    """True for a server that was listed and never added: the settings of some process have it, or had it."""
     rows = yield (
         "SELECT 1 FROM server_listings WHERE server = :name AND NOT EXISTS (SELECT 1 FROM servers WHERE name = :name)",
         {"name": name},
@@ -158,7 +157,7 @@ def is_of_settings(name: str) -> Transaction[bool]:
 
 
 def pins(server: str | None = None) -> Transaction[list[DefinitionPin]]:
-    """Every tool of a server, or of all, in whatever state."""
+    """Every definition of a server, or of all, in any state."""
     where = "" if server is None else " WHERE server = :server"
     rows = yield f"{SELECT_PINS}{where} ORDER BY server, method, tool", {} if server is None else {"server": server}
     return [_pin(row) for row in rows]
@@ -175,7 +174,6 @@ def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
 
 
 def set_server(row: ServerRow) -> Transaction[None]:
-    """Add a server, or change the one of its name."""
     yield (
         "UPDATE server_listings SET identity = :changed || identity WHERE server = :name "
         "AND substr(identity, 1, 8) <> :changed "
@@ -192,7 +190,7 @@ def set_server(row: ServerRow) -> Transaction[None]:
 
 
 def remove_server(name: str) -> Transaction[bool]:
-    """Forget a server, and what was accepted of it; gives whether there was one."""
+    """Removes a server and what was accepted of it; returns whether there was one."""
     rows = yield "DELETE FROM servers WHERE name = :name RETURNING name", {"name": name}
     if rows:
         yield "DELETE FROM server_listings WHERE server = :name", {"name": name}
@@ -202,7 +200,7 @@ def remove_server(name: str) -> Transaction[bool]:
 
 
 def ask_restart(server: str) -> Transaction[None]:
-    """Have whoever runs a server start it anew."""
+    """Asks the process that runs a server to restart it."""
     yield "UPDATE server_listings SET restart_asked = restart_asked + 1 WHERE server = :server", {"server": server}
     yield from changed()
 
@@ -217,10 +215,9 @@ def compare(
     trust: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
     unknown: Container[str] = (),
 ) -> Transaction[Comparison]:
-    """Take what a server has now, and say how it differs from what was accepted. `trust`: what of it is accepted unasked if
-    it was never seen before, and under which name. `unknown`: methods of which it could not be found out what it has, so
-    that nothing of them is gone. Two processes that list a server at once do this one after the other: the first statement
-    locks."""
+    """Records what a server has now, and returns how it differs from what was accepted. `trust`: definitions that are
+    accepted when first seen, and their names. `unknown`: methods that could not be listed, so that nothing of them is gone.
+    Two processes that list a server at once do this one after the other: the first statement locks."""
     values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
     rows = yield (
         "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
@@ -296,7 +293,7 @@ def _compare_one(
 
 
 def _set_gone(server: str, pin: DefinitionPin) -> Transaction[None]:
-    """What was never accepted is forgotten; the rest is kept, to be compared with what comes back under its name."""
+    """Forgets what was never accepted; the rest is kept, to be compared with what comes back under its name."""
     values = {"server": server, "method": pin.method, "tool": pin.tool}
     here = "WHERE server = :server AND method = :method AND tool = :tool"
     if pin.accepted_hash is None:
@@ -307,8 +304,8 @@ def _set_gone(server: str, pin: DefinitionPin) -> Transaction[None]:
 
 
 def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
-    """Accept definitions, each (server, method, tool, hash) as it was shown, with the name that is the tool's own from then
-    on, or None if it can have none. Gives those that were: what has changed since it was shown is not."""
+    """Accepts definitions, each (server, method, tool, hash) as it was shown, with the name that the tool has from then on,
+    or None. Returns those that have not changed since they were shown."""
     taken = []
     for server, method, tool, hashed in sorted(wanted):
         at, moment_of_it = {"server": server, "method": method, "tool": tool}, now()
@@ -327,7 +324,7 @@ def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> T
 
 
 def _claim(at: Mapping[str, str], name: str | None, moment_of_it: datetime) -> Transaction[None]:
-    """Note the name that a tool is accepted under, unless it has one already."""
+    """Records the name that a tool is accepted under, unless it has one already."""
     if name is not None:
         yield (
             "UPDATE server_tools SET claimed_at = :moment, claimed_name = :name "

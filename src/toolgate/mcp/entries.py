@@ -1,9 +1,10 @@
-"""What an MCP server says of its tools, and what is said of them here, made into entries of the catalog.
+"""Makes catalog entries of an MCP server's tool definitions and settings.
 
-A server's word is data. Its descriptions are bounded and cleaned of what no reader sees; its hints can raise the tier of a
-tool and never lower it, unless its settings trust them; a definition that is no good is a ToolProblem, and the others load.
+A server's definitions are untrusted data. Descriptions are bounded and cleaned of invisible characters; annotations can
+raise the tier of a tool and never lower it, unless its settings trust them; an invalid definition is a ToolProblem, and the
+others load.
 
-Reading a resource, getting a prompt and completing an argument are tools as well (`mcp_methods`).
+Reading a resource, getting a prompt and completing an argument are tools as well (`method_tools`).
 """
 
 import re
@@ -30,8 +31,8 @@ DefinitionKey = tuple[str, str]
 """A method, and the server's own name of the tool; empty where the method is the tool."""
 
 PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a definition's hash covers: all that a model reads of it and all that we decide by. Not `_meta` and `icons`, which
-servers fill as they like."""
+"""The fields that a definition's hash covers: all that a model reads of it and all that we decide by. Not `_meta` and
+`icons`, which servers fill as they like."""
 ANNOTATION_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_DESCRIPTION_CHARS = 8_192
 MAX_TITLE_CHARS = 256
@@ -41,11 +42,11 @@ INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
 )
-"""Control characters, marks that turn the direction of writing, what has no width, and letters that are blank."""
+"""Control characters, bidirectional marks, zero-width characters, and blank letters."""
 
 
 class PresetTool(NamedTuple):
-    """What a preset knows of a tool beyond what settings can say."""
+    """What a preset says of a tool beyond what settings can."""
 
     per_unit: UnitCost | None = None
     category: Category | None = None
@@ -62,13 +63,13 @@ class Upstream(NamedTuple):
     name: str
     settings: ServerSettings
     jail: str | None = None
-    """What held it when it was last listed."""
+    """Its jail when it was last listed."""
     extras: Mapping[str, PresetTool] = {}
     """By the server's own name of a tool."""
 
     @property
     def identity(self) -> str:
-        """Which program or address it is, whatever its version and its options."""
+        """The program or URL, whatever its version and options."""
         settings = self.settings
         kind: tuple[object, ...] = ("command", settings.command)
         if settings.cwd is not None:  # `python server.py` is another program in another folder
@@ -82,8 +83,7 @@ class Upstream(NamedTuple):
         return sha256(orjson.dumps(kind)).hexdigest()
 
     def fingerprint(self, of: str, key: DefinitionKey) -> str:
-        """Of a tool, with what it is a tool of: what a person approved does not hold for another program, for another
-        address, or where more can be reached."""
+        """Of a tool and its server: an approval does not hold for another program, another url, or more reach."""
         said = self.settings
         runs = (said.npm, said.pypi, said.url, said.command, said.cwd)
         reaches = (said.network, said.domains, said.isolation, said.read, said.write)
@@ -91,22 +91,22 @@ class Upstream(NamedTuple):
 
     @property
     def tier(self) -> Tier:
-        """Of tools of which nothing else is said: what is held in a jail without network can reach nobody outside."""
+        """The tier of tools of which nothing else is said: in a jail without network nothing outside can be reached."""
         if self.settings.tier is not None:
             return self.settings.tier
         return "write" if self._is_enclosed else "external_api"
 
     @property
     def tier_of_methods(self) -> Tier:
-        """Of reading a resource, getting a prompt and completing an argument. That this has no effect is the server's word:
-        it counts if the server is trusted with that, or can pass on to nobody what it is asked."""
+        """The tier of reading a resource, getting a prompt and completing an argument. That this has no effect is the
+        server's claim: it counts if its annotations are trusted, or if it can pass on to nobody what it is asked."""
         if self.settings.tier is None and (self.settings.trust_annotations or self._is_enclosed):
             return "read_only"
         return self.tier
 
     @property
     def _is_enclosed(self) -> bool:
-        """Whether it is held in a jail without network."""
+        """True in a jail without network."""
         settings = self.settings
         network = settings.network or ("domains" if settings.domains else "none")
         return self.jail is not None and settings.url is None and network == "none"
@@ -124,8 +124,8 @@ class Upstream(NamedTuple):
 def found_in(
     upstream: Upstream, capabilities: Mapping[str, Any], listed: Sequence[Any]
 ) -> tuple[dict[DefinitionKey, FoundDefinition], list[ToolProblem]]:
-    """What a server has: what can be asked of it besides its tools, which comes first and so has its name first, then the
-    definitions in its list, each with its hash; and what is no definition. A name that comes twice counts once."""
+    """The definitions of a server: first those of its methods, so that these have their names first, then its tools, each
+    with its hash; and the invalid ones. Of a name that comes twice the first counts."""
     found: dict[DefinitionKey, FoundDefinition] = {}
     problems: list[ToolProblem] = []
     for method, capability in METHOD_CAPABILITIES.items():
@@ -145,7 +145,7 @@ def found_in(
 
 
 def _canonical(given: Any) -> tuple[str, bytes]:
-    """The name in a definition, and all of it that is pinned, always written in the same way."""
+    """The name in a definition, and its pinned fields as canonical JSON."""
     if not isinstance(given, Mapping):
         raise ValueError("it is no definition of a tool")
     name = given.get("name")
@@ -169,7 +169,6 @@ def _shown_name(given: Any) -> str:
 
 
 def cleaned(text: str) -> str:
-    """A text without what a reader would not see."""
     return INVISIBLE.sub("", text)
 
 
@@ -177,7 +176,7 @@ def cleaned(text: str) -> str:
 
 
 def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: DefinitionRules) -> Entry:
-    """The entry of an accepted definition. Raises DefinitionError if it can't be one."""
+    """Builds the entry of an accepted definition. Raises DefinitionError."""
     method, name = key
     given = orjson.loads(text)
     said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerToolSettings())
@@ -192,7 +191,7 @@ def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: Definitio
 
 
 def _guards(entry: Entry, upstream: Upstream, extra: PresetTool) -> Any:
-    """What is looked at of the arguments, with what is said of this server alone."""
+    """The checks of the arguments, with those of this server alone."""
     guards = entry.guards
     if extra.queries and guards is None:
         raise DefinitionError(entry.name, [Fault("inputSchema", f"it has no {extra.queries[0]}, which would be checked")])
@@ -234,7 +233,7 @@ def _fields(
 
 
 def name_here(upstream: Upstream, key: DefinitionKey) -> str:
-    """What a tool is called in the catalog."""
+    """The name of a tool in the catalog."""
     method, name = key
     settings = upstream.settings
     said = settings.tools.get(name if method == "tools/call" else method)
@@ -254,7 +253,7 @@ def name_here(upstream: Upstream, key: DefinitionKey) -> str:
 
 
 def _tier(upstream: Upstream, said: ServerToolSettings, given: Mapping[str, Any]) -> Tier:
-    """What is said here of the tool, else of the server; a hint counts only where the server's settings trust it."""
+    """The tier of the tool's settings, else of the server; an annotation counts only where the settings trust it."""
     settings = upstream.settings
     if said.tier is not None:
         return said.tier
@@ -264,7 +263,7 @@ def _tier(upstream: Upstream, said: ServerToolSettings, given: Mapping[str, Any]
 
 
 def _annotations(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hints that a server gives outright. One that it leaves out says nothing: MCP's own defaults would make every tool
+    """The annotations that a server states. One that it leaves out says nothing: MCP's own defaults would make every tool
     destructive and open to the world."""
     stated = given.get("annotations")
     stated = stated if isinstance(stated, Mapping) else {}

@@ -1,8 +1,8 @@
 """Reads the files in which desktop clients (`mcpServers`) and editors (`servers`) keep their MCP servers.
 
-What such a file would have downloaded each time (`npx -y PACKAGE`, `uvx PACKAGE`) becomes a package that is installed once.
-Values that are credentials become secrets: the settings then only name them. The file is somebody else's word, so it can't
-name a secret of ours itself; what it leaves open (`${TOKEN}`) becomes the name of one that belongs to the server.
+What such a file would download each time (`npx -y PACKAGE`, `uvx PACKAGE`) becomes a package that is installed once. Values
+that are credentials become secrets: the settings then only name them. The file is untrusted, so it can't refer to a secret
+of ours itself; what it leaves open (`${TOKEN}`) becomes the name of one that belongs to the server.
 """
 
 import re
@@ -18,7 +18,6 @@ from toolgate.registry.catalog import ToolProblem
 from toolgate.settings import ServerSettings
 
 SERVER_SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
-"""Where files keep their servers, whoever they are of."""
 SECRET_NAMES = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PAT|CREDENTIALS?|AUTH|AUTHORIZATION|BEARER|DSN)(?:_|$)|"
     r"CONNECTION_STRING|DATABASE_URL|APIKEY"
@@ -30,25 +29,22 @@ SECRET_VALUES = re.compile(
 )
 """Values that are credentials whatever they are called."""
 PASSWORD_IN_URL = re.compile(r"[a-z][a-z0-9+]*://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
-"""An address with a password in it."""
 VARIABLE_REFERENCE = re.compile(r"\$\{(?:env:|input:)?([A-Za-z_][\w-]*)\}")
-"""How such files name a variable, or something that the editor asks for."""
+"""A reference to a variable, or to an input that the editor asks for."""
 AUTH_SCHEME = re.compile(r"(Bearer|Basic|token)\s+(\S+)\Z", re.IGNORECASE)
 
 
 class ImportedServer(NamedTuple):
-    """A server out of such a file."""
-
     name: str
     settings: ServerSettings
     secrets: dict[str, str]
-    """Values that were found in it, by the names under which they are to be kept."""
+    """Values that were found in it, by the names of their secrets."""
     missing: tuple[str, ...] = ()
-    """Secrets that it names, and of which the file has no value."""
+    """Secrets that it refers to, without a value in the file."""
 
 
 def read_servers(document: Any) -> tuple[list[ImportedServer], list[ToolProblem]]:
-    """The servers of a file, and those that can't be taken. Raises SettingsError if it has none at all."""
+    """The servers of a file, and the invalid ones. Raises SettingsError if it has none at all."""
     group = _group(document)
     taken: dict[str, ImportedServer] = {}
     problems: list[ToolProblem] = []
@@ -58,7 +54,7 @@ def read_servers(document: Any) -> tuple[list[ImportedServer], list[ToolProblem]
             if not TOOL_NAME.match(name):
                 raise SettingsError("its name has no letters")
             if name in taken:
-                raise SettingsError(f"another server of this file is called {name} here")
+                raise SettingsError(f"another server of this file has the name {name} too")
             taken[name] = _server(name, given)
         except (SettingsError, ValidationError) as error:
             problems.append(ToolProblem(f"server {str(given_name)[:64]}", _words(error)))
@@ -66,7 +62,7 @@ def read_servers(document: Any) -> tuple[list[ImportedServer], list[ToolProblem]
 
 
 def _group(document: Any) -> Mapping[str, Any]:
-    """Where a document keeps its servers; a `mcp` section may hold them."""
+    """The servers of a document; they may be in its `mcp` section."""
     if isinstance(document, Mapping):
         section = document.get("mcp")
         for holder in (document, section if isinstance(section, Mapping) else {}):
@@ -76,7 +72,7 @@ def _group(document: Any) -> Mapping[str, Any]:
         if document and all(isinstance(one, Mapping) and ({"command", "url"} & one.keys()) for one in document.values()):
             return document
     raise SettingsError(
-        "There are no MCP servers in this file.",
+        "The file contains no MCP servers.",
         suggestion='It should have {"mcpServers": {"NAME": {"command": "…", "args": […]}}}, as desktop clients write it.',
     )
 
@@ -85,7 +81,7 @@ def _server(name: str, given: Any) -> ImportedServer:
     if not isinstance(given, Mapping):
         raise SettingsError("it is no object")
     if _refers(given):
-        raise SettingsError("it has {{…}} in it, which no such file has: it would be given a secret of this installation")
+        raise SettingsError("it contains {{…}}, which would refer to a secret of this installation")
     secrets: dict[str, str] = {}
     missing: list[str] = []
     values: dict[str, Any] = {}
@@ -104,7 +100,7 @@ def _server(name: str, given: Any) -> ImportedServer:
         if not isinstance(program, str) or not program:
             raise SettingsError("it has neither a command nor a url")
         if not isinstance(arguments or [], list) or not all(isinstance(word, str | int | float) for word in arguments or ()):
-            raise SettingsError("its args are no list of texts")
+            raise SettingsError("its args are not a list of strings")
         words = [program, *(str(word) for word in arguments or ())]
         values |= packaged(without_secrets(name, words, secrets))
         values["env"] = with_secret_references(name, _texts("env", given.get("env")), secrets, missing)
@@ -116,7 +112,7 @@ def _server(name: str, given: Any) -> ImportedServer:
 
 
 def packaged(command: Sequence[str]) -> dict[str, Any]:
-    """The settings of a command: as a package, if all that it does is to fetch one and start it."""
+    """The settings of a command: as a package, if all that it does is to download one and start it."""
     program, words = PurePath(command[0]).name.removesuffix(".cmd").removesuffix(".exe"), list(command[1:])
     if program in ("npx", "bunx", "pnpx"):
         return _package("npm", words, ("-y", "--yes", "-q", "--quiet"), ("-p", "--package"), command)
@@ -156,13 +152,13 @@ def _package(
 
 
 def secret_name(server: str, variable: str) -> str:
-    """Under which name a server's value is kept: with the server's, because others may have a variable of that name too."""
+    """The name of a server's secret: with the server's, because others may have a variable of that name too."""
     owner, plain = (re.sub(r"[^A-Za-z0-9]+", "_", text).upper().strip("_") for text in (server, variable))
     return (plain if plain.startswith(f"{owner}_") else f"{owner}_{plain}")[:128]
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value is a credential, by its name or by what it looks like."""
+    """True for credentials, by their name or by what they look like."""
     if not value or "{{" in value:
         return False
     return bool(
@@ -178,8 +174,7 @@ def with_secret_references(
     *,
     header: bool = False,
 ) -> dict[str, str]:
-    """Values with credentials taken out of them, into `secrets`, and named in their place; names without a value go into
-    `missing`."""
+    """Replaces credentials by references and puts them into `secrets`; references without a value go into `missing`."""
     named = {}
     for name, value in values.items():
         scheme = AUTH_SCHEME.match(value) if header else None
@@ -199,7 +194,7 @@ def with_secret_references(
 
 
 def without_secrets(server: str, words: Sequence[str], secrets: dict[str, str]) -> list[str]:
-    """The words of a command with credentials taken out of them."""
+    """Replaces credentials in a command by references."""
 
     def name(option: str, value: str) -> str:
         secret = secret_name(server, option or ("URL" if "://" in value else "KEY"))
@@ -210,12 +205,12 @@ def without_secrets(server: str, words: Sequence[str], secrets: dict[str, str]) 
 
 
 def without_values(words: Sequence[str], mask: str) -> list[str]:
-    """The words of a command as they may be shown."""
+    """Masks credentials in a command."""
     return _replaced(words, lambda _option, _value: mask)
 
 
 def _replaced(words: Sequence[str], by: Callable[[str, str], str]) -> list[str]:
-    """Words with their credentials replaced; `by` is given the name of the option that one belongs to, and the value."""
+    """Words with their credentials replaced; `by` is given the option and the value."""
     new = []
     for number, word in enumerate(words):
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
@@ -232,18 +227,17 @@ def _named(secret: str) -> str:
 
 
 def _refers(value: Any) -> bool:
-    """Whether there is something in it that would be taken for a reference to a secret."""
+    """True if a value would be taken for a reference to a secret."""
     if isinstance(value, Mapping):
         return any(_refers(part) for part in value.values())
     return any(map(_refers, value)) if isinstance(value, list) else isinstance(value, str) and "{{" in value
 
 
 def _texts(what: str, given: Any) -> dict[str, str]:
-    """A mapping of the file's, with plain values as text."""
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(value, str | int | float) for value in given.values()):
-        raise SettingsError(f"its {what} is no object of texts")
+        raise SettingsError(f"its {what} is not an object of strings")
     return {str(name): str(value) for name, value in given.items()}
 
 

@@ -1,6 +1,5 @@
-"""What can be asked of an MCP server besides calling its tools. Each is a tool here as well, so that policy, approval and
-audit see it. They are tagged `mcp:method`, and the door that speaks MCP calls them under their own methods.
-"""
+"""The methods of an MCP server besides tools/call, each as a tool, so that policy, approval and audit see it. They are
+tagged `mcp:method`, and the MCP server of Toolgate serves them under their own methods."""
 
 from typing import Any, Literal
 
@@ -54,10 +53,9 @@ METHOD_TOOLS: dict[ServerMethod, dict[str, Any]] = {
 METHOD_CAPABILITIES: dict[ServerMethod, str] = {
     "resources/read": "resources", "prompts/get": "prompts", "completion/complete": "completions",
 }  # fmt: skip
-"""What a server must have said it has."""
+"""The capability that each needs."""
 
 
 def definition_of(server: str, method: ServerMethod) -> dict[str, Any]:
-    """The definition of the tool that stands for a method of a server."""
     fields = METHOD_TOOLS[method]
     return {**fields, "description": fields["description"].format(server=server)}

@@ -1,7 +1,7 @@
-"""Prompts, resources and resource templates of MCP servers. They are pinned as tools are: what is new or has changed is not
-listed and can't be asked for until somebody has accepted it, because a client's model reads it as it reads a tool.
+"""Prompts, resources and resource templates of MCP servers. They are pinned as tools are: a new or changed one is neither
+listed nor served until somebody accepts it, because a client's model reads it as it reads a tool.
 
-What a prompt or resource gives when it is asked for is data, like the result of a call, and not pinned.
+What a prompt or resource returns is data, like the result of a call, and not pinned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,14 +21,13 @@ MAX_ITEM_BYTES = 65_536
 
 
 class ItemShape(NamedTuple):
-    """What is known of a kind of item."""
+    """The fields of a kind of item."""
 
     word: str
     """For people."""
     name: str
-    """The field that it is asked for by."""
+    """The field that identifies it."""
     longest: int
-    """Characters of that."""
     pinned: tuple[str, ...]
     """All that a model reads of it. Not `_meta`, `icons` and `size`, which servers fill as they like."""
 
@@ -44,7 +43,7 @@ assert tuple(ITEM_SHAPES) == ITEM_KINDS
 
 
 def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
-    """What an item is asked for by, and all of it that is pinned, with its hash. Raises ValueError if it is no item."""
+    """The name of an item, and its pinned fields with their hash. Raises ValueError if it is invalid."""
     shape = ITEM_SHAPES[kind]
     name = given.get(shape.name) if isinstance(given, Mapping) else None
     if not isinstance(name, str) or not 0 < len(name) <= shape.longest:
@@ -68,7 +67,7 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
 def items_in(
     server: str, listed: Mapping[ItemKind, Iterable[Any]]
 ) -> tuple[dict[DefinitionKey, FoundDefinition], list[ToolProblem]]:
-    """What a server lists besides tools, each with its hash, and what is no item. What comes twice counts once."""
+    """The items of a server, each with its hash, and the invalid ones. Of an item that comes twice the first counts."""
     found: dict[DefinitionKey, FoundDefinition] = {}
     problems: list[ToolProblem] = []
     for kind, items in listed.items():
@@ -85,7 +84,7 @@ def items_in(
 
 
 class AcceptedItems:
-    """What was accepted of all servers, by server and kind: what it is asked for by, and the hash of its definition."""
+    """The accepted items of all servers, by server and kind: name and hash."""
 
     def __init__(self, pins: Iterable[DefinitionPin] = ()) -> None:
         self._hashes: dict[tuple[str, str], dict[str, str | None]] = {}
@@ -96,15 +95,14 @@ class AcceptedItems:
         return self._hashes.get((server, kind), {})
 
     def labels(self, server: str) -> list[str]:
-        """What was accepted of a server, in words."""
         return [label((kind, name)) for kind in ITEM_KINDS for name in self.of(server, kind)]
 
     def differ(self, other: "AcceptedItems") -> set[tuple[str, str]]:
-        """The servers and kinds of which the two hold another."""
+        """The servers and kinds in which the two differ."""
         return {key for key in self._hashes.keys() | other._hashes.keys() if self.of(*key) != other.of(*key)}
 
     def is_accepted(self, server: str, kind: ItemKind, given: Any) -> bool:
-        """Whether an item is what was accepted, as it stands."""
+        """True if an item is as it was accepted."""
         try:
             name, found = pinned(kind, given)
         except ValueError:
@@ -112,8 +110,8 @@ class AcceptedItems:
         return self.of(server, kind).get(name) == found.hash
 
     def may_ask(self, server: str, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether a server may be asked this: for an accepted prompt, an accepted resource or one of an accepted template's,
-        or about an argument of one of them."""
+        """True if a request is for an accepted prompt, an accepted resource or one of an accepted template, or about an
+        argument of one."""
         asked = _PERMITTED_REQUESTS.get(method)
         return asked is not None and asked(self, server, params)
 
@@ -143,7 +141,7 @@ _PERMITTED_REQUESTS: dict[str, Callable[[AcceptedItems, str, Mapping[str, Any]],
 
 @lru_cache(maxsize=4_096)
 def _template(text: str) -> Any:
-    """A template that can be matched; None if it can't, or does not even name its scheme: then it is of no kind."""
+    """A template that can be matched; None if it can't, or does not even name its scheme."""
     from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
     scheme, colon, _ = text.partition(":")
@@ -159,17 +157,16 @@ SCHEME_SIGNS = str.maketrans("", "", "+.-")
 
 
 def fits(template: str, uri: str) -> bool:
-    """Whether an address is of a template's kind."""
     parsed = _template(template)
     return parsed is not None and parsed.match(uri) is not None
 
 
 def label(key: DefinitionKey) -> str:
-    """A definition of a server's, in words that no other of its definitions has: `say`, `prompts/say`, `resources/read`."""
+    """The name of a definition among those of its server: `say`, `prompts/say`, `resources/read`."""
     method, name = key
     return f"{method}/{name}" if method in ITEM_KINDS else name or method
 
 
 def word_for(method: str) -> str:
-    """What a definition of this method is, for people: a tool, a prompt …"""
+    """The kind of a definition of this method: tool, prompt …"""
     return ITEM_SHAPES[cast("ItemKind", method)].word if method in ITEM_KINDS else "tool"

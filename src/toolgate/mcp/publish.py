@@ -1,6 +1,6 @@
-"""Keeps exactly those tools of MCP servers in the catalog that are accepted and can be offered.
+"""Publishes the accepted tools of MCP servers in the catalog, and nothing else of theirs.
 
-Of two that would have the same name, one has it (`mcp_names`). What can't be offered is said in `refused`.
+Of two with the same name, one has it (`tool_names`). What can't be published is listed in `refused`.
 """
 
 import asyncio
@@ -18,19 +18,17 @@ from toolgate.registry.compile import DefinitionRules
 
 MAX_FAULT_CHARS = 500
 MAX_TURN_SECONDS = 0.005
-"""Seconds for which calls are held up."""
+"""Seconds for which the event loop is held."""
 
 
 class BuiltEntry(NamedTuple):
-    """An entry that was made of a definition, or why none could be; `of` is all that it was made of."""
+    """An entry that was built from a definition, or why none could be; `of` is all that it was built from."""
 
     of: tuple[str | None, Upstream]
     entry: Entry | ToolProblem
 
 
 class Publisher:
-    """What `McpTools` has in the catalog."""
-
     def __init__(
         self, catalog: Catalog, rules: DefinitionRules, register: Callable[[Entry], object], forget: Callable[[], object]
     ) -> None:
@@ -45,7 +43,7 @@ class Publisher:
         self.refused: list[ToolProblem] = []
 
     async def prepare(self, upstreams: Iterable[Upstream], accepted: Iterable[DefinitionPin]) -> None:
-        """Make the entries that `use` will need: a piece at a time, because of many it takes seconds."""
+        """Builds the entries that `use` will need, in turns, because many take seconds."""
         servers = {upstream.name: upstream for upstream in upstreams}
         async for pin in in_turns(accepted):
             upstream = servers.get(pin.server)
@@ -53,8 +51,7 @@ class Publisher:
                 self._made[upstream.name, pin.key] = self._entry(upstream, pin)
 
     def use(self, upstreams: Iterable[Upstream], accepted: Iterable[DefinitionPin], names: ToolNames) -> None:
-        """Offer what is accepted of these servers, and nothing else of any. Nothing is awaited meanwhile: no call finds half
-        of it."""
+        """Publishes what is accepted of these servers. Nothing is awaited meanwhile: no call finds half of it."""
         pins: dict[str, list[DefinitionPin]] = {}
         for pin in accepted:
             pins.setdefault(pin.server, []).append(pin)
@@ -71,7 +68,7 @@ class Publisher:
         self.callable = {(pin.server, pin.method, pin.tool): entry.fingerprint for entry, pin in wanted.values()}
 
     def _entry(self, upstream: Upstream, pin: DefinitionPin) -> BuiltEntry:
-        """The entry of a pin; the one that there is, if nothing that it was made of has changed."""
+        """Builds the entry of a pin, unless it is the same as before."""
         of = (pin.accepted_hash, upstream)
         known = self._made.get((upstream.name, pin.key))
         if known is not None and known.of == of:
@@ -96,7 +93,7 @@ class Publisher:
             wanted[entry.name] = (entry, pin)
 
     def _put(self, wanted: dict[str, Entry]) -> None:
-        """Have the catalog hold these and none of the others that it was given before."""
+        """Replaces what was published before by these entries."""
         before = self._held
         self._held = {}
         for name, entry in before.items():
@@ -117,7 +114,7 @@ class Publisher:
             self._forget()
 
     def _is_there(self, name: str, entry: Entry) -> bool:
-        """Whether the catalog still has our entry: a source that comes before may have taken the name over."""
+        """True if the catalog still has our entry: a source with precedence may have taken the name."""
         try:
             return self._catalog.resolve(name, "") is entry
         except CallError:
@@ -125,7 +122,7 @@ class Publisher:
 
 
 async def in_turns(pins: Iterable[DefinitionPin]) -> AsyncIterator[DefinitionPin]:
-    """One after the other, with pauses in which calls go on."""
+    """Yields one after the other, with pauses in which calls go on."""
     paused = monotonic()
     for pin in pins:
         yield pin
@@ -139,5 +136,4 @@ def _problem(pin: DefinitionPin, words: str) -> ToolProblem:
 
 
 def faults(error: DefinitionError) -> str:
-    """What is wrong with a definition, in a line."""
     return "; ".join(str(fault) for fault in error.faults)[:MAX_FAULT_CHARS]

@@ -1,6 +1,5 @@
-"""Compares what MCP servers have with what was accepted of them: whenever one has come up, or says that its tools have
-changed; now and then; and before a call reaches one that was not compared since it came up.
-"""
+"""Compares the definitions of MCP servers with what was accepted: when a server has come up or says that its tools have
+changed, every few minutes, and before a call reaches one that was not compared since it came up."""
 
 import asyncio
 import logging
@@ -27,45 +26,45 @@ from toolgate.store.database import Store
 from toolgate.threads import to_thread
 
 RELIST_SECONDS = 300.0
-"""How often servers that are up are asked again what they have, should they not tell."""
+"""How often servers that are up are listed again, should they not tell."""
 MAX_COMPARISONS = 3
-"""How often one call asks for a server's list, should the server go down over it."""
+"""Comparisons of one call, should the server go down each time."""
 MIN_RECONCILE_SECONDS = 0.25
-"""Seconds between comparisons that a server brings about by saying that its tools have changed."""
+"""Between comparisons that a server causes by saying that its tools have changed."""
 RECONCILE_IDLE_FACTOR = 20
-"""How many times as long as a comparison took the next such one waits: a server with many tools does not keep us busy."""
+"""The next such comparison waits this many times as long as the last one took: a server with many tools does not keep us
+busy."""
 MAX_RECONCILE_SECONDS = 30.0
-"""Seconds that it waits at most."""
+"""The longest such wait."""
 MAX_INLINE_DEFINITIONS = 100
-"""Tools that are looked at in a thread, beside the calls."""
+"""More are read in a thread."""
 MAX_AUDITED_TOOLS = 100
-"""Tools that one record of the audit log names."""
+"""Tools that one audit record names."""
 MAX_FAILURE_CHARS = 500
 MAX_INFO_BYTES = 65_536
 ITEM_LIST_SECONDS = 10.0
 """How long a server's tools wait for its prompts and resources."""
 LIST_CHANGES = ("tools", "prompts", "resources")
-"""What a server may say has changed."""
 
 READ_SECONDS_PER_DEFINITION = 20e-6
-"""Seconds that reading one definition took, before it was looked at."""
+"""The estimated cost of decoding one definition."""
 
 RecordAudit = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 logger = logging.getLogger("toolgate")
 
 
 class ServerListing(NamedTuple):
-    """What a server says of itself, and what it has."""
+    """What a server says of itself, and its lists."""
 
     about: ServerInfo
     tools: list[dict[str, Any]]
     items: dict[ItemKind, list[dict[str, Any]]]
     unknown: frozenset[ItemKind]
-    """What it has and could not be asked about: its tools are no worse for it."""
+    """Lists that could not be fetched."""
 
 
 class ServerSnapshot(NamedTuple):
-    """What a server was found to have; the digest is of all of it."""
+    """The definitions of a server; the digest covers all of it."""
 
     about: str
     jail: str | None
@@ -77,8 +76,8 @@ class ServerSnapshot(NamedTuple):
 
 
 class Reconciler:
-    """One for each App. `take` is called after each comparison, to take what the store says now, and gives the number that
-    changes whenever that does. `trusts` gives the name under which a tool that was never seen before may be used unasked."""
+    """One for each App. `take` is called after each comparison, loads what the store says now, and returns its epoch.
+    `trusts` gives the name under which a tool may be used when it is first seen."""
 
     def __init__(
         self,
@@ -92,9 +91,9 @@ class Reconciler:
     ) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
         self.no_definitions: dict[str, list[ToolProblem]] = {}
-        """By server, what it lists and what can be no tool."""
+        """By server, the invalid definitions."""
         self.failures: dict[str, str] = {}
-        """Servers that could not be asked, and why."""
+        """Servers that could not be listed, and why."""
         self._engine = engine
         self._store = store
         self._note = note
@@ -102,7 +101,7 @@ class Reconciler:
         self._take = take
         self._trusts = trusts
         self._compared: dict[str, int] = {}
-        """Servers that were, since they came up, and how often each had been started then."""
+        """Servers that were compared since they came up, and the number of their start."""
         self._lives: Counter[str] = Counter()
         """How often each went down, or was changed."""
         self._under_way: dict[str, asyncio.Task[Comparison]] = {}
@@ -112,7 +111,7 @@ class Reconciler:
         self._due: dict[str, float] = {}
         """When a server may next be compared because it says so."""
         self._last: dict[str, tuple[str, int]] = {}
-        """What each was last found to have, and what the store said then."""
+        """The last digest of each, and the epoch of the store then."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopped = False
 
@@ -126,26 +125,26 @@ class Reconciler:
     # -- when
 
     def start_of(self, server: str) -> int | None:
-        """Which start of a server was compared: the one that is up, or the last; None: it has gone down since."""
+        """The start of a server that was compared; None: it has gone down since."""
         return self._compared.get(server)
 
     async def before_a_call(self, server: str) -> int:
-        """Have a server compared, if it was not since it came up. Gives which start of it was."""
+        """Has a server compared, if it was not since it came up; returns the number of its start."""
         tries = 0
         while server not in self._compared and tries < MAX_COMPARISONS:
             tries += 1
             await self.compare(server)
         if server not in self._compared:
-            raise Unreachable(message=f"Server {server} goes down each time that it is asked what it has.")
+            raise Unreachable(message=f"Server {server} goes down each time its tools are listed.")
         return self._compared[server]
 
     def doubt(self, server: str) -> None:
-        """What answers next under this name may be another program: a comparison that is under way does not count."""
+        """Forgets a comparison, also one under way: what answers next under this name may be another program."""
         self._lives[server] += 1
         self._compared.pop(server, None)
 
     def heard(self, server: str, what: str, _uri: str | None) -> None:
-        """The engine tells what has happened to a server."""
+        """Handles a change of a server."""
         if what == "down":
             self.doubt(server)
         elif what in LIST_CHANGES and server in self._under_way:
@@ -154,21 +153,21 @@ class Reconciler:
             self.soon(server)
 
     def soon(self, server: str) -> None:
-        """Compare in the background, when it is due."""
+        """Compares in the background, when it is due."""
         if server in self.upstreams and server not in self._waiting:
             self._waiting.add(server)
             self.spawn(self._try(server))
 
     async def now_and_then(self) -> None:
-        """Compare servers that are up, for as long as there is time."""
+        """Compares servers that are up, every RELIST_SECONDS."""
         while True:
             await asyncio.sleep(RELIST_SECONDS)
-            for standing in self._engine.standings():
-                if standing.state == "up":
-                    self.soon(standing.name)
+            for status in self._engine.statuses():
+                if status.state == "up":
+                    self.soon(status.name)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any] | None":
-        """Do something beside the calls; nothing more once all is to stop."""
+        """Starts background work, unless all is to stop."""
         if self._stopped:
             work.close()
             return None
@@ -192,8 +191,8 @@ class Reconciler:
     # -- how
 
     async def compare(self, server: str, *, anew: bool = False) -> Comparison:
-        """Ask a server what it has, and compare. Whoever wants the same meanwhile gets the same answer, unless it is to be
-        what the server has from now on (`anew`): one that is under way may have been asked before."""
+        """Lists a server and compares. Concurrent callers share one comparison, unless it has to begin after the call
+        (`anew`)."""
         task = self._under_way.get(server)
         if task is not None and anew:
             await asyncio.wait([task])
@@ -201,7 +200,7 @@ class Reconciler:
         if task is None:
             task = self.spawn(self._compare(server, anew))
             if task is None:
-                raise Unreachable(message=f"Server {server} is not asked any more: Toolgate is closing.")
+                raise Unreachable(message=f"Server {server} is not available: Toolgate is closing.")
             self._under_way[server] = task
             task.add_done_callback(lambda done: self._done(server, done))
         return await asyncio.shield(task)
@@ -217,7 +216,7 @@ class Reconciler:
     async def _compare(self, server: str, anew: bool) -> Comparison:
         upstream = self.upstreams.get(server)
         if upstream is None:
-            raise Unreachable(message=f"There is no server named {server!r}.")
+            raise Unreachable(message=f"Unknown MCP server: {server!r}.")
         self._compared.pop(server, None)
         lives = self._lives[server]
         try:
@@ -244,7 +243,7 @@ class Reconciler:
         return compared
 
     def _read(self, upstream: Upstream, answered: ServerListing) -> Callable[[], ServerSnapshot]:
-        """What finds out what a server has; it needs nothing of what changes meanwhile."""
+        """Gives the function that reads a listing; it runs in a thread, so it uses nothing that changes."""
         words, jail, trusts = info_json(answered.about), jail_of(self._engine, upstream.name), self._trusts
 
         def read() -> ServerSnapshot:
@@ -260,7 +259,7 @@ class Reconciler:
         return read
 
     async def _put(self, upstream: Upstream, seen: ServerSnapshot) -> Comparison:
-        """Put what a server has beside what was accepted of it."""
+        """Records what a server has beside what was accepted of it."""
         compared = await self._store.transact(
             table.compare(
                 upstream.name,
@@ -279,7 +278,7 @@ class Reconciler:
         return compared
 
     async def _record(self, upstream: Upstream, compared: Comparison) -> None:
-        """Put on record what was found: each tool that has changed on its own, the others together."""
+        """Writes audit records: one for each changed tool, one for all others of a kind."""
         for key in compared.changed[:MAX_AUDITED_TOOLS]:
             details = {"server": upstream.name, "tool": label(key), "why": "its definition has changed"}
             name = "" if key[0] in ITEM_KINDS else name_here(upstream, key)
@@ -295,7 +294,7 @@ class Reconciler:
 
 
 async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
-    """Ask a server what it has. It is started if need be."""
+    """Lists a server, which is started if need be."""
     about = await engine.about(upstream.name)
     tools: list[dict[str, Any]] = []
     seconds = upstream.settings.start_seconds
@@ -306,7 +305,9 @@ async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
                 tools = await engine.listed(upstream.name, "tools", fresh=True)
             listed = {kind: await task for kind, task in listing.items()}
     except TimeoutError:
-        raise Unreachable(message=f"Server {upstream.name} did not say within {seconds:g} s what it has.") from None
+        raise Unreachable(
+            message=f"Server {upstream.name} did not list its tools within {seconds:g} s (setting start_seconds)."
+        ) from None
     finally:
         for task in listing.values():
             task.cancel()
@@ -319,7 +320,7 @@ def _kinds(about: ServerInfo) -> list[ItemKind]:
 
 
 async def _items(engine: UpstreamServers, server: str, kind: ItemKind) -> list[dict[str, Any]] | None:
-    """A list of a server's; None if it does not give it in time."""
+    """A list of a server; None if it fails or takes too long."""
     try:
         async with asyncio.timeout(ITEM_LIST_SECONDS):
             return await engine.listed(server, kind, fresh=True)
@@ -329,12 +330,11 @@ async def _items(engine: UpstreamServers, server: str, kind: ItemKind) -> list[d
 
 
 def jail_of(engine: UpstreamServers, server: str) -> str | None:
-    """What holds a server; None: nothing."""
-    return next((standing.jail for standing in engine.standings() if standing.name == server), None)
+    return next((status.jail for status in engine.statuses() if status.name == server), None)
 
 
 def info_json(about: ServerInfo) -> str:
-    """What a server said of itself, as JSON that the store can keep: all of it, or as much as is fit to be kept."""
+    """What a server said of itself as JSON: all of it, or if that is too long, its capabilities."""
     words = {"protocol": about.protocol, "capabilities": about.capabilities, "info": about.info}
     try:
         text = orjson.dumps(words, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,7 +1,7 @@
-"""A server's tasks (extension io.modelcontextprotocol/tasks): a tool that answers "later" is asked until it has ended.
+"""Follows a server's task (extension io.modelcontextprotocol/tasks) until it has ended.
 
-That happens inside the call, so that its time limit, the check of its output and its end record hold for what the task ends
-with, and a call that is cancelled cancels the task. Whoever called is told that it need not wait (`Caller.goes_on`).
+That happens inside the call, so that its timeout, the check of its output and its end record hold for the task's result, and
+a cancelled call cancels the task. The caller is told that it need not wait (`Caller.goes_on`).
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse
 from toolgate.model import Caller
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 5.0
-"""Seconds between two looks at a task, whatever its server wishes."""
+"""Between two polls of a task, whatever its server wishes."""
 CANCEL_SECONDS = 5.0
 MAX_TASK_ID_CHARS = 1_024
 
 NO_CALLER_TO_ASK = Failed(
     "MCP_ERROR",
-    "The tool's server wants to ask the person who called something, and nobody can be asked through this door.",
-    suggestion="Call it from an MCP client that can be asked (elicitation).",
+    "The tool's server needs input from the caller, which this door can't ask for.",
+    suggestion="Call it from an MCP client with the capability elicitation.",
 )
 
 
 class ServerRequest(Protocol):
-    """`Servers.request`."""
+    """`McpTools.request`."""
 
     def __call__(
         self, server: str, method: str, params: Mapping[str, Any], *, caller: Caller | None = None
@@ -34,10 +34,10 @@ class ServerRequest(Protocol):
 
 
 async def follow(ask: ServerRequest, server: str, task: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
-    """What a task ends with, as if the tool had answered at once."""
+    """The result of a task, as if the tool had answered at once."""
     id = task.get("taskId")
     if not isinstance(id, str) or not 0 < len(id) <= MAX_TASK_ID_CHARS:
-        raise Failed("MCP_ERROR", "The tool's server began a task that has no id.")
+        raise Failed("MCP_ERROR", "The tool's server began a task without a valid id.")
     if caller is not None:
         caller.goes_on()
     named = {"taskId": id}
@@ -68,7 +68,7 @@ def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
     status, result = task.get("status"), task.get("result")
     if status == "completed":
         if not isinstance(result, Mapping):
-            raise Failed("MCP_ERROR", "The tool's server says that the task is done, and not what came of it.")
+            raise Failed("MCP_ERROR", "The tool's server completed the task without a result.")
         return result
     if status == "failed":
         error = task.get("error")
@@ -82,7 +82,7 @@ def _ended(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if status == "cancelled":
         raise Failed("MCP_ERROR", "The tool's server cancelled the task.")
     if status not in ("working", "input_required"):
-        raise Failed("MCP_ERROR", "The tool's server does not say how the task stands.")
+        raise Failed("MCP_ERROR", "The tool's server returned an unknown task status.")
     return None
 
 
@@ -106,7 +106,7 @@ async def _ask_one(caller: Caller, asked: Any) -> Mapping[str, Any]:
 
 
 async def _cancel(ask: ServerRequest, server: str, named: Mapping[str, Any], caller: Caller | None) -> None:
-    """Tell the server that nobody wants it any more, whoever else is cancelled meanwhile."""
+    """Cancels the task at its server, even if we are cancelled meanwhile."""
 
     async def tell() -> None:
         with contextlib.suppress(Exception):

@@ -1,6 +1,5 @@
-"""What a person is shown before a definition of an MCP server is accepted: what has changed in it, and what in it looks as
-if it were meant for a model to obey rather than for a reader.
-"""
+"""Shows a definition of an MCP server to the person who may accept it: the diff, and what looks like instructions to a
+model."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,13 +14,12 @@ from toolgate.mcp.entries import INVISIBLE, PINNED_FIELDS, DefinitionKey
 from toolgate.mcp.prompts_resources import ITEM_SHAPES, label, word_for
 
 SHOWN_FIELDS = tuple(dict.fromkeys((*PINNED_FIELDS, *(field for shape in ITEM_SHAPES.values() for field in shape.pinned))))
-"""All that is pinned of anything, in the order in which it is shown."""
+"""All pinned fields, in the order in which they are shown."""
 LINE_CHARS = 200
-"""Characters of a line."""
 MAX_DIFF_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""
 MAX_INDENT = 80
-"""Blanks with which a line may begin uncounted."""
+"""Leading blanks that are not counted."""
 BLANKS = re.compile(r"([^\S\n])\1{8,}")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n){4,}")
 BLANK_NAMES = {" ": "blanks", "\t": "tabs"}
@@ -34,7 +32,7 @@ PLAIN_SCHEMA = frozenset(
 """Fields of a schema beside which there are no arguments but those in `properties`."""
 BRIEF_FIELDS = ("name", "description", "uri", "uriTemplate")
 FIELDS_WITHOUT_PROSE = ("$ref", "$schema", "required", "type")
-"""Fields of a schema in which only words of its own can stand."""
+"""Fields of a schema that hold only keywords."""
 SUSPICIOUS_TEXT = {
     "tells its reader to ignore what it was told": (
         r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|any)\b"
@@ -61,20 +59,20 @@ class PendingDefinition(NamedTuple):
     server: str
     method: str
     tool: str
-    """The server's own name of it; of a resource or template, its address."""
+    """The server's own name of it; of a resource or template, its URI."""
     name: str
-    """What it would be called here."""
+    """The name that it would have here."""
     hash: str
     """Of the definition that is shown: only that one can be accepted."""
     found: dict[str, Any]
     accepted: dict[str, Any] | None
-    """The one that was accepted before; None if none was."""
+    """The definition that was accepted before; None if none was."""
     first_seen: datetime
     changed_at: datetime
     wrong: str | None = None
-    """Why it can't be offered even if it is accepted."""
+    """Why it can't be published even if it is accepted."""
     tier: str | None = None
-    """That it would have here; None: it is no tool, or can't be offered."""
+    """The tier that it would have here; None: it is no tool, or can't be published."""
 
     @property
     def key(self) -> DefinitionKey:
@@ -82,7 +80,6 @@ class PendingDefinition(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it is called among the definitions of its server."""
         return label(self.key)
 
     @property
@@ -95,12 +92,12 @@ class PendingDefinition(NamedTuple):
         return self.accepted is None
 
     def diff(self) -> list[str]:
-        """What has changed, line by line; of a new one, all of it."""
+        """The changed lines; of a new one, all of it."""
         return diff_of(self.accepted, self.found)
 
     def brief(self) -> list[str]:
-        """The least that tells what it is: the first line of its description, and the names of its arguments. What is left
-        out is counted, for a model reads all of it. A change is shown by its diff."""
+        """The first line of its description, and the names of its arguments. What is left out is counted, for a model reads
+        all of it. A change is shown by its diff."""
         if not self.is_new:
             return self.diff()
         return [*_first_line(self.found.get("description")), *_arguments(self.found), *_left_out(self.found)]
@@ -137,7 +134,7 @@ def _first_line(description: Any) -> list[str]:
 
 
 def _arguments(found: Mapping[str, Any]) -> list[str]:
-    """The names of a tool's or a prompt's arguments; those that may be left out are in brackets."""
+    """The names of a tool's or a prompt's arguments; optional ones are in brackets."""
     schema, listed = found.get("inputSchema"), found.get("arguments")
     if isinstance(schema, Mapping):
         properties, required = schema.get("properties"), schema.get("required")
@@ -156,13 +153,13 @@ def _arguments(found: Mapping[str, Any]) -> list[str]:
 
 
 def _argument(name: str) -> str:
-    """A name; one that could be taken for several, or is cut, is in quotes."""
+    """A name, in quotes if it is unusual or cut."""
     return name if PLAIN_NAME.match(name) else f'"{visible(name[:64])}{"…" if len(name) > 64 else ""}"'
 
 
 def _left_out(found: Mapping[str, Any]) -> list[str]:
-    """Counts the characters of text in each of the other fields: descriptions of arguments, say. Names are not counted that
-    only repeat those of arguments or of the tool, as some servers' titles do."""
+    """Counts the characters of text in each of the other fields. Titles that only repeat the names of arguments or of the
+    tool, as some servers' do, are not counted."""
     tool = _letters(str(found.get("name")))
     known = ("", *(f"{tool}{end}" for end in ("", "arguments", "output", "dictoutput")))
     if isinstance(arguments := found.get("arguments"), list):  # of a prompt, whose names are shown
@@ -175,7 +172,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
 
 
 def _prose(value: Any, known: tuple[str, ...], key: str) -> Iterator[str]:
-    """The texts in a field, and names that are no arguments', but for what is known."""
+    """The texts in a field, and unusual names, but for what is known."""
     if isinstance(value, str):
         if key not in FIELDS_WITHOUT_PROSE and _letters(value) not in known:
             yield value
@@ -194,8 +191,7 @@ def _letters(text: str) -> str:
 
 
 def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
-    """A unified diff, field by field: a field that differs in anything has lines here. What no reader would see is written
-    out."""
+    """A unified diff, field by field, with invisible characters written out."""
     lines: list[str] = []
     for field in SHOWN_FIELDS:
         old, new = (before or {}).get(field), after.get(field)
@@ -216,7 +212,7 @@ def _changes(old: list[str], new: list[str]) -> list[str]:
 
 
 def _spelled_out(old: Any, new: Any) -> list[str]:
-    """What has changed between values that look alike: with all but plain characters written out."""
+    """The diff of values that look alike: with all but ASCII escaped."""
     return [f"{sign}{piece}" for sign, value in (("-", old), ("+", new)) for piece in _folded(dumps(value, sort_keys=True))]
 
 
@@ -225,7 +221,7 @@ def _json(value: Any, indent: int = 0) -> str:
 
 
 def _lines(value: Any) -> list[str]:
-    """A value as lines: texts by their own lines, the rest as JSON. Nothing is left out; long lines go on in the next."""
+    """A value as lines: texts by their own lines, the rest as JSON. Nothing is left out; long lines are folded."""
     if value is None:
         return []
     text = value if isinstance(value, str) else _json(value, orjson.OPT_INDENT_2)
@@ -234,7 +230,7 @@ def _lines(value: Any) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """A text with what no reader would see written out, as in `\\u200b`, and long runs of blanks counted."""
+    """Escapes invisible characters, as in `\\u200b`, and counts long runs of blanks."""
     return BLANKS.sub(_counted, INVISIBLE.sub(lambda found: _escaped(found[0]), text))
 
 
@@ -257,7 +253,7 @@ def _folded(line: str) -> list[str]:
 
 
 def suspicious(definition: Mapping[str, Any]) -> list[str]:
-    """What in a definition a person should look at twice: where it is, and what."""
+    """Warnings on a definition: the place, and what is suspicious."""
     warnings: dict[str, None] = {}
     for where, text in _texts(definition, ""):
         if INVISIBLE.search(text.replace("\r\n", "\n")):

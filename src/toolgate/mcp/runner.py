@@ -1,7 +1,7 @@
-"""The runner of tools that are on MCP servers: what a call is there, and what becomes of the answer.
+"""Runs tools of MCP servers: a call becomes a request, and the response an output.
 
-An answer is given out as plainly as it can be: text as text, structured content as what it is, and anything else (images,
-links, several parts) as the list of parts that MCP has. `parts` makes that list again, for the door that speaks MCP.
+An output is as plain as it can be: text as text, structured content as its value, and anything else (images, links, several
+parts) as MCP's list of content. `parts` recovers that list, for the MCP server of Toolgate.
 """
 
 import asyncio
@@ -23,19 +23,16 @@ if TYPE_CHECKING:
 MAX_INPUT_ROUNDS = 10
 """How often one call may come back with questions."""
 MAX_TOOL_ERROR_CHARS = 4_000
-"""Characters of what a tool says of its failure."""
 CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 TEXT_FIELDS = frozenset({"type", "text"})
 
 
 class McpRunner:
-    """Runs tools of kind mcp."""
-
     def __init__(self, servers: "McpTools") -> None:
         self._servers = servers
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
-        """Ask the server, within the time that the call has; when that is over the server is told to stop."""
+        """Sends the request, within the timeout of the call; when that is over the server is told to stop."""
         try:
             async with asyncio.timeout(ctx.time_limit) as time:
                 return result(await self._ask(ctx, entry, arguments))
@@ -53,7 +50,7 @@ class McpRunner:
         caller = None if ctx.call.caller is None else cast("Caller", _AuditedCaller(ctx.call.caller, ctx))
         params = _params(target, arguments)
         if ctx.injected:
-            self._servers.conceal(target.server, ctx.injected)
+            self._servers.mask_secrets(target.server, ctx.injected)
         if caller is not None and caller.input_responses is not None:
             params |= _answers(caller.input_responses, caller.request_state)
         for _ in range(MAX_INPUT_ROUNDS):
@@ -70,17 +67,17 @@ class McpRunner:
                 if caller.can_come_again:
                     caller.remind(more.state, more.requests)
                     ctx.log(f"its server asks the caller: {', '.join(map(_method, more.requests.values()))}")
-                    words = "The tool wants to know more before it goes on."
+                    words = "The tool needs input before it continues."
                     raise Pending(message=words, kind="input", id=ctx.id, details={"inputRequests": more.requests}) from None
                 params |= _answers(await ask_caller(caller, more.requests), more.state)
-        raise Failed("MCP_ERROR", f"The tool's server asked for more {MAX_INPUT_ROUNDS} times, and was not content.")
+        raise Failed("MCP_ERROR", f"The tool's server asked for input {MAX_INPUT_ROUNDS} times without completing.")
 
     async def close(self) -> list[str]:
         return await self._servers.close()
 
 
 class _AuditedCaller:
-    """A caller whose answers leave a trace in the call's record: that its server asked for something, and was told."""
+    """A caller whose answers leave a trace in the call's record: the request of the server, and whether it was answered."""
 
     def __init__(self, caller: Caller, ctx: InvokeContext) -> None:
         self._caller = caller
@@ -118,7 +115,7 @@ def _answers(responses: Mapping[str, Any], state: str | None) -> dict[str, Any]:
 
 
 def result(answer: Mapping[str, Any]) -> Any:
-    """The output of a call, out of what the server answered. Raises what a failure is."""
+    """The output of a call from the response. Raises the error that it stands for."""
     content = answer.get("content")
     if not isinstance(content, list):  # of resources/read and prompts/get: given as it is
         return {name: value for name, value in answer.items() if name not in ("_meta", "resultType", "ttlMs", "cacheScope")}
@@ -135,7 +132,7 @@ def result(answer: Mapping[str, Any]) -> Any:
 
 def _failure(content: list[Any]) -> CallError:
     words = "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
-    return Failed("MCP_ERROR", shortened(words, MAX_TOOL_ERROR_CHARS) or "The tool failed, and did not say why.")
+    return Failed("MCP_ERROR", shortened(words, MAX_TOOL_ERROR_CHARS) or "The tool failed without a message.")
 
 
 def is_plain(part: Any) -> bool:
@@ -143,7 +140,7 @@ def is_plain(part: Any) -> bool:
 
 
 def says(text: str, value: Any) -> bool:
-    """Whether text is just the value, written as JSON."""
+    """True if a text is just the value as JSON."""
     try:
         return bool(orjson.loads(text) == value)
     except orjson.JSONDecodeError:
@@ -151,7 +148,7 @@ def says(text: str, value: Any) -> bool:
 
 
 def parts(output: Any) -> list[dict[str, Any]] | None:
-    """The parts that an output consists of, if it is a list of parts as MCP has them; None if it is any other value."""
+    """The content list of an output; None if it is any other value."""
     if not isinstance(output, dict) or not output.keys() <= {"content", "structuredContent"}:
         return None
     content = output.get("content")

@@ -1,4 +1,4 @@
-"""The settings of a server: made whole by its preset, looked at for whether they can work, and in words for people."""
+"""The settings of a server: completed by its preset, validated, and described for people."""
 
 import re
 from collections.abc import Mapping
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 NUL = re.compile("\x00")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-"""What the name of a header is."""
 KEY_IN_PATH = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{10,}\Z|.{32,}\Z")
-"""Parts of an address that may be keys."""
+"""Parts of a path that may be keys."""
 
 
 def validated(name: str, settings: Mapping[str, Any]) -> ServerSettings:
-    """Settings that somebody gives. Raises SettingsError."""
+    """Validates settings. Raises SettingsError."""
     try:
         return ServerSettings.model_validate(dict(settings))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        words = f"The settings of server {name} are wrong: {where}: {first['msg'].removeprefix('Value error, ')}."
+        words = f"The settings of server {name} are invalid: {where}: {first['msg'].removeprefix('Value error, ')}."
         raise SettingsError(words) from None  # its own words would quote the value
 
 
 def _check_texts(name: str, settings: ServerSettings) -> None:
-    """Refuse what no program can be started with and no request can carry. Raises SettingsError."""
+    """Refuses texts that no program or request can be given. Raises SettingsError."""
     texts: list[tuple[str, str, re.Pattern[str]]] = [
         ("command", " ".join(settings.command), NUL),
         ("cwd", str(settings.cwd or ""), NUL),
@@ -51,20 +50,17 @@ def _check_texts(name: str, settings: ServerSettings) -> None:
     if wrong is None and not all(HEADER_NAME.match(header) for header in settings.headers):
         wrong = "headers"
     if wrong is not None:
-        raise SettingsError(
-            f"Server {name}: there is something in its {wrong} that can't stand there (control characters?)."
-        )
+        raise SettingsError(f"Server {name}: its `{wrong}` contains invalid characters (control characters?).")
 
 
 def secrets_in(settings: ServerSettings) -> dict[str, None]:
-    """The names of the secrets that settings refer to."""
     login = (settings.oauth.client_secret or "",) if settings.oauth is not None else ()
     texts = (*settings.env.values(), *settings.headers.values(), *settings.command, settings.url or "", *login)
     return dict.fromkeys(found.strip() for text in texts for found in SECRET_REFERENCE.findall(text))
 
 
 def described(settings: ServerSettings, version: str | None = None) -> str:
-    """A server's program or address, in a few words without anything that may be secret. `version`: what was installed."""
+    """A server's program or url, without anything that may be secret. `version`: the installed one."""
     if settings.url is not None:
         return _address(settings.url)
     if settings.npm is not None or settings.pypi is not None:
@@ -75,14 +71,14 @@ def described(settings: ServerSettings, version: str | None = None) -> str:
 
 
 def lacks_version(settings: ServerSettings) -> bool:
-    """Tells a package whose settings leave open which version is installed."""
+    """True for a package without a version."""
     if settings.npm is not None:
         return "@" not in settings.npm[1:]
     return settings.pypi is not None and "==" not in settings.pypi
 
 
 def _address(url: str) -> str:
-    """An address without its login and its query; what in its path may be a key is masked."""
+    """A URL without credentials and query; what in its path may be a key is masked."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -96,11 +92,11 @@ def _may_be_key(part: str) -> bool:
 
 
 def _check_references(name: str, settings: ServerSettings) -> None:
-    """Refuse references to secrets where their values would be seen, or decide what is reached. Raises SettingsError."""
+    """Refuses references to secrets where their values would be seen, or decide what is reached. Raises SettingsError."""
     if any(SECRET_REFERENCE.search(word) for word in settings.command) and not node_runs(settings):
         raise SettingsError(
-            f"The command of server {name} refers to a secret, which would be in the process list for every user to see.",
-            suggestion="Give it to the program in its `env`: `--env NAME=VALUE`, or `env: {NAME: '{{secret:NAME}}'}`.",
+            f"The command of server {name} refers to a secret, which the process list would show to every user.",
+            suggestion="Pass it in `env`: `--env NAME=VALUE`, or `env: {NAME: '{{secret:NAME}}'}`.",
         )
     if settings.url is None or SECRET_REFERENCE.search(settings.url) is None:
         return
@@ -111,12 +107,12 @@ def _check_references(name: str, settings: ServerSettings) -> None:
     if settings.oauth is not None:
         raise SettingsError(
             f"Server {name} has oauth and a secret in its url, which the authorization server would be told.",
-            suggestion="Use one of them.",
+            suggestion="Use only one of them.",
         )
 
 
 def preset_of(settings: ServerSettings) -> "Preset | None":
-    """The preset that settings name. Raises SettingsError if there is none of that name."""
+    """The preset that settings name. Raises SettingsError for an unknown one."""
     if settings.preset is None:
         return None
     from toolgate.mcp.presets import PRESETS  # which takes a while to make, and most need none
@@ -124,13 +120,13 @@ def preset_of(settings: ServerSettings) -> "Preset | None":
     if settings.preset in PRESETS:
         return PRESETS[settings.preset]
     raise SettingsError(
-        f"There is no preset {settings.preset!r}.",
-        suggestion=did_you_mean(settings.preset, PRESETS) or "`toolgate servers presets` shows them.",
+        f"Unknown preset: {settings.preset!r}.",
+        suggestion=did_you_mean(settings.preset, PRESETS) or "Run `toolgate servers presets` to see them.",
     )
 
 
 def resolved(settings: ServerSettings) -> ServerSettings:
-    """Settings with their preset filled in: what is said in them counts, and what they don't say comes from it."""
+    """Settings with their preset below them."""
     preset = preset_of(settings)
     if preset is None:
         return settings
@@ -144,39 +140,39 @@ def resolved(settings: ServerSettings) -> ServerSettings:
 
 
 def names_program(settings: ServerSettings) -> bool:
-    """Tells settings that make a server from those that only say more of one that was added."""
+    """True for settings that make a server; others only complete one that was added."""
     return bool(settings.preset or settings.command or settings.npm or settings.pypi or settings.url)
 
 
 def named_servers(settings: Settings) -> frozenset[str]:
-    """Gives the servers of which the operator's settings say anything, a secret that goes there included. That is said of
-    the operator's own: a server that an actor puts under such a name is not used."""
+    """The servers that the operator's settings name, also as the target of a secret. A server that an actor adds under such
+    a name is not used."""
     uses = (use.server for allowed in settings.secrets.use.values() for use in allowed)
     return frozenset((*settings.servers, *filter(None, uses)))
 
 
 def completed(added: ServerSettings, said: ServerSettings | None) -> ServerSettings:
-    """Gives an added server with what the operator's settings say of its name on top."""
+    """An added server, with the operator's settings of its name on top."""
     if said is None:
         return added
     return ServerSettings.model_validate(_merged(added.model_dump(exclude_unset=True), said.model_dump(exclude_unset=True)))
 
 
 def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) -> Upstream:
-    """A server as its tools depend on it. Raises SettingsError if settings do not say what to start or to reach."""
+    """Checks and completes the settings of a server. Raises SettingsError."""
     preset, whole = preset_of(settings), resolved(settings)
     said = [what for what in ("npm", "pypi", "url") if getattr(whole, what) is not None]
     if len(said) > 1 or (whole.url is not None and whole.command):
         both = " and ".join(said if len(said) > 1 else ("url", "command"))
-        raise SettingsError(f"Server {name} has {both}: it can have one of them.")
+        raise SettingsError(f"Server {name} has {both}: set only one of them.")
     if not said and not whole.command:
         raise SettingsError(
-            f"Server {name} says neither what to start nor what to reach.",
-            suggestion=f"Give it one of command, npm, pypi, url and preset, or add it: `toolgate servers add {name} …`.",
+            f"Server {name} has neither a program nor a url.",
+            suggestion=f"Set one of command, npm, pypi, url and preset, or add it: `toolgate servers add {name} …`.",
         )
     if preset is not None and whole.url is None and _lacks_folders(preset, whole):
         raise SettingsError(
-            f"Server {name} works on folders, and none is named.",
+            f"Server {name} needs a folder to work on.",
             suggestion="Name one that it may change, `--write ./notes`, or only read, `--read ./notes` (settings: `write`, "
             "`read`).",
         )
@@ -186,12 +182,12 @@ def upstream_of(name: str, settings: ServerSettings, jail: str | None = None) ->
         raise SettingsError(f"The url of server {name} must begin with https:// or http://.")
     if (whole.transport or "") in (("stdio",) if whole.url is not None else ("http", "sse")):
         kind = "an address" if whole.url is not None else "a program"
-        raise SettingsError(f"Server {name} is {kind}, which is not reached over {whole.transport}.")
+        raise SettingsError(f"Server {name} is {kind}, which does not use the transport {whole.transport}.")
     return Upstream(name, whole, jail, {} if preset is None else preset.extras)
 
 
 def _lacks_folders(preset: "Preset", whole: ServerSettings) -> bool:
-    """Tells a server that works on folders and sees none. Without a jail it sees whatever the calls name."""
+    """True for a server that works on folders and has none. Without a jail it sees whatever the calls name."""
     if preset.folders == "arguments":
         return not whole.command
     return preset.folders == "calls" and whole.isolation != "none" and not (whole.read or whole.write or whole.cwd)

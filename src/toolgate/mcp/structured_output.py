@@ -1,6 +1,5 @@
-"""The check of an MCP tool's output against the schema that its server gave: of the structured part, where the output has
-other parts beside it (see `execute.mcp`).
-"""
+"""Validates an MCP tool's output against the schema of its server: the structured part, where the output has other parts
+beside it (see `runner`)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +24,6 @@ class StructuredOutputValidator:
         return map(NestedError, self._check.iter_errors(output[STRUCTURED_CONTENT]))
 
     def validate(self, output: Any, /) -> None:
-        """Raise the first thing that is wrong."""
         if not _has_parts(output):
             self._check.validate(output)
             return
@@ -36,7 +34,7 @@ class StructuredOutputValidator:
 
 
 class NestedError(ValueError):
-    """An error of the structured part, told as one of the whole output."""
+    """An error of the structured part, located in the whole output."""
 
     def __init__(self, error: Any) -> None:
         super().__init__(str(error))
@@ -51,7 +49,6 @@ class _NestedErrorKind:
 
     @property
     def context(self) -> list[list[NestedError]]:
-        """What each alternative of a choice finds wrong."""
         return [[NestedError(error) for error in branch] for branch in self._kind.context]
 
     def __getattr__(self, name: str) -> Any:

@@ -1,9 +1,9 @@
-"""Whose a name in the catalog is, where several servers would have it.
+"""Decides which server's tool has a name in the catalog.
 
 Callers, policies, secrets and people know a tool by its name. So a name stays with the tool first accepted under it, also
 while that can't be called because it has changed, is gone, or its server is off, and whatever settings call it later: a
 server can't take over another's calls by offering a tool of that name, nor by being added under a name that makes its tools
-sound like another's. And what begins with `mcp_` and the name of a server is for that server, unless it was accepted before.
+look like another's. And names that begin with `mcp_` and the name of a server are for that server, unless accepted before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class ToolNames:
                 self._holders[name_here(upstream, claim.key)] = (claim.server, claim.key)
 
     def fault(self, upstream: Upstream, key: DefinitionKey) -> str | None:
-        """Why a tool can't have the name that it would have; None: it can."""
+        """Why a tool can't have its name; None: it can."""
         name = name_here(upstream, key)
         holder = self._holders.get(name)
         if holder is not None:
@@ -42,13 +42,13 @@ class ToolNames:
         return None
 
     def is_kept(self, name: str) -> bool:
-        """Whether a name is for tools of servers, accepted or not, there or not: nobody else may have it meanwhile."""
+        """True for names of servers' tools, accepted or not, there or not: nobody else may have one."""
         return name.startswith("mcp_") or name in self._holders
 
     def clash(self, upstream: Upstream) -> str | None:
-        """Why a server can't be there under its name, prefix and names of tools: what was accepted of another server has one
-        that it would have; None: it can. One of which something was accepted keeps its place: there, only the tool whose
-        name is another's is refused (`fault`)."""
+        """Why a server can't be used under its name, prefix and tool names: one is that of an accepted tool of another
+        server; None: it can. A server with accepted tools of its own stays: only the tool with another's name is refused
+        (`fault`)."""
         if any(server == upstream.name for server, _ in self._holders.values()):
             return None
         settings = upstream.settings
@@ -61,13 +61,13 @@ class ToolNames:
 
 
 def is_wanted(upstream: Upstream, key: DefinitionKey) -> bool:
-    """Whether the settings of a server let a tool be offered at all."""
+    """True if the settings of a server (`only`) let a tool be published."""
     only = upstream.settings.only
     return only is None or key[0] != "tools/call" or key[1] in only
 
 
 def _is_said(upstream: Upstream, key: DefinitionKey, name: str) -> bool:
-    """Whether the name is one that a person gave."""
+    """True if the settings give the tool this name."""
     method, tool = key
     said = upstream.settings.tools.get(tool if method == "tools/call" else method)
     return said is not None and said.name == name

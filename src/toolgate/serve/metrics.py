@@ -57,7 +57,7 @@ class ServerCollector:
         )
         starts = CounterMetricFamily("toolgate_server_starts", "How often an MCP server was started", labels=["server"])
         under_way = GaugeMetricFamily("toolgate_server_requests_running", "Requests on their way", labels=["server"])
-        for one in self._app.parts.servers_engine.standings():
+        for one in self._app.parts.servers_engine.statuses():
             for name in SERVER_STATES:
                 state.add_metric([one.name, name], float(one.state == name))
             starts.add_metric([one.name], one.starts)

@@ -56,5 +56,5 @@ class Readiness:
             Check(f"server {one.name}", "warning", one.failure or one.state)
             if one.state in DOWN_STATES
             else Check(f"server {one.name}", "ok", one.state)
-            for one in self._app.parts.servers_engine.standings()
+            for one in self._app.parts.servers_engine.statuses()
         ]

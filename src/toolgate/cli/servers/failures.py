@@ -58,7 +58,7 @@ def _default(command: Sequence[str], failure: CallError) -> str:
             f"A server answers on stdout when it is asked on stdin: see whether {by_itself} is one (transport stdio). "
             "If it only takes longer to start: `--start-seconds 120`."
         )
-    if "ended with code 0" in failure.message:
+    if "exited with code 0" in failure.message:
         return (
             f"An MCP server keeps running and answers on stdout when it is asked on stdin: see whether {by_itself} is one."
         )

@@ -26,9 +26,9 @@ class OAuthHttpAuth(httpx2.Auth):
         """Tries one stage after the other, until the server accepts."""
         attempt = _Attempt(self.provider, request)
         if self._asks:
-            stages = [attempt.knocking(), attempt.with_login()]
+            stages = [attempt.challenged(), attempt.with_login()]
         else:
-            stages = [attempt.with_token(), attempt.as_it_is(), attempt.with_login()]
+            stages = [attempt.with_token(), attempt.without_token(), attempt.with_login()]
         for stage in stages:
             try:
                 outgoing = await anext(stage)
@@ -54,7 +54,7 @@ class _Attempt:
         self._provider, self._request = provider, request
         self.refusal: httpx2.Response | None = None
 
-    async def knocking(self) -> Flow:
+    async def challenged(self) -> Flow:
         """Without a token, for the server's challenge; unless that is stored from a refused call."""
         self.refusal = self._provider.wanted(self._request)
         if self.refusal is None:
@@ -82,7 +82,7 @@ class _Attempt:
                 return
             refused = token
 
-    async def as_it_is(self) -> Flow:
+    async def without_token(self) -> Flow:
         """Without a token, if there is none: some servers require one only for some requests."""
         if self.refusal is None:
             self.refusal = yield self._request

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
 """The upper bound of the random wait doubles between these."""
-STDERR_PREFIX = " The last that it said: "
+STDERR_PREFIX = " The end of its stderr: "
 MAX_WAIT_FOR_START_SECONDS = 3.0
 """A call waits for a start that is nearer than this."""
 
@@ -26,8 +26,8 @@ class ProcessExited(Unreachable):
 class RestartBackoff:
     """The failures of one server, and when it is started next."""
 
-    def __init__(self, name: str, settings: ServerSettings, conceal: Callable[[str], str]) -> None:
-        """`conceal` masks the server's secrets in a text."""
+    def __init__(self, name: str, settings: ServerSettings, mask: Callable[[str], str]) -> None:
+        """`mask` masks the server's secrets in a text."""
         self.in_a_row = 0
         self.failed_starts = 0
         self.failure: Unreachable | None = None
@@ -39,7 +39,7 @@ class RestartBackoff:
         """The end of the stderr of a failed start: about nobody's call."""
         self._name = name
         self._settings = settings
-        self._conceal = conceal
+        self._mask = mask
         self._next = 0.0
 
     def failed(self) -> tuple[float, Literal["waiting", "resting"]]:
@@ -55,8 +55,8 @@ class RestartBackoff:
         """Stores a failure, with secrets masked. `said`: stderr that may be about a call; `lines`: stderr of a failed
         start."""
         self.last_lines = lines
-        self.failure = Unreachable(failure.code, self._conceal(failure.message), suggestion=failure.suggestion)
-        self._said = self._conceal(said)
+        self.failure = Unreachable(failure.code, self._mask(failure.message), suggestion=failure.suggestion)
+        self._said = self._mask(said)
 
     def words(self) -> str | None:
         """The last failure, for operators."""
@@ -77,28 +77,28 @@ class RestartBackoff:
     def unreachable(self) -> Unreachable:
         """The error of a call meanwhile: the cause, and when the next start is."""
         failure, left = self.failure, self.left
-        words = [f"The server {self._name} can't be used.", failure.message if failure is not None else ""]
+        words = [f"Server {self._name} is unavailable.", failure.message if failure is not None else ""]
         if left:
-            words.append(f"The next try is in {span(left)}.")
+            words.append(f"The next start is in {span(left)}.")
         code, suggestion = (failure.code, failure.suggestion) if failure is not None else (None, None)
         return Unreachable(code, " ".join(filter(None, words)), suggestion=suggestion)
 
 
-async def start_failure(error: Exception, line: "ServerChannel | None", settings: ServerSettings) -> Unreachable:
+async def start_failure(error: Exception, channel: "ServerChannel | None", settings: ServerSettings) -> Unreachable:
     """Explains why a server did not start: what the transport knows says more than the exception. Nothing was sent yet, so
     its stderr is about nobody's call."""
     inner = innermost(error)
-    if line is None or isinstance(inner, SessionLost):
+    if channel is None or isinstance(inner, SessionLost):
         return inner if isinstance(inner, Unreachable) else Unreachable(message=sentence(error))
     if isinstance(inner, TimeoutError):
-        words = f"It did not say what it is within {span(settings.start_seconds)} (setting start_seconds)."
-        return Unreachable(message=with_stderr(words, line.said()))
+        words = f"It did not complete the handshake within {span(settings.start_seconds)} (setting start_seconds)."
+        return Unreachable(message=with_stderr(words, channel.said()))
     if not isinstance(inner, Unreachable):
-        why = await line.why()
-        return Unreachable(message=with_stderr(why, line.said()) if why else sentence(error))
-    why = await line.why() if inner.suggestion is None else None
+        why = await channel.why()
+        return Unreachable(message=with_stderr(why, channel.said()) if why else sentence(error))
+    why = await channel.why() if inner.suggestion is None else None
     kind = ProcessExited if isinstance(inner, ProcessExited) else Unreachable
-    words = with_stderr(why, line.said()) if why else inner.message
+    words = with_stderr(why, channel.said()) if why else inner.message
     return kind(inner.code, words, suggestion=inner.suggestion)
 
 

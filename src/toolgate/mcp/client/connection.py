@@ -73,18 +73,18 @@ class ServerChannel(Protocol):
     def said(self) -> str:
         """The end of its stderr."""
 
-    def wire(self, about: ServerInfo) -> FastHttp | None:
+    def fast_http(self, about: ServerInfo) -> FastHttp | None:
         """The fast path, if there is one."""
 
 
 class Connection:
     def __init__(
-        self, name: str, settings: ServerSettings, line: ServerChannel, notice: OnNotification, concealer: SecretMasker
+        self, name: str, settings: ServerSettings, channel: ServerChannel, notice: OnNotification, masker: SecretMasker
     ) -> None:
         self.name = name
         self.about = ServerInfo("", {}, {})
         self.modern = False
-        self.wire: FastHttp | None = None
+        self.fast_http: FastHttp | None = None
         self.renewed = False
         self.begun = asyncio.Event()
         self.answered = 0
@@ -97,11 +97,11 @@ class Connection:
         self._notice = notice
 
         def unreadable(fault: Exception) -> None:
-            logger.debug("server %s: %s", name, concealer.words(sentence(fault)))
+            logger.debug("server %s: %s", name, masker.mask_text(sentence(fault)))
 
-        self._watched = InboundStream(line.read, unreadable, concealer)
+        self._watched = InboundStream(channel.read, unreadable, masker)
         self._dispatch = CorrelatingDispatcher(
-            self._watched, line.write, self.notice, max(ABANDONED_CALL_SECONDS, longest_timeout(settings))
+            self._watched, channel.write, self.notice, max(ABANDONED_CALL_SECONDS, longest_timeout(settings))
         )
         self._acknowledging: dict[str, asyncio.Event] = {}
         self._log_level = len(LOG_LEVELS)
@@ -145,7 +145,7 @@ class Connection:
     async def request(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
         """Sends a request and returns the plain result; raises the errors of `errors`."""
         if self.ended.done():
-            raise Unreachable(message=f"The server {self.name} has just gone.")
+            raise Unreachable(message=f"The connection to server {self.name} has just ended.")
         try:
             raw = await self._ask(method, params, caller)
         except ErrorResponse as error:
@@ -158,13 +158,13 @@ class Connection:
 
     async def _ask(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
         if method not in TRACKED_METHODS:
-            return await self._sent_quickly(method, params, caller, None)
+            return await self._send_fast(method, params, caller, None)
         await self._want_logs(caller)
         call = self._dispatch.begin(caller)
         token = CURRENT_CALL.set(call)
         forget = self._dispatch.give_up
         try:
-            answer = await self._sent_quickly(method, params, caller, call)
+            answer = await self._send_fast(method, params, caller, call)
             forget = self._dispatch.forget
             return answer
         except (ErrorResponse, Unreachable):
@@ -174,19 +174,19 @@ class Connection:
             CURRENT_CALL.reset(token)
             forget(call)
 
-    async def _sent_quickly(
+    async def _send_fast(
         self, method: str, params: Mapping[str, Any], caller: Caller | None, call: ActiveCall | None
     ) -> Mapping[str, Any]:
         """Uses the fast path where it can send the request."""
-        if self.wire is not None and method in FAST_METHODS:
+        if self.fast_http is not None and method in FAST_METHODS:
             with suppress(FastPathUnavailable):
-                return await self.wire.request(method, params, caller, self._param_headers(method, params), call)
-        raw = await self._sent(method, params, caller, call.token if call is not None else None)
+                return await self.fast_http.request(method, params, caller, self._param_headers(method, params), call)
+        raw = await self._send(method, params, caller, call.token if call is not None else None)
         if call is not None:
             await call.over()
         return raw
 
-    async def _sent(
+    async def _send(
         self, method: str, params: Mapping[str, Any], caller: Caller | None, token: int | None
     ) -> Mapping[str, Any]:
         given = dict(params)
@@ -212,7 +212,7 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and self.ended.done():
                 raise ConnectionLost(
-                    message=f"The server {self.name} went away before it answered. {await self._why()}"
+                    message=f"Server {self.name} ended the connection before it answered. {await self._why()}"
                 ) from None
             raise from_mcp_error(error, self.name, self._settings) from None
 
@@ -240,7 +240,7 @@ class Connection:
         if level < self._log_level:
             self._log_level = level
             with suppress(ErrorResponse):
-                await self._sent("logging/setLevel", {"level": caller.log_level}, None, None)
+                await self._send("logging/setLevel", {"level": caller.log_level}, None, None)
 
     async def listen(self, wanted: Mapping[str, Any], acknowledged: asyncio.Event) -> None:
         """Subscribes to changes until the stream ends (2026-07-28). They come as notifications."""
@@ -269,28 +269,28 @@ class Connection:
         """Sends a heartbeat. Raises Unreachable or ConnectionLost; any response is a sign of life."""
         with suppress(ErrorResponse):
             if self.modern:
-                await self._sent("server/discover", {}, None, None)
+                await self._send("server/discover", {}, None, None)
             else:
-                await self._sent("ping", {}, None, None)
+                await self._send("ping", {}, None, None)
 
 
 @asynccontextmanager
 async def open_connection(
-    name: str, settings: ServerSettings, line: ServerChannel, era: Era, notice: OnNotification, concealer: SecretMasker
+    name: str, settings: ServerSettings, channel: ServerChannel, era: Era, notice: OnNotification, masker: SecretMasker
 ) -> AsyncIterator[Connection]:
     """A negotiated connection over an open transport. Entered and left by the server's supervisor."""
-    connection = Connection(name, settings, line, notice, concealer)
+    connection = Connection(name, settings, channel, notice, masker)
     serving = asyncio.create_task(connection.serve())
     try:
         await connection.begun.wait()
         await connection.agree(era)
-        connection.wire = line.wire(connection.about)
-        if connection.wire is not None:
-            connection.wire.notice = connection.notice
+        connection.fast_http = channel.fast_http(connection.about)
+        if connection.fast_http is not None:
+            connection.fast_http.notice = connection.notice
         yield connection
     finally:
         connection.end()
         serving.cancel()
         await asyncio.wait({serving})
-        if connection.wire is not None:
-            await connection.wire.close()
+        if connection.fast_http is not None:
+            await connection.fast_http.close()

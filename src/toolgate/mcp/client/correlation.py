@@ -39,7 +39,7 @@ MAX_LOG_BYTES = 65_536
 MAX_PROGRESS_CHARS = 4_000
 MAX_SERVER_REQUESTS, MAX_CALL_REQUESTS = 32, 8
 """Unanswered requests of one server, and of one call."""
-TOO_MANY_REQUESTS = "Too much is asked at once."
+TOO_MANY_REQUESTS = "Too many requests at once."
 MAX_ABANDONED_CALLS = 1_000
 FLUSH_SECONDS = 2.0
 """Seconds for a caller to take the messages that came before the response."""
@@ -94,7 +94,7 @@ class ActiveCall:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Puts a request to the caller; no longer than the call lasts."""
         if self.caller is None:
-            raise CallError("MCP_ERROR", "Nobody can be asked.")
+            raise CallError("MCP_ERROR", "The call has no caller that can be asked.")
         if len(self._asking) >= MAX_CALL_REQUESTS:
             raise CallError("CAPACITY_EXCEEDED", TOO_MANY_REQUESTS)
         asking = asyncio.ensure_future(self.caller.ask(method, params))
@@ -105,7 +105,7 @@ class ActiveCall:
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise
-            raise CallError("CANCELLED", "The call is over.") from None
+            raise CallError("CANCELLED", "The call has ended.") from None
         finally:
             self._asking.discard(asking)
 
@@ -256,7 +256,7 @@ class _Started:
 
 
 async def _unheard(_: DispatchContext[TransportContext], method: str, __: Mapping[str, Any] | None) -> None:
-    logger.debug("a notification was not dealt with: %s", printable(method, 80))
+    logger.debug("a notification was ignored: %s", printable(method, 80))
 
 
 def _token(token: Any) -> int:

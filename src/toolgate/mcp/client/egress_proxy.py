@@ -153,17 +153,19 @@ class EgressProxy:
         """Connects to an allowed host at a checked address. Raises ProxyRefusal."""
         leave = self._domains.leave(host, port)
         if leave is None:
-            self._note(host, port, "it is not among its domains")
-            raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not among the domains that this server may reach.")
+            self._note(host, port, "it is not in the setting `domains`")
+            raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not in the server's setting `domains`.")
         try:
             async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                 addresses = await self._look_up(host, port)
         except (OSError, TimeoutError, UnicodeError):
-            raise ProxyRefusal("502 Bad Gateway", f"{host} can't be looked up.") from None
+            raise ProxyRefusal("502 Bad Gateway", f"{host} can't be resolved.") from None
         fit = [address for address in addresses if leave == "any" or is_public(address)]
         if not fit:
-            self._note(host, port, "its address is a private one")
-            raise ProxyRefusal("403 Forbidden", f"{host} has a private address, and is not named with its port.")
+            self._note(host, port, "it resolves to a private address")
+            raise ProxyRefusal(
+                "403 Forbidden", f"{host} resolves to a private address; to allow it, name it with its port in `domains`."
+            )
         for address in fit[:4]:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(PROXY_CONNECT_SECONDS):
@@ -193,7 +195,7 @@ class EgressProxy:
             self._noted.popitem(last=False)
         if key not in self._noted and len(self._noted) < MAX_LOGGED_REFUSALS:
             self._noted[key] = now
-            logger.warning("the server %s may not reach %s:%d: %s", self._name, ascii(key[0])[1:-1], port, why)
+            logger.warning("server %s: connection to %s:%d refused: %s", self._name, ascii(key[0])[1:-1], port, why)
 
 
 def read_head(head: bytes) -> tuple[str, str, int, bytes]:

@@ -115,16 +115,16 @@ def status_message(name: str, status: int) -> str:
     except ValueError:
         phrase = ""
     if status in (401, 403):
-        return f"The server {name} does not let us in: HTTP {status}{phrase}."
-    return f"The server {name} answered with HTTP {status}{phrase}."
+        return f"Server {name} refused the credentials: HTTP {status}{phrase}."
+    return f"Server {name} answered with HTTP {status}{phrase}."
 
 
 def login_suggestion(name: str, *, oauth: bool) -> str:
     if oauth:
-        return f"`toolgate servers login {name}`."
+        return f"Run `toolgate servers login {name}`."
     return (
-        "Give its key with `--header` (setting `headers`), or say `--oauth` (setting `oauth`) and then "
-        f"`toolgate servers login {name}`."
+        "Set its key with `--header` (setting `headers`), or use `--oauth` (setting `oauth`) and run "
+        f"Run `toolgate servers login {name}`."
     )
 
 
@@ -159,7 +159,7 @@ def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str,
         return raw
     if "content" not in raw and "structuredContent" in raw:
         return {**raw, "content": []}
-    raise ErrorResponse(INTERNAL_ERROR, f"The server {name} answered a call without the list of content that it must have.")
+    raise ErrorResponse(INTERNAL_ERROR, f"Server {name} answered tools/call without the required `content`.")
 
 
 def transport_failure(error: "MCPError", settings: ServerSettings) -> FailureKind | None:

@@ -43,11 +43,11 @@ class LaunchCommand(NamedTuple):
 def find_command(name: str, words: Sequence[str], cwd: Path | None) -> LaunchCommand:
     """Finds the program by its full path. Raises Unreachable if there is none."""
     if not words or not words[0]:
-        raise Unreachable(message=f"The server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
+        raise Unreachable(message=f"Server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
     program = find_program(words[0], cwd)
     if program is None:
         raise Unreachable(
-            message=f"The program {words[0]!r} of the server {name!r} is not installed here.",
+            message=f"The program {words[0]!r} of server {name!r} is not installed.",
             suggestion=_instead_of(words[0]),
         )
     path = dict.fromkeys((str(program.parent), *SYSTEM_PATH))
@@ -58,8 +58,8 @@ def find_command(name: str, words: Sequence[str], cwd: Path | None) -> LaunchCom
 def _instead_of(word: str) -> str:
     setting = package_setting(word)
     if setting is not None:
-        return f"Install it, and name the package in the setting `{setting}`: it is installed once and then started."
-    return "Install it, or name it with its whole path."
+        return f"Install it, or name the package in the setting `{setting}` (`--{setting}`): it is installed once."
+    return "Install it, or give its full path."
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:
@@ -136,8 +136,8 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
     if not path.is_absolute() and cwd is None:
         if path.suffix in SCRIPT_SUFFIXES:
             raise Unreachable(
-                message=f"The server {name!r} runs {script}, which is a relative path, and no folder is set for it.",
-                suggestion="Say where it is: `--cwd DIR` (setting `cwd`), or give its whole path.",
+                message=f"The script {script} of server {name!r} is a relative path, and no working folder is set.",
+                suggestion="Set the working folder with `--cwd DIR` (setting `cwd`), or give the full path.",
             )
         return
     real = Path(os.path.realpath(Path(cwd or "/", path)))
@@ -145,8 +145,8 @@ def _own_files(name: str, program: Path, words: Sequence[str], cwd: Path | None)
         yield _project(real) or real
     elif path.suffix in SCRIPT_SUFFIXES and not real.exists():
         raise Unreachable(
-            message=f"There is no file {real}, which the server {name!r} is to run.",
-            suggestion=_near(real) or "Check its name, and the folder that it is started in (`--cwd DIR`, setting `cwd`).",
+            message=f"The script {real} of server {name!r} does not exist.",
+            suggestion=_near(real) or "Check its name and the working folder (`--cwd DIR`, setting `cwd`).",
         )
 
 

@@ -159,13 +159,13 @@ class FastHttp:
                 raise await self._refusal(response, id)
             if compressed:
                 raise ErrorResponse(
-                    PARSE_ERROR, f"The server {self._to.name} gave a compressed answer, which was not asked for."
+                    PARSE_ERROR, f"Server {self._to.name} sent a compressed response, which was not requested."
                 )
             if response.status == 200 and is_json(response):
                 return self._result(self._read(await self._http.body(response)), id)
             kind = response.headers.get("Content-Type") or "nothing"
             what = shown(kind) if response.status == 200 else f"HTTP {response.status}"
-            words = f"The server {self._to.name} answered with {what}, where JSON or a stream of events was due."
+            words = f"Server {self._to.name} answered with {what}, where JSON or an event stream was expected."
             raise ErrorResponse(PARSE_ERROR, words)
         except asyncio.CancelledError:
             response.close()  # which tells a server of the new protocol to stop
@@ -194,14 +194,12 @@ class FastHttp:
     def _read(self, body: bytes) -> Mapping[str, Any]:
         """Parses a message, with secrets masked; empty if it is no JSON object."""
         if holds_too_much(body):
-            raise ErrorResponse(
-                PARSE_ERROR, f"The server {self._to.name} gave an answer of more than {MAX_JSON_VALUES} values."
-            )
+            raise ErrorResponse(PARSE_ERROR, f"Server {self._to.name} gave an answer of more than {MAX_JSON_VALUES} values.")
         try:
             message = orjson.loads(body)
         except orjson.JSONDecodeError:
             return {}
-        return self._to.concealer.message(message) if isinstance(message, dict) else {}
+        return self._to.masker.mask_message(message) if isinstance(message, dict) else {}
 
     def _result(self, message: Mapping[str, Any], id: str) -> Mapping[str, Any]:
         result = message.get("result")
@@ -210,7 +208,7 @@ class FastHttp:
         if isinstance(message.get("error"), dict) and message.get("id") in (id, None):
             raise _refused(message["error"])
         what = "an answer to something else" if "result" in message or "error" in message else "no JSON-RPC message"
-        raise ErrorResponse(PARSE_ERROR, f"The server {self._to.name} answered with {what}.")
+        raise ErrorResponse(PARSE_ERROR, f"Server {self._to.name} answered with {what}.")
 
     # -- streams
 
@@ -226,7 +224,7 @@ class FastHttp:
                         await call.over()
                     return self._result(answer, id)
             if place.last is None or self._modern or place.left == 0:
-                raise ConnectionLost(message=f"The server {self._to.name} ended the stream without an answer.")
+                raise ConnectionLost(message=f"Server {self._to.name} ended the stream without a response.")
             place.left -= 1
             await asyncio.sleep(place.wait)
             headers = {**self._headers(), "Accept": "text/event-stream", "Last-Event-ID": place.last}
@@ -313,5 +311,5 @@ def _refused(error: Mapping[str, Any]) -> ErrorResponse:
     code, message = error.get("code"), error.get("message")
     number = code if isinstance(code, int) and not isinstance(code, bool) else PARSE_ERROR
     return ErrorResponse(
-        number, printable(message, MAX_ERROR_CHARS) if isinstance(message, str) else "(no words)", error.get("data")
+        number, printable(message, MAX_ERROR_CHARS) if isinstance(message, str) else "(no message)", error.get("data")
     )

@@ -40,22 +40,22 @@ class FolderLayers:
         server: str,
         box: JailedProcess,
         intakes: Sequence["Intake"],
-        lent: "MountPlan",
-        lend: Callable[[], "MountPlan"],
+        mounts: "MountPlan",
+        plan: Callable[[], "MountPlan"],
     ) -> None:
-        """`lent`: the mounts that it was given; `lend` plans them again. `intakes`: of the writable folders."""
+        """`mounts`: the mounts that it was given; `plan` plans them again. `intakes`: of the writable folders."""
         self._server = server
         self._box = box
         self._intakes = intakes
-        self._lent = lent
-        self._lend = lend
+        self._mounts = mounts
+        self._plan = plan
         self._lock = Lock()
         self.exposed = False
         """True: it may have seen a file that no tool may open, and has to be stopped."""
 
     async def show_host(self) -> None:
         """Shows the server the host's files as they are now."""
-        if self._intakes or len(self._lent.times) > MAX_INLINE_STATS or self._is_stale():
+        if self._intakes or len(self._mounts.times) > MAX_INLINE_STATS or self._is_stale():
             await self._in_thread(self._show_host, self._uppers())
 
     async def settle(self) -> list[str]:
@@ -82,27 +82,27 @@ class FolderLayers:
             with self._lock:
                 return deal(uppers)
         except OSError as error:
-            logger.error("what server %s changed can't be read: %s", self._server, error)
-            return ["what its server changed in its folders can't be read, and is not in them"]
+            logger.error("server %s: its changes can't be read: %s", self._server, error)
+            return ["the changes of its server can't be read, and were not applied"]
         finally:
             for upper in uppers:
                 os.close(upper)
 
     def _is_stale(self) -> bool:
         """True if something was added to a folder, or removed, since it was scanned."""
-        return any(_changed(folder) != known for folder, known in self._lent.times.items())
+        return any(_changed(folder) != known for folder, known in self._mounts.times.items())
 
     def _look(self) -> None:
         """Projects what the host has now. A secret in a projected folder is never shown; in a writable one, it was."""
         if not self._is_stale():
             return
         try:
-            now = self._lend()
+            now = self._plan()
         except Unreachable as error:
-            logger.warning("server %s: its folders can't be looked through: %s", self._server, error.message)
+            logger.warning("server %s: its folders can't be scanned: %s", self._server, error.message)
             self.exposed = bool(self._intakes)
             return
-        before, self._lent = self._lent, now
+        before, self._mounts = self._mounts, now
         if (now.projected, now.writable) != (before.projected, before.writable) or not set(now.hidden) <= set(before.hidden):
             self.exposed = True
             return
@@ -141,7 +141,7 @@ def withheld_error(server: str) -> Failed:
     """The error that a caller gets in place of the response."""
     return Failed(
         "SANDBOX_ERROR",
-        f"The answer of the server {server} is withheld: a file that no tool may open came into a folder that it may write "
+        f"The answer of server {server} is withheld: a file that no tool may open came into a folder that it may write "
         "while it worked, so it may have seen that. The server was ended, and what it wrote is set aside.",
         suggestion="Call it again: it is started anew, and does not see that file.",
         details={"withheld": True},

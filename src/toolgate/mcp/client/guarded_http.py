@@ -164,7 +164,7 @@ class GuardedClient(httpx2.AsyncClient):
     async def _bound(self, response: httpx2.Response) -> None:
         """Bounds the body of a response. Event streams may be endless: those are bounded event by event."""
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
+            raise httpx2.DecodingError("the response is compressed, which was not requested", request=response.request)
         speaks = response.is_success and _is(response, "text/event-stream") and (
             self.late is None or response.request.method == "GET"
         )  # fmt: skip
@@ -187,7 +187,7 @@ class GuardedClient(httpx2.AsyncClient):
             return response
         if not _is(response, "application/json"):
             words = shown(response.headers.get("content-type", "nothing"))
-            message = f"The server {self._name} answered with {words}, where JSON or a stream of events was due."
+            message = f"Server {self._name} answered with {words}, where JSON or an event stream was expected."
             return await self._instead(request, "refused", message, PARSE_ERROR)
         body = await response.aread()
         if holds_too_much(body):
@@ -195,7 +195,7 @@ class GuardedClient(httpx2.AsyncClient):
         answer = _parsed(body)
         if answer is None or answer.get("id") != id:
             what = "no JSON-RPC message" if answer is None else "an answer to something else"
-            return await self._instead(request, "refused", f"The server {self._name} answered with {what}.", PARSE_ERROR)
+            return await self._instead(request, "refused", f"Server {self._name} answered with {what}.", PARSE_ERROR)
         self.failure = None
         return _response(request, status, answer, response.headers.get(SESSION_HEADER))
 
@@ -227,16 +227,16 @@ def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> t
     """Classifies an exception: its kind, message and JSON-RPC code."""
     if isinstance(error, ResponseTooLong):
         what = f"{most} bytes (its setting output_bytes) or {MAX_JSON_VALUES} values"
-        return "refused", f"The server {name} gave an answer of more than {what}.", INTERNAL_ERROR
+        return "refused", f"Server {name} gave an answer of more than {what}.", INTERNAL_ERROR
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
-        return "unreachable", f"The server {name} can't be reached: {_why(error)}.", CONNECTION_CLOSED
+        return "unreachable", f"Server {name} can't be reached: {_why(error)}.", CONNECTION_CLOSED
     if isinstance(error, httpx2.TransportError) or not login:
         return (
             "lost",
-            f"The connection to the server {name} broke before its answer was there: {_why(error)}.",
+            f"The connection to server {name} broke before the response: {_why(error)}.",
             CONNECTION_CLOSED,
         )
-    return "login", f"The login to the server {name} failed: {_why(error)}.", CONNECTION_CLOSED
+    return "login", f"The login to server {name} failed: {_why(error)}.", CONNECTION_CLOSED
 
 
 def _why(error: Exception) -> str:

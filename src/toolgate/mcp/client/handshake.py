@@ -68,7 +68,7 @@ class Handshake:
             raise self._not_agreed(error) from error
         version = raw.get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise Unreachable(message=f"It speaks protocol version {printable(repr(version), 60)}, which is not known here.")
+            raise Unreachable(message=f"It speaks protocol version {printable(repr(version), 60)}, which is not supported.")
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         await self._dispatch.notify("notifications/initialized", None, {"headers": headers})
         return _about(version, raw, raw.get("serverInfo"))
@@ -84,7 +84,7 @@ class Handshake:
             raw = await self._dispatch.send_raw_request("server/discover", {"_meta": request_meta(version, {})}, options)
         except MCPError as error:
             if self._ended.done():
-                raise ProcessExited(message="It ended when it was asked which protocol it speaks.") from None
+                raise ProcessExited(message="It exited on server/discover.") from None
             mutual = _mutual(error)
             if mutual is not None and again:
                 return await self._discover(mutual, again=False)
@@ -99,12 +99,12 @@ class Handshake:
 
     def _not_agreed(self, error: MCPError) -> Exception:
         if self._ended.done():
-            return Unreachable(message="It ended before it had said what it is.")
+            return Unreachable(message="It exited during the handshake.")
         if transport_failure(error, self._settings) is not None:
             return from_mcp_error(error, self._name, self._settings)
         if error.code == UNSUPPORTED:
-            return Unreachable(message=f"It speaks no protocol version that is known here: {printable(error.message, 200)}")
-        return Unreachable(message=f"It refused to begin: {printable(error.message, 300)} ({error.code}).")
+            return Unreachable(message=f"It speaks no supported protocol version: {printable(error.message, 200)}")
+        return Unreachable(message=f"It refused the handshake: {printable(error.message, 300)} ({error.code}).")
 
 
 def _supported(error: MCPError) -> list[Any]:

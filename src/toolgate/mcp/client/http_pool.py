@@ -41,7 +41,7 @@ class HttpPool:
         try:
             return await self._http().post(self._url, data=body, headers=headers, allow_redirects=False)
         except (ClientConnectorError, ConnectionTimeoutError, InvalidURL) as error:
-            raise Unreachable(message=f"The server {self._name} can't be reached: {shown(described(error))}") from error
+            raise Unreachable(message=f"Server {self._name} can't be reached: {shown(described(error))}") from error
         except (ClientError, OSError) as error:
             raise self._lost(error) from error
 
@@ -71,7 +71,7 @@ class HttpPool:
         self._behind.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.warning("server %s: what was done besides a call failed: %s", self._name, shown(described(error)))
+            logger.warning("server %s: background work of a call failed: %s", self._name, shown(described(error)))
 
     async def close(self) -> None:
         for task in list(self._behind):
@@ -154,12 +154,10 @@ class HttpPool:
 
     def _lost(self, error: BaseException) -> ConnectionLost:
         words = shown(described(error))
-        return ConnectionLost(
-            message=f"The connection to the server {self._name} broke before its answer was there: {words}"
-        )
+        return ConnectionLost(message=f"The connection to server {self._name} broke before the response: {words}")
 
     def _too_long(self) -> ErrorResponse:
-        words = f"The server {self._name} gave an answer of more than {self._most} bytes (its setting output_bytes)."
+        words = f"Server {self._name} gave an answer of more than {self._most} bytes (its setting output_bytes)."
         return ErrorResponse(PARSE_ERROR, words)
 
 

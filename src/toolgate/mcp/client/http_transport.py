@@ -50,13 +50,13 @@ class HttpTransport:
         secrets: ReadSecret,
         keep: KeepToken | None,
         tokens: ReadToken | None,
-        concealer: SecretMasker,
+        masker: SecretMasker,
     ) -> None:
         from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient
 
         self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
         self.oauth = settings.oauth is not None
-        self.concealer = concealer
+        self.masker = masker
         self._settings, self._secrets = settings, secrets
         self._provider = self._login(keep, tokens)
         self._unfilled = _checked(name, settings.headers)
@@ -71,7 +71,7 @@ class HttpTransport:
         """The headers of the settings, with secrets filled in."""
         if self._plain is not None:
             return self._plain
-        what = f"A header of the server {self.name}"
+        what = f"A header of server {self.name}"
         return {name: fill(value, self._secrets, what) for name, value in self._unfilled.items()}
 
     def token(self) -> str | None:
@@ -103,7 +103,7 @@ class HttpTransport:
     def said(self) -> str:
         return ""
 
-    def wire(self, about: ServerInfo) -> FastHttp | None:
+    def fast_http(self, about: ServerInfo) -> FastHttp | None:
         """The fast path; None for the SSE transport and through a proxy."""
         if self._settings.transport == "sse" or goes_through_proxy(self.url):
             return None
@@ -116,11 +116,9 @@ class HttpTransport:
 
         kept = LoginStore(self.name, self.url, tokens, keep)
         try:
-            return OAuthProvider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.concealer.learn)
+            return OAuthProvider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.masker.learn)
         except ValueError as error:
-            raise Unreachable(
-                message=f"The login of the server {self.name} is not set up right: {sentence(error)}"
-            ) from None
+            raise Unreachable(message=f"The OAuth settings of server {self.name} are invalid: {sentence(error)}") from None
 
     def _auth(self) -> Any:
         if self._provider is None:
@@ -135,16 +133,16 @@ async def open_transport(
     name: str,
     settings: ServerSettings,
     secrets: ReadSecret,
-    concealer: SecretMasker,
+    masker: SecretMasker,
     keep: KeepToken | None = None,
     tokens: ReadToken | None = None,
 ) -> AsyncIterator[HttpTransport]:
     """Opens the transport to a remote server. Entered and left in the same task. Raises Unreachable.
 
-    `tokens` and `keep` read and store those of a login. `concealer` learns them; `secrets` does so itself.
+    `tokens` and `keep` read and store those of a login. `masker` learns them; `secrets` does so itself.
     """
     await load_dependencies()
-    remote = HttpTransport(name, settings, secrets, keep, tokens, concealer)
+    remote = HttpTransport(name, settings, secrets, keep, tokens, masker)
     remote.headers()  # what is missing is said before anything is tried
     async with AsyncExitStack() as stack:
         try:
@@ -152,7 +150,7 @@ async def open_transport(
                 remote.read, remote.write = await stack.enter_async_context(_streams(remote, settings))
         except TimeoutError:
             words = (
-                f"The server {name} did not begin to speak within {span(settings.start_seconds)} (setting start_seconds)."
+                f"Server {name} did not open the connection within {span(settings.start_seconds)} (setting start_seconds)."
             )
             raise Unreachable(message=words) from None
         except Exception as error:
@@ -241,14 +239,14 @@ def _not_open(remote: HttpTransport, error: Exception) -> CallError:
             assert isinstance(found, CallError)
             return found
         return Unreachable(message=words)
-    return Unreachable(message=f"The server {remote.name} can't be reached: {sentence(first)}")
+    return Unreachable(message=f"Server {remote.name} can't be reached: {sentence(first)}")
 
 
 def _address(name: str, settings: ServerSettings) -> str:
     parts = urlsplit(settings.url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Unreachable(
-            message=f"The server {name} has no address.", suggestion="Its `url` begins with https:// or http://."
+            message=f"Server {name} has no valid url.", suggestion="Its `url` begins with https:// or http://."
         )
     return settings.url or ""
 
@@ -257,7 +255,7 @@ def _checked(name: str, headers: Mapping[str, str]) -> dict[str, str]:
     for header in headers:
         if header.lower() in RESERVED_HEADERS or header.lower().startswith("mcp-"):
             raise Unreachable(
-                message=f"The header {header!r} of the server {name} can't be set: the protocol needs it.",
-                suggestion=f"Take it out of the settings of the server {name}.",
+                message=f"The header {header!r} of server {name} is reserved for the protocol.",
+                suggestion=f"Remove it from `servers.{name}.headers`.",
             )
     return dict(headers)

@@ -42,11 +42,11 @@ class InboundRate:
 
 class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], concealer: SecretMasker
+        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], masker: SecretMasker
     ) -> None:
         self._inner = inner
         self._fault = fault
-        self._concealer = concealer
+        self._masker = masker
         self.pace = InboundRate()
         self._stretch = 0
         self.heard = monotonic()
@@ -68,7 +68,7 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
                 raise
             self.heard = monotonic()
             if not isinstance(item, Exception):
-                self._conceal(item.message)
+                self._mask(item.message)
                 await self._take_turns(item.message)
                 return item
             self._fault(item)
@@ -86,14 +86,14 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
             return
         self._stretch = 0
 
-    def _conceal(self, message: JSONRPCMessage) -> None:
+    def _mask(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse):
-            message.result = self._concealer.value(message.result)
+            message.result = self._masker.mask_value(message.result)
         elif isinstance(message, JSONRPCError):
-            message.error.message = self._concealer.words(message.error.message)
-            message.error.data = self._concealer.value(message.error.data)
+            message.error.message = self._masker.mask_text(message.error.message)
+            message.error.data = self._masker.mask_value(message.error.data)
         elif message.params is not None:
-            message.params = self._concealer.value(message.params)
+            message.params = self._masker.mask_value(message.params)
 
     def end(self) -> None:
         if not self.ended.done():

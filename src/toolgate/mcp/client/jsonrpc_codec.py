@@ -61,7 +61,7 @@ def _unreadable(line: bytes) -> list[JSONRPCMessage]:
         text = _ESCAPED.sub(_whole, line).decode("utf-8", "replace")
         message = _message(json.loads(text, parse_constant=lambda _: None))
         return [message] if message is not None else []
-    return _no_answer(line, "The server's answer is no JSON that can be read.")
+    return _no_answer(line, "The server's response is not valid JSON.")
 
 
 def _no_answer(line: bytes, words: str) -> list[JSONRPCMessage]:
@@ -96,7 +96,7 @@ def _message(value: Any) -> JSONRPCMessage | None:
         return JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=_error(value["error"]))
     if isinstance(value.get("result"), dict):
         return JSONRPCResponse.model_construct(jsonrpc="2.0", id=number, result=value["result"])
-    words = "The server's answer has neither a result nor an error that can be read."
+    words = "The server's response has neither a valid result nor a valid error."
     return JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=words))
 
 
@@ -104,7 +104,7 @@ def _error(value: dict[str, Any]) -> ErrorData:
     code, message = value.get("code"), value.get("message")
     return ErrorData.model_construct(
         code=code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR,
-        message=message if isinstance(message, str) else "The server did not say what went wrong.",
+        message=message if isinstance(message, str) else "The server's error has no message.",
         data=value.get("data"),
     )
 

@@ -20,7 +20,7 @@ from toolgate.mcp.client import packages
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import LaunchCommand
 from toolgate.mcp.client.mounts import MountPlan, plan_mounts
-from toolgate.mcp.client.secret_refs import conceal_arguments, fill
+from toolgate.mcp.client.secret_refs import fill, hide_argument_secrets
 from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
@@ -102,14 +102,14 @@ async def launch_server(
     `rules`: what no tool may open. `places`: decides which of its changes are applied. `resolve`: resolves host names.
     `step`: is told the next step.
     """
-    given = {key: fill(value, secrets, f"The variable {key} of the server {name!r}") for key, value in settings.env.items()}
+    given = {key: fill(value, secrets, f"The variable {key} of server {name!r}") for key, value in settings.env.items()}
     if settings.isolation != "none":
         _refuse_runners(name, settings)
     command = await packages.command(name, settings, home, step) or finding.find_command(
         name, settings.command, settings.cwd
     )
     step("starting")
-    command, values = conceal_arguments(name, command, secrets)
+    command, values = hide_argument_secrets(name, command, secrets)
     given |= values
     jail = None if settings.isolation == "none" else await _jail(name, sandbox)
     if jail is None:
@@ -119,13 +119,13 @@ async def launch_server(
         domains = _domains(name, settings) if reach == "domains" else None
         layout = domains.layout() if domains is not None else None
         look = partial(plan_mounts, name, settings, home, rules, command.own)
-        lent = await to_thread(look)
-        spec = _spec(name, settings, command, given, home, layout, lent)
+        mounts = await to_thread(look)
+        spec = _spec(name, settings, command, given, home, layout, mounts)
         box = await jail.start(spec)
     except Unavailable as error:
         raise _not_held(name, error.message, error.suggestion) from error
     program = ServerProcess(
-        box, jail=jail.name, network=reach, layers=_layers(name, settings, lent, look, box, home, places)
+        box, jail=jail.name, network=reach, layers=_layers(name, settings, mounts, look, box, home, places)
     )
     if domains is not None and layout is not None:
         try:
@@ -152,7 +152,7 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
     except NotReached as error:
         raise Unreachable(
             "SANDBOX_UNAVAILABLE",
-            f"The server {name!r} may only run in a jail. {error.message}",
+            f"Server {name!r} must run in a jail. {error.message}",
             suggestion=f"{error.suggestion or 'Run `toolgate doctor`.'} To run it with your own rights: `--isolation none` "
             "(setting `isolation: none`).",
         ) from error
@@ -165,7 +165,7 @@ async def _start_plainly(name: str, command: LaunchCommand, given: Mapping[str, 
     try:
         box = await plain.start(command.argv, {**own, **locale(), **given}, cwd)
     except OSError as error:
-        raise Unreachable(message=f"The server {name!r} can't be started: {error.strerror or error}.") from error
+        raise Unreachable(message=f"Server {name!r} can't be started: {error.strerror or error}.") from error
     return ServerProcess(box, jail=None, network="host")
 
 
@@ -183,20 +183,20 @@ def _refuse_runners(name: str, settings: ServerSettings) -> None:
     setting = finding.package_setting(settings.command[0])
     if settings.command[:2] == ("uv", "run"):
         raise Unreachable(
-            message="`uv run` looks after an environment at each start, which it can't from inside of a jail.",
-            suggestion="Make the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
+            message="`uv run` updates an environment at each start, which it can't do inside a jail.",
+            suggestion="Create the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
         )
     program = finding.find_program(settings.command[0], settings.cwd)
     if program is not None and program.parent.name == finding.SHIM_FOLDER and setting is None:
         raise Unreachable(
-            message=f"{program} only looks for the program that it stands for, which it can't from inside of a jail.",
-            suggestion=f"Name that program: `pyenv which {program.name}` shows it, for one. Or name that of an environment: "
+            message=f"{program} is a shim that looks for the real program, which it can't do inside a jail.",
+            suggestion=f"Name the real program (`pyenv which {program.name}` shows it), or that of an environment: "
             "`.venv/bin/python`.",
         )
     if setting is not None and reach_of(settings) != "host":
         raise Unreachable(
-            message=f"{Path(settings.command[0]).name} is to fetch the server {name!r}: it can't from inside of a jail.",
-            suggestion=f"Name the package in the setting `{setting}`: it is installed once and then started.",
+            message=f"{Path(settings.command[0]).name} can't download server {name!r} inside a jail.",
+            suggestion=f"Name the package in the setting `{setting}` (`--{setting}`): it is installed once, outside it.",
         )
 
 
@@ -207,7 +207,7 @@ def _domains(name: str, settings: ServerSettings) -> "AllowedHosts":
         return AllowedHosts(settings.domains)
     except ValueError as error:
         raise Unreachable(
-            message=f"The domains of the server {name!r} can't be read: {error}.",
+            message=f"The setting `domains` of server {name!r} is invalid: {error}.",
             suggestion="Correct the setting `domains`, or set `network: none`.",
         ) from None
 
@@ -219,7 +219,7 @@ def _spec(
     given: Mapping[str, str],
     home: Path | None,
     layout: "LoopbackLayout | None",
-    lent: MountPlan,
+    mounts: MountPlan,
 ) -> Spec:
     network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
     variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
@@ -228,13 +228,13 @@ def _spec(
         profile="server",
         argv=command.argv,
         environment=tuple(sorted(variables.items())),
-        readable=(*command.readable, *lent.readable),
-        writable=lent.writable,
-        layers=lent.writable,
-        projected=lent.projected,
-        pieces=tuple(lent.pieces.items()),
-        fixed=lent.fixed,
-        hidden=lent.hidden,
+        readable=(*command.readable, *mounts.readable),
+        writable=mounts.writable,
+        layers=mounts.writable,
+        projected=mounts.projected,
+        pieces=tuple(mounts.pieces.items()),
+        fixed=mounts.fixed,
+        hidden=mounts.hidden,
         cwd=cwd,
         path=command.path,
         shown=tuple(_shown(name, home, layout)),
@@ -255,13 +255,13 @@ def _spec(
 def _layers(
     name: str,
     settings: ServerSettings,
-    lent: MountPlan,
+    mounts: MountPlan,
     look: Callable[[], MountPlan],
     box: JailedProcess,
     home: Path | None,
     places: "Workspaces | None",
 ) -> "FolderLayers | None":
-    if not lent.writable and not lent.projected:
+    if not mounts.writable and not mounts.projected:
         return None
     from toolgate.mcp.client.folder_layers import FolderLayers
     from toolgate.sandbox.workspaces import Workspaces
@@ -270,11 +270,11 @@ def _layers(
     intakes = [
         known.intake(
             folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in, setting=f"servers.{name}.bring_in",
-            repositories=[path for path in lent.repositories if path.is_relative_to(folder)],
+            repositories=[path for path in mounts.repositories if path.is_relative_to(folder)],
         )
-        for folder in lent.writable
+        for folder in mounts.writable
     ]  # fmt: skip
-    return FolderLayers(name, box, intakes, lent, look)
+    return FolderLayers(name, box, intakes, mounts, look)
 
 
 def proxy_variables(port: int) -> dict[str, str]:
@@ -324,6 +324,6 @@ async def _open_proxy(
 def _not_held(name: str, why: str, suggestion: str | None) -> Unreachable:
     return Unreachable(
         "SANDBOX_UNAVAILABLE",
-        f"The server {name!r} can't be held in a jail: {why}",
-        suggestion=suggestion or "`toolgate doctor` shows what holds programs here; bubblewrap holds most.",
+        f"Server {name!r} can't be started in a jail: {why}",
+        suggestion=suggestion or "Run `toolgate doctor` to see which jails work here; installing bubblewrap usually helps.",
     )

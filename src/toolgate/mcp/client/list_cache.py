@@ -51,7 +51,7 @@ async def fetch(connection: "Connection", what: ListKind, settings: ServerSettin
                 items = page.get(field)
                 if not isinstance(items, list):
                     raise ErrorResponse(
-                        INTERNAL_ERROR, f"The server {connection.name} answered {method} without a list of {field}."
+                        INTERNAL_ERROR, f"Server {connection.name} answered {method} without a list of {field}."
                     )
                 left -= _bytes(items, settings.output_bytes)
                 found += [one for one in items if isinstance(one, dict) and isinstance(one.get(KEY_FIELDS[what]), str)]
@@ -61,13 +61,13 @@ async def fetch(connection: "Connection", what: ListKind, settings: ServerSettin
                     break
                 seen.add(cursor)
     except TimeoutError:
-        words = f"The server {connection.name} did not list its {what} within {settings.start_seconds:g} s."
+        words = f"Server {connection.name} did not list its {what} within {settings.start_seconds:g} s."
         raise ErrorResponse(INTERNAL_ERROR, words) from None
     except ErrorResponse as error:
         if error.number != METHOD_NOT_FOUND:
             raise
     if left < 0 or len(found) > MAX_LIST_ITEMS:
-        logger.warning("server %s lists more %s than are taken (%d, %s)", connection.name, what, MAX_LIST_ITEMS, size(-left))
+        logger.warning("server %s lists more %s than the limit (%d, %s)", connection.name, what, MAX_LIST_ITEMS, size(-left))
     return _usable(connection, what, found[:MAX_LIST_ITEMS]), seconds
 
 
@@ -103,7 +103,7 @@ def _usable(connection: "Connection", what: ListKind, found: list[dict[str, Any]
         wrong = find_invalid_x_mcp_header(schema)
         if wrong is not None:
             words = printable(f"{tool['name']}: {wrong}", 300)
-            logger.warning("server %s: a tool is left out, its x-mcp-header is wrong: %s", connection.name, words)
+            logger.warning("server %s: a tool is left out because its x-mcp-header is invalid: %s", connection.name, words)
             continue
         if header_map := x_mcp_header_map(schema):
             maps[tool["name"]] = header_map

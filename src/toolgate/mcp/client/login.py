@@ -58,8 +58,8 @@ async def login(
     stores. `accept_issuer`: the authorization server that a person accepts."""
     if settings.url is None or settings.oauth is None:
         raise LoginFailed(
-            f"The server {name} has no login.",
-            suggestion="Give it a `url` and `oauth` in its settings (`oauth: {}` where it registers its clients itself).",
+            f"Server {name} has no OAuth login.",
+            suggestion="Set `url` and `oauth` in its settings (`oauth: {}` where it registers clients itself).",
         )
     await load_dependencies()
     kept = LoginStore(name, settings.url, tokens, keep)
@@ -73,7 +73,10 @@ async def login(
                 async with listen_for_redirect(settings.oauth, show, browser=browser) as back:
                     await _log_in(name, settings, settings.oauth, secrets, kept, back)
     except TimeoutError:
-        raise LoginFailed(f"Nobody logged in to {name} within {wait_seconds:g} s.", suggestion="Try again.") from None
+        raise LoginFailed(
+            f"The login to {name} was not completed within {wait_seconds:g} s.",
+            suggestion=f"Run `toolgate servers login {name}` again.",
+        ) from None
     return issuer_of(name, settings, tokens) if tokens is not None else None
 
 
@@ -123,7 +126,7 @@ async def _log_in(
     auth = OAuthHttpAuth(provider, asks=True)
 
     def filled() -> dict[str, str]:
-        return {header: fill(value, secrets, f"A header of the server {name}") for header, value in settings.headers.items()}
+        return {header: fill(value, secrets, f"A header of server {name}") for header, value in settings.headers.items()}
 
     async with GuardedClient(name, headers=filled, most=settings.output_bytes, auth=auth, read_seconds=30.0) as client:
         headers = {
@@ -191,12 +194,12 @@ class BrowserRedirect:
         method, _, rest = line.partition(" ")
         where = urlsplit(rest.partition(" ")[0])
         if method != "GET" or where.path != CALLBACK_PATH:
-            return HTTPStatus.NOT_FOUND, "There is nothing here."
+            return HTTPStatus.NOT_FOUND, "Not found."
         found = {name: values[0] for name, values in parse_qs(where.query).items()}
         if self._state is None or found.get("state") != self._state or self._came.done():
-            return HTTPStatus.BAD_REQUEST, "This belongs to no login that is under way."
+            return HTTPStatus.BAD_REQUEST, "No login with this state is under way."
         self._came.set_result(found)
-        return HTTPStatus.OK, "Toolgate has what it needs. You can close this window."
+        return HTTPStatus.OK, "The login is complete. You can close this window."
 
 
 @asynccontextmanager
@@ -209,8 +212,8 @@ async def listen_for_redirect(
         server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=MAX_CALLBACK_BYTES)
     except OSError as error:
         raise LoginFailed(
-            f"Port {oauth.redirect_port}, where the browser is to come back to, can't be used: {error.strerror}.",
-            suggestion="Set `oauth.redirect_port` of the server to one that is free.",
+            f"Port {oauth.redirect_port} for the login's redirect can't be opened: {error.strerror}.",
+            suggestion="Set `oauth.redirect_port` of the server to a free port.",
         ) from None
     async with server:
         yield back

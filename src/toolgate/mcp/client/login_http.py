@@ -108,7 +108,7 @@ async def _answer(client: httpx2.AsyncClient, sent: httpx2.Request, request: htt
     response = await client.send(sent, stream=True)
     try:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=request)
+            raise httpx2.DecodingError("the response is compressed, which was not requested", request=request)
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk

@@ -144,8 +144,8 @@ def _real(name: str, path: Path) -> Path:
     real = Path(os.path.realpath(path.expanduser()))
     if not real.exists():
         raise Unreachable(
-            message=f"{path}, which the server {name!r} is given, does not exist.",
-            suggestion="Make it, or name another: `--read`, `--write` or `--cwd` (settings: `read`, `write`, `cwd`).",
+            message=f"{path} does not exist (server {name!r}).",
+            suggestion="Create it, or name another one: `--read`, `--write` or `--cwd` (settings: `read`, `write`, `cwd`).",
         )
     return real
 
@@ -155,7 +155,7 @@ def _check(name: str, path: Path, home: Path | None, rules: "SensitivePaths", *,
     if why is not None:
         raise Unreachable(
             "SECURITY_VIOLATION",
-            f"The server {name!r} is not given {path}: {why}.",
+            f"Server {name!r} may not have {path}: {why}.",
             suggestion="Name a folder with nothing in it but what the server needs, or add it to the setting paths.allowed.",
         )
 
@@ -173,11 +173,11 @@ def _faults(path: Path, home: Path | None, rules: "SensitivePaths", *, writing: 
 
     places = (*NEVER_MOUNTED, *(NEVER_INSIDE if writing else ()))
     if str(path) in NEVER or any(path.is_relative_to(place) for place in places):
-        yield "it belongs to the system"
+        yield "it is a system folder"
     if Path(os.path.realpath(rules.home)).is_relative_to(path):
-        yield "it holds a person's whole home"
+        yield "it contains a whole home folder"
     if home is not None and path.is_relative_to(os.path.realpath(home)):
-        yield "it is Toolgate's own"
+        yield "it is Toolgate's data folder"
     if writing and not path.is_dir():
         yield "it is not a folder"
     reason = rules.reason(str(path))
@@ -208,7 +208,7 @@ def _held_back(
         return WorkspaceScan(rules, path, own, writes_git=writes_git, pieces=True, hides=settings_files).run()
     except Denied as error:
         raise Unreachable(
-            "SECURITY_VIOLATION", f"The server {name!r} is not given {path}: {error.message}", suggestion=error.suggestion
+            "SECURITY_VIOLATION", f"Server {name!r} may not have {path}: {error.message}", suggestion=error.suggestion
         ) from None
 
 

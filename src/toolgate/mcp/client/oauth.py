@@ -255,7 +255,7 @@ class OAuthProvider(OAuthClientProvider):
         return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
 
     def needs_login(self) -> LoginRequired:
-        words = f"The server {self.server} wants a login, and there is none that it takes."
+        words = f"Server {self.server} requires a login, and no valid one is stored."
         return LoginRequired(message=words, suggestion=login_suggestion(self.server, oauth=True))
 
 

@@ -104,14 +104,14 @@ def _read(kind: PackageKind, text: str, shape: re.Pattern[str], version: re.Patt
     found = shape.fullmatch(text.strip())
     if found is None or len(text) > MAX_SPEC_CHARS:
         raise Unreachable(
-            message=f"{text[:80]!r} is not the name of a package.",
-            suggestion=f"Name it as {example}. Addresses, paths and options are not taken.",
+            message=f"{text[:80]!r} is not a package name.",
+            suggestion=f"Name it as {example}. URLs, paths and options are not accepted.",
         )
     exact = found["version"]
     if exact is not None and not version.fullmatch(exact):
         raise Unreachable(
-            message=f"{text[:80]!r} does not name one version.",
-            suggestion=f"Name an exact one ({example}), or none: then the newest is taken once, and kept.",
+            message=f"{text[:80]!r} does not name an exact version.",
+            suggestion=f"Name an exact version ({example}), or none: then the newest is installed, and kept.",
         )
     return PackageSpec(kind, found["name"], exact, found.groupdict().get("extras") or "")
 
@@ -209,7 +209,7 @@ async def _locked(folder: Path, package: PackageSpec) -> int:
         if isinstance(error, TimeoutError):
             raise Unreachable(
                 message=f"Another process has been installing {package.name} for more than {INSTALL_LOCK_SECONDS:g} s.",
-                suggestion="End that process if it hangs.",
+                suggestion="End that process if it hangs, then try again.",
             ) from None
         raise
 
@@ -250,7 +250,7 @@ def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> Instal
     script = _choose(package, _scripts(package, about))
     entry = (folder / "node_modules" / package.name / script).resolve()
     if not entry.is_file() or not entry.is_relative_to(folder.resolve() / "node_modules"):
-        raise Unreachable(message=f"The package {package.name} names a program that it does not have.")
+        raise Unreachable(message=f"The package {package.name} names a program that it does not contain.")
     return _done(package, str(about["version"]), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
 
 
@@ -307,9 +307,9 @@ def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
         if _normal(name) == _normal(short):
             return path
     if not scripts:
-        raise Unreachable(message=f"The package {package.name} has no program, so it is no server.")
+        raise Unreachable(message=f"The package {package.name} has no program, so it is not a server.")
     raise Unreachable(
-        message=f"The package {package.name} has several programs ({', '.join(sorted(scripts)[:5])}), none called like it.",
+        message=f"The package {package.name} has several programs ({', '.join(sorted(scripts)[:5])}), none named like it.",
         suggestion="Install it yourself, and name the program in the setting `command`.",
     )
 
@@ -321,7 +321,7 @@ def _done(package: PackageSpec, version: str, digest: str, entry: Path) -> Insta
 
 def _same_version(package: PackageSpec, found: str) -> None:
     if package.version is not None and found.partition("+")[0] != package.version.partition("+")[0]:
-        raise Unreachable(message=f"The registry gave {package.name} {found}, not {package.version}.")
+        raise Unreachable(message=f"The registry returned {package.name} {found}, not {package.version}.")
 
 
 def _normal(name: str) -> str:
@@ -344,9 +344,7 @@ def _node(name: str) -> Path:
 
 
 def _lacks(name: str, program: str) -> Unreachable:
-    return Unreachable(
-        message=f"The server {name!r} needs {program}, which is not installed here.", suggestion="Install Node.js."
-    )
+    return Unreachable(message=f"Server {name!r} needs {program}, which is not installed.", suggestion="Install Node.js.")
 
 
 class InstallSteps:
@@ -391,5 +389,5 @@ class InstallSteps:
             last = " ".join(" ".join(errors or lines).split())[-400:]
             raise Unreachable(
                 message=f"{what} could not be installed: {last or f'exit code {child.returncode}'}",
-                suggestion="Check its name and version, and that the registry can be reached.",
+                suggestion="Check its name and version, and that the registry is reachable.",
             )

@@ -62,7 +62,7 @@ class SecretMasker:
         if value and value not in self._own and len(value) >= MIN_SECRET_CHARS:
             self._take(self._own, [value], MAX_OWN_SECRETS)
 
-    def learn_handed(self, values: Iterable[str]) -> None:
+    def learn_call_secrets(self, values: Iterable[str]) -> None:
         """Adds secrets that a call hands the server."""
         long_enough = [value for value in values if len(value) >= MIN_SECRET_CHARS]
         if not self._handed.keys() >= set(long_enough):
@@ -79,28 +79,28 @@ class SecretMasker:
 
     # -- what it says
 
-    def words(self, text: str, least: int = MIN_SECRET_CHARS) -> str:
+    def mask_text(self, text: str, least: int = MIN_SECRET_CHARS) -> str:
         """Masks secrets of at least so many characters in a text."""
         return text if self._masker is None else self._masker.text(text, least, on_loop=True)
 
-    def value(self, value: Any) -> Any:
+    def mask_value(self, value: Any) -> Any:
         """Masks a JSON value; returns the same object if there is nothing in it."""
         return self._masked(value, ("",)) if self._may_be_in(value) else value
 
-    def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def mask_message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Masks a JSON-RPC message."""
         if not self._may_be_in(message):
             return message
         return {name: self._masked(part, ("",)) if name in SERVER_PARTS else part for name, part in message.items()}
 
-    def error(self, error: CallError) -> None:
+    def mask_error(self, error: CallError) -> None:
         """Masks our own error, which may quote the server: a header of its response, for example."""
         if self._masker is None:
             return
-        error.message = self.words(error.message)
+        error.message = self.mask_text(error.message)
         error.args = (error.message,)
         if isinstance(error, ErrorResponse):
-            error.words = self.words(error.words)
+            error.words = self.mask_text(error.words)
 
     def _may_be_in(self, value: Any) -> bool:
         return self._masker is not None and self._masker.has("\n".join(_texts(value)))
@@ -114,7 +114,7 @@ class SecretMasker:
         if isinstance(value, Mapping):
             least = MIN_MASKED_NAME_CHARS if path[-1] == "properties" else MIN_SECRET_CHARS
             return {
-                name if name in PROTOCOL_FIELDS else self.words(name, least): self._masked(part, (*path, name))
+                name if name in PROTOCOL_FIELDS else self.mask_text(name, least): self._masked(part, (*path, name))
                 for name, part in value.items()
             }
         if isinstance(value, list):
@@ -125,7 +125,7 @@ class SecretMasker:
     def _text(self, text: str, path: tuple[str, ...]) -> str:
         if path[-1] in TERM_FIELDS and text in PROTOCOL_TERMS:
             return text
-        return self.words(text, MIN_MASKED_NAME_CHARS if _names(path) else MIN_SECRET_CHARS)
+        return self.mask_text(text, MIN_MASKED_NAME_CHARS if _names(path) else MIN_SECRET_CHARS)
 
 
 def _names(path: tuple[str, ...]) -> bool:

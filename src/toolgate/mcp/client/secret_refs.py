@@ -49,7 +49,7 @@ def fill_url(url: str, secrets: ReadSecret, server: str) -> str:
     """Fills references in the path and query of a URL. Values are quoted: none changes what is reached."""
     if "{{" not in url:
         return url
-    what = f"The url of the server {server}"
+    what = f"The url of server {server}"
     return SECRET_REFERENCE.sub(lambda found: quote(_value(found[1].strip(), secrets, what), safe=""), url)
 
 
@@ -62,7 +62,7 @@ def _is_node(program: str) -> bool:
     return PurePath(program).name in ("node", "nodejs")
 
 
-def conceal_arguments(name: str, command: LaunchCommand, secrets: ReadSecret) -> tuple[LaunchCommand, dict[str, str]]:
+def hide_argument_secrets(name: str, command: LaunchCommand, secrets: ReadSecret) -> tuple[LaunchCommand, dict[str, str]]:
     """A command without references to secrets, and the variables that hold their values. Raises Unreachable for programs
     that can't be given them so."""
     words = command.argv
@@ -70,14 +70,14 @@ def conceal_arguments(name: str, command: LaunchCommand, secrets: ReadSecret) ->
         return command, {}
     if not _is_node(words[0]):
         raise Unreachable(
-            message=f"The command of the server {name!r} refers to a secret, which would be in the process list.",
-            suggestion="Give it to the program in its `env`.",
+            message=f"The command of server {name!r} refers to a secret, which the process list would show.",
+            suggestion="Pass it in `env` (`--env NAME=VALUE`).",
         )
     values: dict[str, str] = {}
 
     def variable(found: re.Match[str]) -> str:
         key = f"{ARGUMENT_VARIABLE}{len(values)}"
-        values[key] = _value(found[1].strip(), secrets, f"The command of the server {name!r}")
+        values[key] = _value(found[1].strip(), secrets, f"The command of server {name!r}")
         return f"{{{{{key}}}}}"
 
     filled = [SECRET_REFERENCE.sub(variable, word) for word in words]
@@ -94,7 +94,7 @@ def _value(name: str, secrets: ReadSecret, what: str) -> str:
     if not value:
         raise SecretMissing(
             message=f"{what} needs the secret {name!r}, which is not set for servers.",
-            suggestion=f"`toolgate secrets set {name} --servers`.",
+            suggestion=f"Run `toolgate secrets set {name} --servers`.",
             details={"missing": name},
         )
     return value

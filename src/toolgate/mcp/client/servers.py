@@ -55,7 +55,7 @@ class UpstreamServers:
         self._sandbox = sandbox
         self._home = home
         self._servers: dict[str, ServerSupervisor] = {}
-        self._concealers: dict[str, SecretMasker] = {}
+        self._maskers: dict[str, SecretMasker] = {}
         self._listeners: list[OnServerChange] = []
         self._going: set[asyncio.Task[bool]] = set()
 
@@ -67,12 +67,12 @@ class UpstreamServers:
         if before is not None and before.settings == settings:
             return
         after = None
-        if before is not None and before.standing().state not in ("idle", "off"):
+        if before is not None and before.status().state not in ("idle", "off"):
             after = asyncio.create_task(before.close())
             self._going.add(after)
             after.add_done_callback(self._going.discard)
-        concealer = self._concealers.setdefault(name, SecretMasker())
-        self._servers[name] = ServerSupervisor(name, settings, self._open, self._told, concealer, after)
+        masker = self._maskers.setdefault(name, SecretMasker())
+        self._servers[name] = ServerSupervisor(name, settings, self._open, self._told, masker, after)
         self._servers[name].restarts = self.restarts_by_itself
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ class UpstreamServers:
             if before is not None:
                 self.set(name, before.settings)
             if isinstance(error, Unreachable) and failed.failure is not None:
-                said = {"stderr": list(failed.standing().last_lines)}
+                said = {"stderr": list(failed.status().last_lines)}
                 failure = failed.failure
                 raise Unreachable(failure.code, failure.message, suggestion=failure.suggestion, details=said) from None
             raise
@@ -101,7 +101,7 @@ class UpstreamServers:
 
     async def remove(self, name: str) -> None:
         server = self._servers.pop(name, None)
-        self._concealers.pop(name, None)
+        self._maskers.pop(name, None)
         if server is not None:
             await server.close()
 
@@ -111,8 +111,8 @@ class UpstreamServers:
     def settings(self, name: str) -> ServerSettings:
         return self._of(name).settings
 
-    def standings(self) -> list[ConnectionStatus]:
-        return [self._servers[name].standing() for name in self.names()]
+    def statuses(self) -> list[ConnectionStatus]:
+        return [self._servers[name].status() for name in self.names()]
 
     def starts(self, server: str) -> int:
         """How often it was started: between two requests with the same number, the program is the same."""
@@ -136,9 +136,9 @@ class UpstreamServers:
         to be working."""
         return await self._of(server).request(method, params, caller, start, seconds)
 
-    def conceal(self, server: str, values: Iterable[str]) -> None:
+    def mask_secrets(self, server: str, values: Iterable[str]) -> None:
         """Masks secrets that a call is about to hand the server, in whatever it says."""
-        self._of(server).concealer.learn_handed(values)
+        self._of(server).masker.learn_call_secrets(values)
 
     async def listed(self, server: str, what: ListKind, *, fresh: bool = False) -> list[dict[str, Any]]:
         return await self._of(server).listed(what, fresh=fresh)
@@ -149,11 +149,11 @@ class UpstreamServers:
     async def subscribe(self, server: str, uri: str) -> None:
         """Subscribes listeners to changes of a resource, until as many have unsubscribed."""
         of = self._of(server)
-        await of.subscribing.add(await of.connection(), uri)
+        await of.subscriptions.add(await of.connection(), uri)
 
     async def unsubscribe(self, server: str, uri: str) -> None:
         of = self._of(server)
-        await of.subscribing.remove(of.live, uri)
+        await of.subscriptions.remove(of.live, uri)
 
     def listen(self, listener: OnServerChange) -> None:
         """Adds a listener. It is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and
@@ -173,16 +173,16 @@ class UpstreamServers:
         """Stops all servers at once; returns a line for each that could not be stopped."""
         names = self.names()
         stopped = await asyncio.gather(*(self._servers[name].close() for name in names), *self._going)
-        return [
-            f"the MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=False) if not done
-        ]
+        return [f"MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=False) if not done]
 
     # -- inside
 
     def _of(self, name: str) -> ServerSupervisor:
         found = self._servers.get(name)
         if found is None:
-            raise Unreachable(message=f"There is no MCP server {name!r}.", suggestion="`toolgate servers list` shows them.")
+            raise Unreachable(
+                message=f"Unknown MCP server: {name!r}.", suggestion="Run `toolgate servers list` to see them."
+            )
         return found
 
     def _told(self, server: str, what: str, uri: str | None) -> None:
@@ -190,10 +190,10 @@ class UpstreamServers:
             try:
                 listener(server, what, uri)
             except Exception as error:  # noqa: BLE001 - one listener's fault is not the others'
-                logger.error("a listener to the servers failed: %s", described(error))
+                logger.error("a listener for server changes failed: %s", described(error))
 
     async def _open(
-        self, name: str, settings: ServerSettings, stack: AsyncExitStack, concealer: SecretMasker
+        self, name: str, settings: ServerSettings, stack: AsyncExitStack, masker: SecretMasker
     ) -> "ServerChannel":
         """Opens the transport of a server, which is closed with the stack."""
 
@@ -201,14 +201,14 @@ class UpstreamServers:
 
         def secrets(wanted: str) -> str | None:
             value = tried.get(wanted) or self._secrets(wanted)
-            concealer.learn(value)
+            masker.learn(value)
             return value
 
         if settings.url is not None:
             from toolgate.mcp.client.http_transport import open_transport
 
             self._told(name, "step", "connecting")
-            remote = open_transport(name, settings, secrets, concealer, self._keep, self._tokens)
+            remote = open_transport(name, settings, secrets, masker, self._keep, self._tokens)
             return await stack.enter_async_context(remote)
 
         from toolgate.mcp.client.launch import launch_server
@@ -218,4 +218,4 @@ class UpstreamServers:
             name, settings, secrets, self._sandbox, self._home, rules=None if self._rules is None else self._rules(),
             places=self._places, step=lambda words: self._told(name, "step", words),
         )  # fmt: skip
-        return await stack.enter_async_context(open_stdio(program, settings.output_bytes, concealer.words))
+        return await stack.enter_async_context(open_stdio(program, settings.output_bytes, masker.mask_text))

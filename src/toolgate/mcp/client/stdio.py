@@ -103,7 +103,7 @@ class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
         self._rubbish += len(line)
         if self._rubbish > self._most:
             self.such_as = line[:200]
-            self._break(f"It printed more than {size(self._most)} that are no messages.")
+            self._break(f"It printed more than {size(self._most)} of output that is no JSON-RPC.")
 
     def _break(self, why: str) -> None:
         self.broken = why
@@ -162,9 +162,9 @@ class StdinWriter(ObjectSendStream[SessionMessage]):
 class StdioChannel:
     """A program and its transport."""
 
-    def __init__(self, program: "ServerProcess", most: int, conceal: Callable[[str], str]) -> None:
+    def __init__(self, program: "ServerProcess", most: int, mask: Callable[[str], str]) -> None:
         self._program = program
-        self._conceal = conceal
+        self._mask = mask
         self._errors = bytearray()
         self._listening = asyncio.create_task(self._listen())
         self.read = StdoutReader(program.box, most)
@@ -194,17 +194,17 @@ class StdioChannel:
 
     def _ended(self, code: int) -> str:
         stopped = self._program.box.stopped
-        return f"It was stopped, since it used more {stopped} than it may." if stopped else _exit(code)
+        return f"It was killed: it used more {stopped} than its limit." if stopped else _exit(code)
 
-    def wire(self, _: ServerInfo) -> None:
+    def fast_http(self, _: ServerInfo) -> None:
         """There is no faster path."""
 
     def said(self) -> str:
         """The last line of its stderr."""
         lines = self.last_lines()
         if not lines and self.read.skipped:
-            such_as = printable(self._conceal(self.read.such_as.decode("utf-8", "replace")), 80)
-            return f"{self.read.skipped} lines that are no messages" + (f", such as {such_as!r}" if such_as else "")
+            such_as = printable(self._mask(self.read.such_as.decode("utf-8", "replace")), 80)
+            return f"{self.read.skipped} lines that are no JSON-RPC" + (f", such as {such_as!r}" if such_as else "")
         return lines[-1].strip() if lines else ""
 
     def last_lines(self) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class StdioChannel:
         if len(self._errors) == MAX_STDERR_BYTES:
             words = words.partition("\n")[2]
         lines = [line.rstrip() for line in words.splitlines() if line.strip()]
-        return tuple(printable(self._conceal(line), 500) for line in lines[-MAX_STDERR_LINES:])
+        return tuple(printable(self._mask(line), 500) for line in lines[-MAX_STDERR_LINES:])
 
     async def close(self) -> None:
         """Closes its stdin; then sends SIGTERM; then kills it, with all that it started."""
@@ -243,13 +243,13 @@ class StdioChannel:
 
 
 def _exit(code: int) -> str:
-    return f"It was ended by signal {-code}." if code < 0 else f"It ended with code {code}."
+    return f"It was killed by signal {-code}." if code < 0 else f"It exited with code {code}."
 
 
 @asynccontextmanager
-async def open_stdio(program: "ServerProcess", most: int, conceal: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
-    """The transport of a started program; the program is gone when this is left. `conceal` masks its secrets."""
-    stdio = StdioChannel(program, most, conceal)
+async def open_stdio(program: "ServerProcess", most: int, mask: Callable[[str], str]) -> AsyncIterator[StdioChannel]:
+    """The transport of a started program; the program is gone when this is left. `mask` masks its secrets."""
+    stdio = StdioChannel(program, most, mask)
     try:
         yield stdio
     finally:

@@ -51,17 +51,17 @@ class ServerSupervisor:
         self,
         name: str,
         settings: ServerSettings,
-        open_line: OpenChannel,
+        open_channel: OpenChannel,
         tell: OnChange,
-        concealer: SecretMasker,
+        masker: SecretMasker,
         after: asyncio.Task[bool] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.concealer = concealer
+        self.masker = masker
         self.lists = ListCache()
-        self.subscribing = Subscriptions(name, self.lists, tell)
-        self._open_line = open_line
+        self.subscriptions = Subscriptions(name, self.lists, tell)
+        self._open_channel = open_channel
         self._tell = tell
         self._after = after
         """The end of the server that had this name before."""
@@ -71,9 +71,9 @@ class ServerSupervisor:
         self._closed = False
         self._state: ServerState = "idle" if settings.enabled else "off"
         self._connection: Connection | None = None
-        self._line: ServerChannel | None = None
+        self._channel: ServerChannel | None = None
         self._about: ServerInfo | None = None
-        self._tries = RestartBackoff(name, settings, concealer.words)
+        self._backoff = RestartBackoff(name, settings, masker.mask_text)
         self.starts = 0
         self.restarts = True
         """True: it is restarted when it fails; otherwise by the next call."""
@@ -107,10 +107,10 @@ class ServerSupervisor:
         seconds: float | None,
     ) -> Mapping[str, Any]:
         if start is not None and start != self.starts:
-            raise Restarted(message=f"The server {self.name} was started anew since its tools were looked at.")
+            raise Restarted(message=f"Server {self.name} was restarted since its tools were compared.")
         number = next(_calls)
         self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
-        layers: FolderLayers | None = getattr(self._line, "layers", None)
+        layers: FolderLayers | None = getattr(self._channel, "layers", None)
         try:
             if layers is None:
                 return await connection.request(method, params, caller)
@@ -122,7 +122,7 @@ class ServerSupervisor:
                 return with_notes(answer, said)
         except CallError as error:
             if layers is None or not layers.exposed:
-                self.concealer.error(error)
+                self.masker.mask_error(error)
                 raise
         finally:
             del self._under_way[number]
@@ -133,7 +133,7 @@ class ServerSupervisor:
     async def _unexposed(self) -> "Connection":
         """The connection to a server that sees the host's files as they are, but none that no tool may open."""
         connection = await self.connection()
-        layers: FolderLayers | None = getattr(self._line, "layers", None)
+        layers: FolderLayers | None = getattr(self._channel, "layers", None)
         if layers is None:
             return connection
         await layers.show_host()
@@ -144,7 +144,7 @@ class ServerSupervisor:
 
     async def _end_exposed(self) -> None:
         """Stops a server that may have seen a file that no tool may open, so that it can't tell."""
-        logger.warning("server %s: a file that no tool may open came into a folder that it writes: it is ended", self.name)
+        logger.warning("server %s is stopped: a file that no tool may open was put into a folder that it writes", self.name)
         await self.stop()
 
     async def listed(self, what: ListKind, *, fresh: bool) -> list[dict[str, Any]]:
@@ -160,15 +160,15 @@ class ServerSupervisor:
 
     async def connection(self) -> "Connection":
         """The connection, once there is one. Raises Unreachable if the start fails, or none is near."""
-        failed = self._tries.failed_starts
+        failed = self._backoff.failed_starts
         while True:
             if self._connection is not None and not self._connection.ended.done():
                 self._used = monotonic()
                 return self._connection
             if self._closed or not self.settings.enabled:
-                raise Unreachable(message=f"The server {self.name} is {'stopped' if self._closed else 'not enabled'}.")
-            if self._tries.failed_starts > failed or (self._waits and self._tries.left > MAX_WAIT_FOR_START_SECONDS):
-                raise self._tries.unreachable()
+                raise Unreachable(message=f"Server {self.name} is {'stopped' if self._closed else 'not enabled'}.")
+            if self._backoff.failed_starts > failed or (self._waits and self._backoff.left > MAX_WAIT_FOR_START_SECONDS):
+                raise self._backoff.unreachable()
             if self._owner is None:
                 if not is_installed("mcp"):
                     raise Unreachable(message=not_installed("mcp"))
@@ -182,22 +182,22 @@ class ServerSupervisor:
     @property
     def failure(self) -> Unreachable | None:
         """The last failure, without what is for operators only."""
-        return self._tries.failure
+        return self._backoff.failure
 
-    def standing(self) -> ConnectionStatus:
-        line = self._line
+    def status(self) -> ConnectionStatus:
+        channel = self._channel
         return ConnectionStatus(
             name=self.name,
             state=self._state,
             transport=self.settings.transport or ("stdio" if self.settings.url is None else "http"),
             about=self._about,
-            jail=getattr(line, "jail", None),
-            failure=self._tries.words(),
-            last_lines=self._tries.last_lines,
+            jail=getattr(channel, "jail", None),
+            failure=self._backoff.words(),
+            last_lines=self._backoff.last_lines,
             starts=self.starts,
-            restarts=self._tries.in_a_row,
-            next_try=self._tries.left if self._waits else None,
-            pid=getattr(line, "pid", None),
+            restarts=self._backoff.in_a_row,
+            next_try=self._backoff.left if self._waits else None,
+            pid=getattr(channel, "pid", None),
             under_way=len(self._under_way),
         )
 
@@ -230,7 +230,7 @@ class ServerSupervisor:
 
     async def restart(self) -> None:
         await self.stop()
-        self._tries.forget()
+        self._backoff.forget()
         await self.connection()
 
     # -- the owner
@@ -239,13 +239,13 @@ class ServerSupervisor:
         """Starts the owner, in a context of its own: not that of the call that needs it."""
         self._stop = asyncio.get_running_loop().create_future()
         self._become("starting")
-        self._owner = asyncio.create_task(self._live(self._stop), name=f"mcp {self.name}", context=Context())
+        self._owner = asyncio.create_task(self._run(self._stop), name=f"mcp {self.name}", context=Context())
         self._owner.add_done_callback(self._left)
 
     def _left(self, owner: asyncio.Task[None]) -> None:
         if not owner.cancelled() and (error := owner.exception()) is not None:
             logger.error("server %s: its owner failed: %s", self.name, sentence(error))
-            self._tries.failed_starts += 1
+            self._backoff.failed_starts += 1
         self._owner = self._stop = None
         self._become("idle")
 
@@ -257,7 +257,7 @@ class ServerSupervisor:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _live(self, stop: asyncio.Future[None]) -> None:
+    async def _run(self, stop: asyncio.Future[None]) -> None:
         """Runs it, life after life, until it is stopped or idle."""
         if self._after is not None:
             await asyncio.wait({self._after})
@@ -269,7 +269,7 @@ class ServerSupervisor:
                 failure = await self._life(stop)
             except Exception as error:  # noqa: BLE001 - whatever a transport ends with
                 failure = Unreachable(message=sentence(error))
-                self._tries.note(failure)
+                self._backoff.note(failure)
             finally:
                 connection = self._over()
             if failure is None or not await self._goes_on(failure, connection, monotonic() - began, stop):
@@ -277,7 +277,7 @@ class ServerSupervisor:
 
     def _over(self) -> "Connection | None":
         """Clears the state of a life; returns its connection, if there was one."""
-        connection, self._connection, self._line = self._connection, None, None
+        connection, self._connection, self._channel = self._connection, None, None
         self.lists.drop()
         if connection is not None:
             if not connection.reason.done():
@@ -293,15 +293,15 @@ class ServerSupervisor:
             self._era = "legacy"
             return True
         if connection is None:
-            self._tries.failed_starts += 1
+            self._backoff.failed_starts += 1
         elif connection.answered or lived >= STEADY_SECONDS:
-            self._tries.in_a_row = 0
+            self._backoff.in_a_row = 0
             if connection.renewed:
                 return True
         if failure.code == "MISSING_AUTH" or not self.restarts:  # a login is missing: the next call may find one
             return False
-        wait, state = self._tries.failed()
-        logger.warning("server %s: %s It is started again in %s.", self.name, self._tries.words(), span(wait))
+        wait, state = self._backoff.failed()
+        logger.warning("server %s: %s It is restarted in %s.", self.name, self._backoff.words(), span(wait))
         self._become(state)
         await asyncio.wait({stop}, timeout=wait)
         return True
@@ -313,32 +313,32 @@ class ServerSupervisor:
 
         self.starts += 1
         async with AsyncExitStack() as stack:
-            line: ServerChannel | None = None
+            channel: ServerChannel | None = None
             try:
-                line = self._line = await self._open_line(self.name, self.settings, stack, self.concealer)
+                channel = self._channel = await self._open_channel(self.name, self.settings, stack, self.masker)
                 self._tell(self.name, "step", "handshake")
                 async with asyncio.timeout(self.settings.start_seconds):
                     meant = open_connection(
-                        self.name, self.settings, line, self._era, self.subscribing.notice, self.concealer
+                        self.name, self.settings, channel, self._era, self.subscriptions.notice, self.masker
                     )
                     connection = await stack.enter_async_context(meant)
                 self._up(connection)
                 failure = await self._serve(connection, stop)
                 connection.reason.set_result("It was stopped." if failure is None else failure.message)
                 if failure is not None:
-                    self._tries.note(failure, line.said())
+                    self._backoff.note(failure, channel.said())
             except Exception as error:  # noqa: BLE001 - whatever kept it from starting
-                silent = line if self._connection is None else None
+                silent = channel if self._connection is None else None
                 failure = await start_failure(error, silent, self.settings)
-                self._tries.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
-            if failure is not None and line is not None:
-                line.hopeless = True
+                self._backoff.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
+            if failure is not None and channel is not None:
+                channel.hopeless = True
             return failure
 
     def _up(self, connection: "Connection") -> None:
         self._connection, self._about = connection, connection.about
         self._era = "modern" if connection.modern else "legacy"
-        self._tries.failure = None
+        self._backoff.failure = None
         self._used = monotonic()
         self._become("up")
         self._tell(self.name, "up", None)
@@ -346,7 +346,7 @@ class ServerSupervisor:
     # -- while it is up
 
     async def _serve(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
-        watching = asyncio.create_task(self.subscribing.run(connection))
+        watching = asyncio.create_task(self.subscriptions.run(connection))
         try:
             while True:
                 wait = {connection.ended, stop}
@@ -354,20 +354,20 @@ class ServerSupervisor:
                 if stop.done():
                     return None
                 if connection.ended.done():
-                    return Unreachable(message=await self._line_why() or "It closed the connection.")
+                    return Unreachable(message=await self._channel_reason() or "It closed the connection.")
                 if self._is_idle():
                     return None
                 if connection.silent >= self.settings.heartbeat_seconds and (dead := await self._dead(connection, stop)):
                     return dead
         finally:
             connection.end()  # nobody begins with it any more
-            self._tries.soon()
+            self._backoff.soon()
             self._become("waiting")
             watching.cancel()
             await asyncio.wait({watching})
 
-    async def _line_why(self) -> str | None:
-        return await self._line.why() if self._line is not None else None
+    async def _channel_reason(self) -> str | None:
+        return await self._channel.why() if self._channel is not None else None
 
     def _until_next_look(self, connection: "Connection") -> float:
         """Seconds until the next heartbeat or idle check."""
@@ -378,7 +378,7 @@ class ServerSupervisor:
 
     @property
     def _needed(self) -> bool:
-        return bool(self._under_way or self.subscribing.wanted or self.settings.url is not None)
+        return bool(self._under_way or self.subscriptions.wanted or self.settings.url is not None)
 
     def _is_idle(self) -> bool:
         limit = self.settings.idle_seconds

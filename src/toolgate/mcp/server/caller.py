@@ -1,7 +1,7 @@
-"""The client at the other end of a call, as the call sees it: told how far it is, and asked what its tool wants to know.
+"""The MCP client that made a call, as the call sees it: receives progress, and is asked for input.
 
-A client of the handshake era is asked while its call runs, on the stream of its own request. One of protocol 2026-07-28
-can't be: it is told what is wanted, and comes again with the answers.
+A client with a handshake session is asked while its call runs, on the stream of its own request. One of protocol 2026-07-28
+can't be: it is told what input is required, and repeats the call with the answers.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from toolgate.errors import Failed
 
 Request = ServerRequestContext[Any, Any]
-"""A request of a client, as the SDK hands it to a handler."""
+"""A client's request, as the SDK hands it to a handler."""
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL_KEY = "toolgate_log_level"
-"""In the state of a connection of the handshake era: what logging/setLevel said."""
+"""In the state of a handshake session: the level of logging/setLevel."""
 ClientRequest = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
 CLIENT_REQUESTS: dict[str, tuple[str, type[ClientRequest]]] = {
     "elicitation/create": ("elicitation", types.ElicitRequest),
     "sampling/createMessage": ("sampling", types.CreateMessageRequest),
     "roots/list": ("roots", types.ListRootsRequest),
 }
-"""What a client can be asked for: the capability that it must have said it has, and the request."""
+"""The requests that a client can be sent, and the capability that each needs."""
 
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -39,7 +39,7 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 class DetachedCall(Protocol):
-    """Where a call is kept that goes on without its request (`tasks.Task`)."""
+    """A call that can go on without its request (`tasks.Task`)."""
 
     is_task: bool
 
@@ -58,14 +58,13 @@ def is_modern(ctx: Request) -> bool:
 
 
 def meta_of(ctx: Request) -> Mapping[str, Any]:
-    """What a client sent along with its request, as it came."""
     meta = ctx.params.get("_meta") if ctx.params is not None else None
     return meta if isinstance(meta, Mapping) else {}
 
 
 def capabilities_of(ctx: Request) -> dict[str, Any]:
-    """What a client says it can be asked for, as the protocol spells it. Of extensions only those that we have too: what is
-    said here is said to the tool's server as well."""
+    """The requests that a client can be sent. Of extensions only those that we have too, since the tool's server is told the
+    same."""
     declared = ctx.session.client_capabilities
     said = {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
     known = {name: said[name] for name, _ in CLIENT_REQUESTS.values() if name in said}
@@ -73,7 +72,7 @@ def capabilities_of(ctx: Request) -> dict[str, Any]:
 
 
 def has_tasks(ctx: Request) -> bool:
-    """Whether a client can be given a task in place of a result."""
+    """True if a client can be given a task in place of a result."""
     declared = ctx.session.client_capabilities
     return is_modern(ctx) and declared is not None and TASKS_EXTENSION in (declared.extensions or {})
 
@@ -86,10 +85,10 @@ class ClientCaller:
         ctx: Request,
         input_responses: Mapping[str, Any] | None = None,
         request_state: str | None = None,
-        desk: DetachedCall | None = None,
+        detached: DetachedCall | None = None,
     ) -> None:
-        """With a desk, the call may go on after its request was answered."""
-        self._desk = desk
+        """With `detached`, the call may go on after its request was answered."""
+        self._detached = detached
         self._progressed: float | None = None
         self.come(ctx)
         self.capabilities: Mapping[str, Any] = capabilities_of(ctx)
@@ -98,12 +97,12 @@ class ClientCaller:
         self.can_come_again = is_modern(ctx)
         self.log_level = self._wanted_level()
         self.deadline: float | None = None
-        """By the loop's clock, when a question must be answered: before the time of the call that asks it is over, so that a
-        person who is slow is not taken for a server that is."""
+        """By the loop's clock, when a question must be answered: before the timeout of the call that asks it, so that a slow
+        person is not taken for a slow server."""
         self.reminder: str | None = None
-        """What the tool wants to have back with the answers."""
+        """The state that the tool wants back with the answers."""
         self.wanted: Mapping[str, Any] = {}
-        """And what it wants to know."""
+        """Its questions."""
 
     def _wanted_level(self) -> str | None:
         if self.can_come_again:
@@ -114,37 +113,37 @@ class ClientCaller:
 
     @property
     def can_approve(self) -> bool:
-        """Whether it can show a form to its person."""
+        """True if it can show a form to its user."""
         asked = self.capabilities.get("elicitation")
         return isinstance(asked, dict) and (not asked or "form" in asked) and (self.can_come_again or self._can_be_asked)
 
     def knows(self, questions: Iterable[Any]) -> bool:
-        """Whether it says that it can be asked all this: what it does not know, it must not be sent."""
+        """True if it has the capabilities for all these questions."""
         methods = [asked.get("method") if isinstance(asked, Mapping) else None for asked in questions]
         return all(method in CLIENT_REQUESTS and CLIENT_REQUESTS[method][0] in self.capabilities for method in methods)
 
     @property
     def can_wait(self) -> bool:
-        """Whether its call may go on as a task."""
-        return self._desk is not None and self._desk.is_task
+        """True if its call may go on as a task."""
+        return self._detached is not None and self._detached.is_task
 
     @property
     def _can_be_asked(self) -> bool:
-        return self._desk is not None or (not self.is_gone and self._ctx.session.can_send_request)
+        return self._detached is not None or (not self.is_gone and self._ctx.session.can_send_request)
 
     def come(self, ctx: Request) -> None:
-        """The request of the client on whose stream it can be told things."""
+        """Sets the request on whose stream the client is sent messages."""
         self._ctx = ctx
         self._token = meta_of(ctx).get("progressToken")
         self.is_gone = False
-        """Set when the request is answered: after that nothing may be sent on its stream."""
+        """True once the request is answered: after that nothing may be sent on its stream."""
 
     def goes_on(self, words: str | None = None) -> None:
-        if self._desk is not None and self._desk.is_task:
-            self._desk.begin(words)
+        if self._detached is not None and self._detached.is_task:
+            self._detached.begin(words)
 
     def let_go(self) -> None:
-        """The call goes on as a task: the client is asked when it looks, and does not come again."""
+        """The call goes on as a task: the client is asked when it polls."""
         self.is_gone, self.can_come_again = True, False
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -172,26 +171,26 @@ class ClientCaller:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         known = CLIENT_REQUESTS.get(method)
         if known is None or known[0] not in self.capabilities or not self._can_be_asked:
-            raise Failed("MCP_ERROR", f"The client that made the call can't be asked that ({method:.40}).")
+            raise Failed("MCP_ERROR", f"The calling client does not support {method:.40}.")
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await self._put(method, params, known[1])
         except TimeoutError:
-            raise Failed("MCP_ERROR", "The client that made the call did not answer in time.") from None
+            raise Failed("MCP_ERROR", "The calling client did not answer in time.") from None
 
     async def _put(self, method: str, params: Mapping[str, Any], request: type[ClientRequest]) -> Mapping[str, Any]:
-        if self._desk is not None:
-            return await self._desk.put(method, params)
+        if self._detached is not None:
+            return await self._detached.put(method, params)
         try:
             asked = request.model_validate({"method": method, "params": dict(params)}, by_name=False)
             related = ServerMessageMetadata(related_request_id=self._ctx.request_id)
             answer = await self._ctx.session.send_request(asked, ClientAnswer, metadata=related)
         except ValidationError:
-            raise Failed("MCP_ERROR", f"What was asked or answered is no proper {method}.") from None
+            raise Failed("MCP_ERROR", f"The request or answer of {method} is invalid.") from None
         except MCPError as error:
-            raise Failed("MCP_ERROR", f"The client that made the call refused: {error.error.message:.500}") from None
+            raise Failed("MCP_ERROR", f"The calling client refused: {error.error.message:.500}") from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise Failed("MCP_ERROR", "The client that made the call went away.") from None
+            raise Failed("MCP_ERROR", "The calling client disconnected.") from None
         return answer.model_dump(by_alias=True, mode="json")
 
     def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""Telling clients that what they see has changed: lists of tools, prompts and resources, and resources that they watch.
+"""Notifies clients of changes: lists of tools, prompts and resources, and resources that they watch.
 
-A client of the handshake era is told on its session's own stream; one of 2026-07-28 on a stream that it asks for
-(subscriptions/listen). Each is told of what its own actor sees, and of nothing else. While nobody listens, nothing is done.
+A client with a handshake session is notified on its session's own stream; one of 2026-07-28 on a stream that it requests
+(subscriptions/listen). Each is notified of what its own actor sees, and of nothing else. While nobody listens, nothing is
+done.
 """
 
 import asyncio
@@ -32,21 +33,19 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
 
 CHANGE_POLL_SECONDS = 0.25
-"""How often it is looked whether something changed; that costs a comparison of numbers."""
+"""A poll costs a comparison of numbers."""
 MAX_LISTENERS = 10_000
 MAX_ACTOR_LISTENERS = 300
-"""Clients that listen: in all, and of one actor."""
 MAX_AUDITED_URI_CHARS = 2_048
 MAX_WATCHED_RESOURCES = 1_000
-"""Resources that one client may watch."""
 LISTENER_KEY = "toolgate_watcher"
-"""In the state of a connection of the handshake era."""
+"""In the state of a handshake session."""
 OnEvent = Callable[[ServerEvent], None]
 
 
 @dataclass(eq=False)
 class ChangeListener:
-    """A client that wants to know."""
+    """A client that is notified."""
 
     actor: Actor
     tell: OnEvent
@@ -56,12 +55,10 @@ class ChangeListener:
 
 
 class ChangeNotifier:
-    """What clients are told."""
-
-    def __init__(self, app: "App", who: IdentifyCaller, behind: VisibleUpstreams) -> None:
+    def __init__(self, app: "App", who: IdentifyCaller, upstreams: VisibleUpstreams) -> None:
         self._app = app
         self._who = who
-        self._behind = behind
+        self._upstreams = upstreams
         self._watchers: set[ChangeListener] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -80,7 +77,7 @@ class ChangeNotifier:
     # -- who listens
 
     async def begin(self, ctx: Request, _params: types.NotificationParams) -> None:
-        """A client of the handshake era has come: it is told of changes for as long as its session lasts."""
+        """Adds a client with a handshake session, for as long as that lasts."""
         connection, loop = ctx.session._connection, asyncio.get_running_loop()
 
         def tell(event: ServerEvent) -> None:
@@ -94,14 +91,14 @@ class ChangeNotifier:
         await self._add(watcher)
 
     async def listen(self, ctx: Request, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
-        """A client of 2026-07-28 asks for a stream of changes, and holds it open."""
+        """Serves a stream of changes to a client of 2026-07-28."""
         actor = self._who(ctx).actor
         own = sum(watcher.actor == actor for watcher in self._watchers)
         if len(self._streams) >= MAX_LISTENERS or own >= MAX_ACTOR_LISTENERS or not self._is_open:
-            raise ProtocolError(INTERNAL_ERROR, "Too many clients listen already")
+            raise ProtocolError(INTERNAL_ERROR, "Too many open subscriptions")
         wanted = params.notifications.resource_subscriptions or []
         if len(wanted) > MAX_WATCHED_RESOURCES:
-            raise ProtocolError(INTERNAL_ERROR, f"At most {MAX_WATCHED_RESOURCES} resources can be watched at a time")
+            raise ProtocolError(INTERNAL_ERROR, f"At most {MAX_WATCHED_RESOURCES} resources can be subscribed to at once")
         watcher = ChangeListener(actor, lambda _event: None)
         stream = ListenHandler(_SingleListenerBus(watcher))
         self._streams.add(stream)
@@ -141,8 +138,8 @@ class ChangeNotifier:
         return {}
 
     async def watch(self, watcher: ChangeListener, uri: str) -> None:
-        """Have a client told of changes of a resource. One that it can't see it watches in vain."""
-        server = await self._behind.resource(watcher.actor, uri)
+        """Notifies a client of changes of a resource; nothing comes of one that it can't see."""
+        server = await self._upstreams.resource(watcher.actor, uri)
         if server is None or uri in watcher.uris or not await self._may_read(watcher.actor, server, uri):
             return
         watcher.uris[uri] = server.name
@@ -154,14 +151,14 @@ class ChangeNotifier:
             await self._app.parts.servers_engine.subscribe(server.name, uri)
 
     async def _may_read(self, actor: Actor, server: VisibleServer, uri: str) -> bool:
-        """Whether an actor who sees the resource may read it: what the policy says of the tool that would."""
+        """True if the policy lets the actor read the resource."""
         guard, tool = self._app.parts.guard, server.methods["resources/read"]
         tier = self._app.parts.catalog.resolve(tool, actor.tenant).tier
         arguments = {"uri": uri} if guard.reads_arguments else None
         return (await guard.decide(actor, "tool.request", tool, tier=tier, door="mcp", arguments=arguments)).allow
 
     def _let_go(self, server: str, uri: str) -> None:
-        """Nobody here watches it any more: the server need not tell us."""
+        """Unsubscribes at the server once nobody here watches."""
         if self._is_open and not any(watcher.uris.get(uri) == server for watcher in self._watchers):
             self._keep(asyncio.get_running_loop().create_task(self._unsubscribe(server, uri)))
 
@@ -172,7 +169,7 @@ class ChangeNotifier:
     # -- what changes
 
     async def _look(self) -> None:
-        """See whether tools changed for anybody: because they did, or the flags, or the policy."""
+        """Polls for changes of anybody's tools: by the catalog, the flags, or the policy."""
         app, known, items = self._app, self._mark(), self._app.parts.mcp_tools.items
         while self._watchers:
             await asyncio.sleep(CHANGE_POLL_SECONDS)
@@ -199,14 +196,14 @@ class ChangeNotifier:
             watcher.tell(ResourcesListChanged())
 
     def _hear(self, server: str, what: str, uri: str | None) -> None:
-        """Something changed at a server behind us."""
+        """Handles a change at an upstream server."""
         events: list[ServerEvent] = []
-        if what == "prompts" or (what == "up" and server in self._behind.missed):
+        if what == "prompts" or (what == "up" and server in self._upstreams.missed):
             events.append(PromptsListChanged())
-        if what == "resources" or (what == "up" and server in self._behind.missed):
+        if what == "resources" or (what == "up" and server in self._upstreams.missed):
             events.append(ResourcesListChanged())
         if what == "up":
-            self._behind.missed.discard(server)
+            self._upstreams.missed.discard(server)
         if what == "resource" and uri is not None:
             for watcher in tuple(self._watchers):
                 if watcher.uris.get(uri) == server:
@@ -216,7 +213,7 @@ class ChangeNotifier:
 
     async def _spread(self, server: str, events: list[ServerEvent]) -> None:
         for watcher in tuple(self._watchers):
-            if server in await self._behind.servers(watcher.actor):
+            if server in await self._upstreams.servers(watcher.actor):
                 for event in events:
                     watcher.tell(event)
 
@@ -231,7 +228,7 @@ class ChangeNotifier:
 
 
 class _SingleListenerBus:
-    """The SDK's stream takes what it is to say from a bus: this one has one listener, and what its watcher is told."""
+    """The bus from which the SDK's stream takes its events, with one listener."""
 
     def __init__(self, watcher: ChangeListener) -> None:
         self._watcher = watcher

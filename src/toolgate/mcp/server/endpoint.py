@@ -1,8 +1,8 @@
 """MCP over streamable HTTP: the ASGI application behind /mcp.
 
-Requests of protocol 2026-07-28 stand alone: any process can answer any of them. Older clients have a session in the process
-that they began it in, which belongs to the credential that began it. Who may come in at all, and from which pages (Host and
-Origin), is decided before (`auth`) and found in the scope; a request without it is refused.
+Requests of protocol 2026-07-28 stand alone: any process can answer any of them. Older clients have a session in one process,
+which belongs to the credential that began it. Authentication and the checks of Host and Origin come before
+(`serve.authentication`), and leave the credential in the scope; a request without one is refused.
 """
 
 from contextlib import AsyncExitStack
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 
 SESSIONLESS_VERSIONS = (b"2026-07-28",)
-"""Versions without sessions."""
 MAX_SESSIONS, MAX_CREDENTIAL_SESSIONS = 5_000, 200
-"""Sessions of the handshake era: in all, and of one credential."""
+"""Handshake sessions: in all, and of one credential."""
 SESSION_IDLE_SECONDS = 900.0
 
 
@@ -71,8 +70,8 @@ class McpEndpoint:
         await self._manager.handle_request(scope, receive, send)
 
     def _begins_one_too_many(self, scope: "Scope", credential: Credential) -> bool:
-        """Whether a request would begin a session, and its credential has enough of them. That is known here unless many
-        come at once; those the SDK refuses (`sessions`)."""
+        """True if a request would begin a session beyond its credential's limit. Concurrent ones are refused by
+        `HandshakeSessions`."""
         headers = dict(scope["headers"])
         if (
             b"mcp-session-id" in headers
@@ -84,7 +83,7 @@ class McpEndpoint:
 
 
 def _user(credential: Credential) -> "AuthenticatedUser":
-    """Who a session of the handshake era belongs to, as the SDK wants to know it: another credential does not find it."""
+    """The owner of a handshake session, as the SDK wants it: another credential does not find it."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 

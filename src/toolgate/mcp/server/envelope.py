@@ -1,7 +1,7 @@
-"""Finds what is wrong with the envelope of a JSON-RPC message, in the protocol's own codes.
+"""Checks the envelope of a JSON-RPC message, with the protocol's own error codes.
 
-The SDK's models answer some of this with a dump of the validator, and take a request whose id is an object for a
-notification, which nobody answers. Asked only about what did not go the quick way.
+The SDK's models answer some faults with a dump of the validator, and take a request whose id is an object for a
+notification, which nobody answers. Used only for what the fast path did not take.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class EnvelopeFault(NamedTuple):
-    """A JSON-RPC error. `id`: of the request that it is about, if that can be told."""
+    """A JSON-RPC error. `id`: of the request, if it is known."""
 
     code: int
     message: str
@@ -25,7 +25,6 @@ class EnvelopeFault(NamedTuple):
 
 
 def find_envelope_fault(text: bytes) -> EnvelopeFault | None:
-    """None for a message whose envelope is right."""
     if holds_too_much(text):
         return EnvelopeFault(INVALID_REQUEST, f"Invalid Request: the message holds more than {MAX_JSON_VALUES:,} values")
     try:

@@ -1,10 +1,10 @@
-"""The hot requests of protocol 2026-07-28, tools/call and tools/list, answered without the SDK's layers.
+"""Answers the hot requests of protocol 2026-07-28, tools/call and tools/list, without the SDK's layers.
 
 The SDK takes some 0.8 ms of a core for a call over HTTP; most of that goes to pydantic models, task groups and streams that
-a plain request with a plain answer does not need. This takes a request only if it is sure of it: the headers as the protocol
-wants them, a body that has nothing but a tool's name, its arguments and a `_meta` that the SDK's own models accept. Whatever
-else comes is left to the SDK, errors too; but a call that was made is answered here, whatever came of it: to leave it to
-another would be to make it twice. What an outcome looks like to a client is said by `results`, for both ways.
+a plain request does not need. This takes a request only if it is sure of it: the headers as the protocol wants them, a body
+with nothing but a tool's name, its arguments and a `_meta` that the SDK's own models accept. All others go to the SDK,
+errors too; but a call that was made is answered here, whatever came of it: the SDK would make it twice. Both paths share
+`results`.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ VERSION_KEY, CAPABILITIES_KEY, INFO_KEY, SERVER_KEY = (
 HEADER_ARGUMENT_MARK = b'"x-mcp-header"'
 """In a schema: an argument that must be in a header as well."""
 CLIENT_REQUEST_CAPABILITIES = frozenset({"elicitation", "sampling", "roots"})
-"""What a client may be asked for while a call is under way."""
+"""Capabilities of a client that can be asked during a call."""
 MAX_CACHED = 1_000
 MAX_META_BYTES = 4_096
 MAX_ACCEPT_BYTES = 256
 MAX_NUMERIC_ID = 2**53
 SERVER_INFO = {"name": "toolgate", "title": "Toolgate", "version": VERSION}
 CALL_KEY = "toolgate.call"
-"""In a request's scope: the task to cancel should the client go away (`serve.protocol`)."""
+"""In a request's scope: the task to cancel should the client disconnect (`serve.protocol`)."""
 REPLY_KEY = "toolgate.reply"
-"""And, where the server has it, what writes a whole answer at once: given status and body, it says whether it did."""
+"""In a request's scope: a function that writes a whole response at once, given status and body; False: it could not."""
 
 
 class CallParams(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What a plain tools/call has. Anything else (a task, answers, a state) is not plain."""
+    """The parameters of a plain tools/call. Anything else (a task, answers, a state) is not plain."""
 
     name: str
     meta: msgspec.Raw = msgspec.field(name="_meta")
@@ -73,8 +73,8 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
 
 
 class PlainCaller:
-    """A `model.Caller` that wants to hear nothing while its call runs: it sent no progress token and no log level. One for
-    each call: what the tool wants to have back is this call's alone."""
+    """A `model.Caller` that receives nothing while its call runs: it sent no progress token and no log level. One for each
+    call: the state for the next round is this call's alone."""
 
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
@@ -93,32 +93,32 @@ class PlainCaller:
         pass
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - it can't be asked
-        raise Failed("MCP_ERROR", f"The client that made the call can't be asked that ({method:.40}).")
+        raise Failed("MCP_ERROR", f"The calling client does not support {method:.40}.")
 
     def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
         self.reminder, self.wanted = state, requests
 
     def goes_on(self) -> None:
-        """It waits all the same: it did not say that it knows of tasks."""
+        """It waits all the same: it does not have the tasks extension."""
 
 
 class FastPath:
-    """Answers what it can; gives whether it did."""
+    """Answers what it can; returns whether it did."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
         self.ready = False
-        """Whether the SDK is loaded: it is asked what it takes."""
+        """True once the SDK is loaded: its models are asked."""
         self._calls = msgspec.json.Decoder(CallRequest)
         self._lists = msgspec.json.Decoder(ListRequest)
         self._callers: dict[bytes, Mapping[str, Any] | None] = {}
-        """By `_meta` as it came, which a client sends alike with each request: what it can be asked for, or None for the
-        SDK's way."""
+        """By the bytes of `_meta`, which a client repeats with each request: its capabilities, or None for the SDK's
+        path."""
         self._accepts: set[bytes] = set()
         self._headed: dict[str, bool] = {}
         """By the fingerprint of a tool, whether some of its arguments must be in headers."""
         self._listed = ListPageCache()
-        self._coming_again = RetryStateSealer(app)
+        self._seal_state = RetryStateSealer(app)
 
     async def serve(
         self, scope: "Scope", headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: "Send"
@@ -161,7 +161,7 @@ class FastPath:
         # From here on it has been made, and is answered in any case.
         if outcome.pending is not None and outcome.pending.kind == "input" and not caller.wanted:
             asked = {"name": params.name, "arguments": arguments}
-            result = await self._coming_again(caller.reminder, asked, PROTOCOL_VERSION, credential)
+            result = await self._seal_state(caller.reminder, asked, PROTOCOL_VERSION, credential)
         else:
             try:
                 result = {**call_result(outcome, entry), "resultType": "complete"}
@@ -173,8 +173,8 @@ class FastPath:
         return True
 
     async def _seen(self, name: str, actor: Actor) -> Entry | None:
-        """A tool that an actor has. One that is hidden goes the SDK's way as one that is not there does, after the same
-        lookups: the quicker way would tell."""
+        """A tool that an actor has. A hidden one takes the SDK's path like a missing one, after the same lookups: timing
+        would tell."""
         app = self._app
         view = app.parts.guard.known(actor, "tool.view", name) or await app.parts.guard.decide(actor, "tool.view", name)
         entry = app.parts.catalog.find(name, actor.tenant)
@@ -183,11 +183,11 @@ class FastPath:
         return entry if app.parts.catalog.why_off(entry, actor.tenant) is None else None
 
     def _may_ask(self, credential: Credential, capabilities: Mapping[str, Any]) -> bool:
-        """Whether a person would be asked, should the call need an approval after all: by the SDK's way alone."""
+        """True if a person could be asked for approval: only the SDK's path does that."""
         return credential.may_approve and "elicitation" in capabilities and self._app.settings.mcp.approval_seconds > 0
 
     def _is_plain_tool(self, entry: Entry, capabilities: Mapping[str, Any]) -> bool:
-        """Whether nobody can have to be asked, and no argument has to be in a header."""
+        """True if nobody can have to be asked, and no argument has to be in a header."""
         if entry.asks is not None or (entry.kind == "mcp" and capabilities):
             return False
         headed = self._headed.get(entry.fingerprint)
@@ -225,7 +225,7 @@ class FastPath:
     # -- what is common
 
     def _is_accepted(self, accept: bytes) -> bool:
-        """Whether a client surely takes JSON and event streams, as it must; what is written unusually the SDK reads."""
+        """True if a client surely accepts JSON and event streams; unusual spellings are left to the SDK."""
         if accept in self._accepts:
             return True
         kinds = {kind.strip() for kind in accept.split(b",")}
@@ -236,8 +236,7 @@ class FastPath:
         return True
 
     def _capabilities(self, meta: bytes) -> Mapping[str, Any] | None:
-        """What whoever sent this `_meta` can be asked for, if it has nothing that needs the SDK and the SDK would take it.
-        That is asked once."""
+        """The capabilities in a `_meta` that has nothing that needs the SDK, and that the SDK would accept. Cached."""
         if meta in self._callers:
             return self._callers[meta]
         if len(meta) > MAX_META_BYTES or not self.ready:
@@ -249,7 +248,7 @@ class FastPath:
 
 
 def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
-    """A body that is plain, and right; of any other the SDK says what is wrong with it."""
+    """None for a body that is not plain; the SDK says what is wrong with it."""
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -282,13 +281,13 @@ def _plain_capabilities(raw: bytes) -> Mapping[str, Any] | None:
 
 
 def _is_plain_id(request: CallRequest | ListRequest) -> bool:
-    """Whether the envelope is as it should be; numbers that not every program can read go the SDK's way."""
+    """True for a valid envelope; numbers that not every program can read are left to the SDK."""
     id = request.id
     return request.jsonrpc == "2.0" and (type(id) is str or -MAX_NUMERIC_ID < id < MAX_NUMERIC_ID)  # type: ignore[operator]
 
 
 class _FastReply:
-    """How the answer is sent: at once where the server can do that."""
+    """Sends a response: at once where the HTTP server can."""
 
     __slots__ = ("_at_once", "_send")
 
@@ -302,7 +301,7 @@ class _FastReply:
             await self._send({"type": "http.response.body", "body": body})
 
     async def refuse(self, id: int | str, error: ProtocolError) -> None:
-        """Send a protocol error, with the status that the SDK would send it with."""
+        """Sends a protocol error, with the SDK's HTTP status for it."""
         from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 
         told = {"code": error.code, "message": error.message}

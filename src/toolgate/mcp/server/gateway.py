@@ -1,8 +1,8 @@
-"""The MCP server itself: what each method of the protocol does here. One object serves all clients, of both protocol eras.
+"""The MCP server: the handlers of the protocol's methods. One object serves all clients, of all protocol versions.
 
-It holds no rules: who made a request is said by the door (`who`), what they may see and do by the App. Tools are called
-through `calling`; prompts and resources are those of the servers behind us (`passing`); `changes` tells clients when what
-they see has changed. A tool that fails is a result; a request that can't be served is a protocol error.
+It holds no rules: the door says who made a request (`who`), the App what they may see and do. Tools are called through
+`tool_calls`; prompts and resources are those of upstream servers (`prompts_resources`). A tool that fails is a result; a
+request that can't be served is a protocol error.
 """
 
 from bisect import bisect_left
@@ -41,11 +41,11 @@ INSTRUCTIONS = (
 T = TypeVar("T")
 Handler = Callable[[Request, Any], Awaitable[JsonObject]]
 Method = tuple[str, type[types.RequestParams], Handler]
-"""A method of the protocol: its name, its parameters, and what answers it."""
+"""A method of the protocol: its name, its parameters, and its handler."""
 
 
 class SdkServer(Server[Any]):
-    """The SDK's server, which tells clients of the handshake era too that lists may change (over HTTP it would not)."""
+    """The SDK's server, which tells handshake clients too that lists may change (over HTTP it would not)."""
 
     def create_initialization_options(
         self,
@@ -58,38 +58,34 @@ class SdkServer(Server[Any]):
 
 
 class HandshakeSessions(StreamableHTTPSessionManager):
-    """The SDK's, which counts only all sessions together."""
+    """The SDK's session manager, with a limit for each credential."""
 
     most_of_one: int
 
     def of(self, credential: str) -> int:
-        """How many one has."""
         return sum(owner["client_id"] == credential for owner in self._session_owners.values())
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Here it is decided who comes in, one at a time: of requests that come all at once none has a session yet."""
+        """Sessions are admitted one at a time here: of concurrent requests none has a session yet."""
         if requestor is None or self.of(str(requestor["client_id"])) >= self.most_of_one:
             return None
         return super()._admit_session(requestor)
 
 
 class Gateway:
-    """Toolgate's tools, and what the servers behind it have, for MCP clients."""
-
     def __init__(self, app: "App", who: IdentifyCaller, *, session: str | None = None) -> None:
         self._app = app
         self._who = who
-        self._calling = ToolCalls(app, session)
+        self._tool_calls = ToolCalls(app, session)
         self._tasks = Tasks(who)
-        behind = VisibleUpstreams(app)
-        self._passing = PromptsAndResources(app, who, behind, self._calling, self._tasks)
-        self._changes = ChangeNotifier(app, who, behind)
+        upstreams = VisibleUpstreams(app)
+        self._prompts_resources = PromptsAndResources(app, who, upstreams, self._tool_calls, self._tasks)
+        self._changes = ChangeNotifier(app, who, upstreams)
         self.server = SdkServer(SERVER_NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
         if not app.settings.tracing:
             self.server.middleware.clear()  # the SDK's spans: of use only to who traces, and they cost
 
     async def __aenter__(self) -> SdkServer:
-        """The server, with all that it answers to."""
         server = self.server
         server.middleware.append(await state_boundary(self._app, self._who))
         server.get_tool_input_schema = self.input_schema
@@ -113,14 +109,14 @@ class Gateway:
             ("tools/list", types.PaginatedRequestParams, self._list_tools),
             ("tools/call", types.CallToolRequestParams, self._call_tool),
             ("logging/setLevel", types.SetLevelRequestParams, self._set_level),
-            ("prompts/list", types.PaginatedRequestParams, self._passing.list_prompts),
-            ("prompts/get", types.GetPromptRequestParams, self._passing.get_prompt),
-            ("resources/list", types.PaginatedRequestParams, self._passing.list_resources),
-            ("resources/templates/list", types.PaginatedRequestParams, self._passing.list_templates),
-            ("resources/read", types.ReadResourceRequestParams, self._passing.read_resource),
+            ("prompts/list", types.PaginatedRequestParams, self._prompts_resources.list_prompts),
+            ("prompts/get", types.GetPromptRequestParams, self._prompts_resources.get_prompt),
+            ("resources/list", types.PaginatedRequestParams, self._prompts_resources.list_resources),
+            ("resources/templates/list", types.PaginatedRequestParams, self._prompts_resources.list_templates),
+            ("resources/read", types.ReadResourceRequestParams, self._prompts_resources.read_resource),
             ("resources/subscribe", types.SubscribeRequestParams, self._changes.subscribe),
             ("resources/unsubscribe", types.UnsubscribeRequestParams, self._changes.unsubscribe),
-            ("completion/complete", types.CompleteRequestParams, self._passing.complete),
+            ("completion/complete", types.CompleteRequestParams, self._prompts_resources.complete),
             ("tasks/get", TaskParams, self._tasks.get),
             ("tasks/update", TaskParams, self._tasks.update),
             ("tasks/cancel", TaskParams, self._tasks.cancel),
@@ -135,12 +131,12 @@ class Gateway:
         who = self._who(ctx)
 
         async def call(task: Task | None) -> JsonObject:
-            ended = await self._calling.call(ctx, who, params.name, params.arguments or {}, task)
+            ended = await self._tool_calls.call(ctx, who, params.name, params.arguments or {}, task)
             if isinstance(ended, InputRequiredResult):
                 return ended.to_dict()
             if task is not None and task.begun.is_set() and is_refused(ended):
                 raise refusal(ended)  # a task that failed; one whose tool failed is complete
-            return call_result(ended, self._calling.entry(params.name, who))
+            return call_result(ended, self._tool_calls.entry(params.name, who))
 
         return await self._tasks.run(ctx, call, may_be_task=True)
 
@@ -159,7 +155,7 @@ class Gateway:
 
 
 def complete_handler(answer: Handler) -> Handler:
-    """A handler whose answer is complete unless it says otherwise, and whose refusals are protocol errors."""
+    """A handler whose result is complete unless it says otherwise, and that raises protocol errors."""
     given = protocol_handler(answer)
 
     async def handle(ctx: Request, params: Any) -> JsonObject:
@@ -170,7 +166,7 @@ def complete_handler(answer: Handler) -> Handler:
 
 
 def protocol_handler(answer: Callable[[Request, Any], Awaitable[T]]) -> Callable[[Request, Any], Awaitable[T]]:
-    """A handler whose refusals are protocol errors."""
+    """A handler that raises ProtocolError as the SDK's error."""
 
     async def handle(ctx: Request, params: Any) -> T:
         try:

@@ -1,4 +1,4 @@
-"""Who a request is from."""
+"""The credential of a request, and the actor that it acts for."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Credential(msgspec.Struct, frozen=True, gc=False):
-    """What a request proved: for whom it acts, and whether it may answer for a person."""
+    """What a request proved: its actor, and whether it may approve for a person."""
 
     id: str
     name: str
@@ -27,24 +27,23 @@ class Credential(msgspec.Struct, frozen=True, gc=False):
 
 
 IdentifyCaller = Callable[["Request"], Credential]
-"""Says who made a request. Raises ProtocolError if nobody is known to have made it."""
+"""Gives the credential of a request. Raises ProtocolError if it has none."""
 CREDENTIAL_KEY = "toolgate.credential"
-"""Where the HTTP server puts what a request proved, in its scope."""
+"""The key in the ASGI scope under which the HTTP server puts the credential."""
 
 CURRENT_ACTOR: ContextVar[Actor | None] = ContextVar("toolgate_mcp_asking", default=None)
-"""The actor of the HTTP request that is being served. The SDK wants to know the schema of a tool before it says whose
-request it is, and a tool that its actor may not see has none."""
+"""The actor of the HTTP request that is being served. The SDK asks for the schema of a tool before it says whose request it
+is, and a tool that its actor may not see has none."""
 
 
 def credential_in_scope(ctx: "Request") -> Credential:
-    """Who made a request over HTTP."""
     scope = getattr(ctx.request, "scope", None)
     credential = scope.get(CREDENTIAL_KEY) if scope is not None else None
     if not isinstance(credential, Credential):
-        raise ProtocolError(INVALID_REQUEST, "The request proves nobody's identity")
+        raise ProtocolError(INVALID_REQUEST, "The request carries no credential")
     return credential
 
 
 def actor_id(actor: Actor) -> str:
-    """An actor in words that no two actors share."""
+    """A text that no two actors share."""
     return orjson.dumps([actor.tenant, actor.persona, actor.user, actor.scopes]).decode()

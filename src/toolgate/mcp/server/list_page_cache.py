@@ -1,7 +1,7 @@
-"""Lists of tools as they were sent, kept for whoever asks again: by actor, as long as what the actor may see is the same.
+"""Caches pages of tool lists as they were sent, by actor, as long as what the actor may see is the same.
 
-What is kept is not for callers to choose: the first page, and those that a page that is kept leads to. A cursor that
-somebody made up is answered, and forgotten.
+Callers can't choose what is cached: the first page, and those that a cached page leads to. A made-up cursor is answered, and
+not cached.
 """
 
 import msgspec
@@ -13,8 +13,6 @@ MAX_CACHED_BYTES = 32 * 1024 * 1024
 
 
 class ActorPages(msgspec.Struct, gc=False):
-    """What one actor was shown."""
-
     permitted: tuple[Tool, ...]
     """The very tuple that the App gave: another one means that something changed."""
     bodies: dict[str | None, bytes]
@@ -28,7 +26,7 @@ class ActorPages(msgspec.Struct, gc=False):
 
 
 class ListPageCache:
-    """The pages of all actors, up to so many bytes."""
+    """The pages of all actors, up to MAX_CACHED_BYTES."""
 
     def __init__(self) -> None:
         self._pages: dict[Actor, ActorPages] = {}
@@ -41,7 +39,7 @@ class ListPageCache:
     def keep(
         self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None, body: bytes, following: str | None
     ) -> None:
-        """Keep a page that was made, with the cursor of the one that follows it, if it is one to be kept."""
+        """Caches a page with the cursor of the next one, if its own cursor was given out."""
         pages = self._pages.get(actor)
         if pages is None or pages.permitted is not permitted:
             pages = self._begin(actor, permitted)

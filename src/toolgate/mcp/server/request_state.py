@@ -26,7 +26,7 @@ STATE_AUDIENCE = "toolgate"
 
 
 class InputRequiredResult(NamedTuple):
-    """What the client must find out before the call can go on, and what it must bring back."""
+    """The input that the client must provide before the call can go on, and the state that it must return."""
 
     requests: dict[str, Any]
     state: str | None
@@ -39,21 +39,21 @@ class InputRequiredResult(NamedTuple):
 
 
 class RetryState(NamedTuple):
-    """What a client brought back from the last time: the approval it was asked for, and what is the tool's own."""
+    """The state that a client returned: the approval that it was asked for, and the tool's own state."""
 
     approval: str | None = None
     answers: Mapping[str, Any] | None = None
     """Answers to the tool's questions that came before our own question."""
     state: str | None = None
     held: str | None = None
-    """The call that waits in this process for answers: its server wants them while it runs (the handshake era)."""
+    """The call that waits in this process for answers: its server has a handshake session, and wants them while it runs."""
 
     def to_text(self) -> str:
         return orjson.dumps(self._asdict()).decode()
 
     @classmethod
     def of(cls, text: Any) -> "RetryState":
-        """Out of a state that the boundary has unsealed, so it is as we made it."""
+        """From a state that the boundary has unsealed, so it is as we made it."""
         return cls() if not isinstance(text, str) else cls(**orjson.loads(text))
 
 
@@ -79,7 +79,6 @@ class RetryStateSealer:
     async def __call__(
         self, state: str | None, params: Mapping[str, Any], version: str, credential: Credential
     ) -> JsonObject:
-        """The result of a tools/call with these parameters."""
         from mcp.server.context import ServerRequestContext
 
         if self._boundary is None:

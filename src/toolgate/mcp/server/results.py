@@ -1,8 +1,8 @@
-"""What MCP clients are told: a tool as they list it, and the outcome of a call as the result that they get.
+"""Turns tools into list entries, and outcomes of calls into MCP results.
 
-Plain JSON values as they go over the wire, and nothing of the SDK: the quick path and the SDK's path both speak through
-these functions, so that there is one way in which an outcome becomes a result. What a client may do about a result is said
-in words for a model, and under `_meta` for a program (`toolgate/…`).
+Plain JSON values, and nothing of the SDK: the fast path and the SDK's path both use these functions, so that there is one
+way from an outcome to a result. What a client may do about a result is in its text, for a model, and under `_meta`, for a
+program (`toolgate/…`).
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -24,22 +24,21 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
 
 JsonObject = dict[str, Any]
-"""A result, or a part of one, as it goes over the wire."""
 ARTIFACT_SCHEME = "toolgate://artifacts/"
-"""Where whole outputs are, of which only a part was given out."""
+"""The URIs of whole outputs that were too long for a result."""
 CALL_META, ERROR_META, TOOL_META = "toolgate/call", "toolgate/error", "toolgate/tool"
 APPROVAL_META = "toolgate/approval"
-"""Keys in `_meta`: the id of the call, what went wrong, what a tool is; and the approval that a call has, or waits for."""
+"""Keys in `_meta`: the id of the call, its error, facts on a tool; and the approval that a call has, or waits for."""
 MISSING_META = "toolgate/missing"
-"""And of a list: servers whose part is missing in it, or can't be called now, and why."""
-UNREACHABLE_REASON = "it can't be reached now"
+"""In a list: servers whose part is missing, or can't be called now, and why."""
+UNREACHABLE_REASON = "it is unreachable"
 METHOD_TAG = "mcp:method"
 """On tools that stand for another method of the protocol (resources/read, prompts/get): they are in no list of tools."""
 INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
 FORWARDED_ERROR_CODES = frozenset({-32021, -32042})
-"""Protocol errors of a tool's server that clients act upon: a capability that is missing, an address to be visited."""
+"""Protocol errors of a tool's server that clients act upon: a missing capability, a URL to be visited."""
 REQUIRED_PART_FIELDS = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
-"""What parts of an answer must have, all of it text."""
+"""Fields that parts of content must have, all of them text."""
 NULLABLE_STRING = {"type": ["string", "null"]}
 ICON_SCHEMA = {
     "type": "object",
@@ -70,10 +69,10 @@ LINK_VALIDATOR: Validator = validator_for(
         }
     }
 )
-"""And what they may have besides."""
+"""Their optional fields."""
 MAX_CURSOR_CHARS = 128
 CODES_WITHOUT_PREFIX = frozenset({"MCP_ERROR", "INVOCATION_ERROR"})
-"""Codes that say nothing beside the tool's own words."""
+"""Codes that add nothing to the tool's own message."""
 
 
 class ProtocolError(Exception):
@@ -106,15 +105,15 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
 
 
 def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
-    """Servers of which the actor has tools, and that can't be reached now. Why is the operator's to know: a server's last
-    words may be about another tenant's call."""
+    """Servers of the actor's tools that can't be reached now. The cause is for operators: a server's stderr may be about
+    another tenant's call."""
     down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.parts.mcp_tools.missing()}
     seen = {tool.target for tool in permitted if tool.target in down} if down else ()
     return {target.removeprefix("mcp:"): UNREACHABLE_REASON for target in sorted(down) if target in seen}
 
 
 def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool], bool]:
-    """The next tools from a place on, and whether there are more after them."""
+    """The next tools from a position on, and whether there are more after them."""
     page: list[Tool] = []
     for index in range(start, len(permitted)):
         if METHOD_TAG in permitted[index].tags:
@@ -130,7 +129,6 @@ def encode_cursor(name: str) -> str:
 
 
 def decode_cursor(cursor: str) -> str:
-    """The name that a cursor stands for."""
     try:
         name = urlsafe_b64decode(cursor.encode("ascii")).decode() if len(cursor) <= MAX_CURSOR_CHARS else ""
     except ValueError:
@@ -159,7 +157,7 @@ def definition(entry: Entry) -> JsonObject:
 
 
 def promises(entry: Entry) -> bool:
-    """Whether a client is told what the output looks like: only of objects, which all protocol versions take."""
+    """True if a client is told the output schema: only of objects, which all protocol versions take."""
     schema = entry.tool.output_schema
     return schema is not None and schema.get("type") == "object"
 
@@ -177,7 +175,7 @@ def _facts(entry: Entry) -> JsonObject:
 
 
 def call_result(outcome: Outcome, entry: Entry | None) -> JsonObject:
-    """How a call ended, as a CallToolResult. A tool that the actor does not have is a protocol error."""
+    """The outcome as a CallToolResult. A tool that the actor does not have is a protocol error."""
     if outcome.status == "success":
         return _success(outcome, entry)
     if outcome.pending is not None:
@@ -203,7 +201,7 @@ def _success(outcome: Outcome, entry: Entry | None) -> JsonObject:
 
 
 def _is_sound(part: JsonObject) -> bool:
-    """Whether a part of a server's answer is what the protocol says: one that is not would spoil the whole result."""
+    """True if a part of content is valid: an invalid one would spoil the whole result."""
     kind, notes, meta = part["type"], part.get("annotations"), part.get("_meta")
     held = part.get("resource") if kind == "resource" else part
     if not isinstance(held, dict) or not isinstance(meta, dict | None) or not isinstance(held.get("_meta"), dict | None):
@@ -219,7 +217,7 @@ def _is_sound(part: JsonObject) -> bool:
 
 
 def _keep_promise(told: JsonObject, entry: Entry | None) -> None:
-    """What was cut may no longer be what the tool promised: then clients must not read it as that."""
+    """Marks a cut output that no longer fits the tool's schema as an error, so that clients don't read it as valid."""
     structured = told.get("structuredContent")
     if entry is None or not promises(entry):
         return
@@ -227,15 +225,15 @@ def _keep_promise(told: JsonObject, entry: Entry | None) -> None:
         return
     told.pop("structuredContent", None)
     told["isError"] = True
-    told["content"].insert(0, _text("The output is too long to be given whole; what is missing can be read at the link."))
+    told["content"].insert(0, _text("The output was too long and is cut; the whole output can be read at the link."))
 
 
 def _whole_part(part: JsonObject) -> JsonObject:
-    """A part as it is, unless it is data that was cut: half a picture is none."""
+    """A part, or a note in place of data that was cut: half a picture is none."""
     held = part.get("resource")
     data = part.get("data") if held is None else held.get("blob") if isinstance(held, dict) else None
     if isinstance(data, str) and data.endswith(CUT):
-        return _text(f"[{part['type']}: too long to be shown; it can be read at the link]")
+        return _text(f"[{part['type']}: too long; it can be read at the link]")
     return part
 
 
@@ -244,7 +242,7 @@ def _link(outcome: Outcome) -> JsonObject:
     assert artifact is not None
     cut = "; ".join(artifact.cut)
     if not artifact.id:
-        return _text(f"This is not the whole output ({artifact.bytes:,} bytes). Cut: {cut}")
+        return _text(f"The output was cut ({artifact.bytes:,} bytes in all): {cut}")
     return {
         "type": "resource_link",
         "uri": f"{ARTIFACT_SCHEME}{artifact.id}",
@@ -274,16 +272,16 @@ def _failure(outcome: Outcome) -> JsonObject:
 
 
 def is_refused(outcome: Outcome) -> bool:
-    """Whether the server behind us answered with a protocol error."""
+    """True if the upstream server answered with a protocol error."""
     error = outcome.error
     return error is not None and error.code == "MCP_ERROR" and isinstance((error.details or {}).get("number"), int)
 
 
 def refusal(outcome: Outcome) -> ProtocolError:
-    """How a call ended, as a protocol error: that of the server behind us, if it gave one."""
+    """The outcome as a protocol error: that of the upstream server, if it gave one."""
     error = outcome.error
     if error is None:
-        return ProtocolError(INTERNAL_ERROR, "The server's answer is not what the protocol says")
+        return ProtocolError(INTERNAL_ERROR, "The server's response is invalid")
     details = error.details or {}
     if is_refused(outcome):
         return ProtocolError(details["number"], error.message, details.get("data"))
@@ -297,17 +295,18 @@ def unknown_tool(name: Any) -> ProtocolError:
 
 
 def pending_result(outcome: Outcome) -> JsonObject:
-    """What a client is told of a call that waits, and that it can't be asked about: what for, and how to go on.
+    """The result of a call that waits for something that this client can't be asked: what for, and how to continue.
 
-    It is marked as an error, so that no model takes it for done and no client looks for the output that was promised."""
+    It is marked as an error, so that no model takes it for done and no client looks for the promised output.
+    """
     pending, error = outcome.pending, outcome.error
     assert pending is not None
     waiting: JsonObject = {"status": "pending", "kind": pending.kind, pending.kind: pending.id, "call": outcome.id}
     words = [f"{error.code}: {error.message}" if error is not None else "The call waits."]
     if pending.kind == "input":
         words = [
-            "The tool wants to know more before it goes on, and this client can't be asked.",
-            "What it did before it asked, only its server knows.",
+            "The tool needs input before it continues, and this client can't be asked for it.",
+            "What it did before it asked is unknown.",
         ]
     if pending.kind == "approval":
         waiting["resume"] = "Once it is approved, call the tool again with the same arguments."

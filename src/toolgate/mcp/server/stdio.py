@@ -1,8 +1,8 @@
 """MCP over stdin and stdout: one client, which started this process.
 
-The two streams are taken for the protocol alone: whatever a tool or a program that it starts prints goes to stderr, and
-reads nothing. What comes in is bounded and may be anything; what is no message is answered with a protocol error, where the
-SDK would keep silent. When the client closes its end, calls that run are still answered, and then it is over.
+The two streams are reserved for the protocol: what a tool or its programs print goes to stderr, and they read nothing. Input
+is bounded and may be anything; an invalid message is answered with a protocol error, where the SDK would keep silent. When
+the client closes its end, running calls are still answered.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ LISTEN_METHOD = "subscriptions/listen"
 
 
 class StdioDescriptors(NamedTuple):
-    """The two descriptors that the protocol has for itself."""
+    """The two descriptors of the protocol."""
 
     incoming: int
     outgoing: int
@@ -42,7 +42,7 @@ class StdioDescriptors(NamedTuple):
 
 @contextmanager
 def claim_stdio() -> Iterator[StdioDescriptors]:
-    """Take stdin and stdout: who reads or writes those meanwhile gets nothing, and is heard on stderr."""
+    """Takes stdin and stdout: others who read them meanwhile get nothing, and what they write goes to stderr."""
     ends = StdioDescriptors(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -59,7 +59,7 @@ def claim_stdio() -> Iterator[StdioDescriptors]:
 
 
 async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
-    """Serve one client until it closes its end. The person at it is the one at this machine, and may approve."""
+    """Serves one client until it closes its end. Its user is the one at this machine, and may approve."""
     credential = Credential("stdio", "the client that started this process", actor, may_approve=True)
     gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")
     async with gateway as server:
@@ -75,8 +75,6 @@ async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
 
 
 class StdioPipe:
-    """Messages, one on each line."""
-
     def __init__(self, ends: StdioDescriptors, longest: int, patience: float) -> None:
         self._ends = ends
         self._longest = longest
@@ -96,7 +94,7 @@ class StdioPipe:
             await self._let_answers_out()
 
     def _count(self, message: types.JSONRPCMessage) -> None:
-        """Note which requests wait for an answer. One that its client has given up gets none."""
+        """Tracks which requests wait for a response. A cancelled one gets none."""
         if isinstance(message, types.JSONRPCRequest) and message.method != LISTEN_METHOD:
             self._unanswered.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -126,7 +124,7 @@ class StdioPipe:
             return  # nobody reads any more; the other end of stdin is closed as well, or soon will be
 
     async def _understood(self, line: bytes | None) -> types.JSONRPCMessage | None:
-        """The message on a line. One that is none is answered here."""
+        """Parses the message on a line. An invalid one is answered here."""
         if line is None:
             await self._refuse(EnvelopeFault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
             return None
@@ -168,7 +166,7 @@ async def lines(descriptor: int, longest: int) -> AsyncIterator[bytes | None]:
 
 
 def _in_background(descriptor: int, chunks: "asyncio.Queue[bytes]") -> None:
-    """Read in a thread that keeps nobody from ending. An empty chunk is the end."""
+    """Reads in a daemon thread. An empty chunk is the end."""
     loop = asyncio.get_running_loop()
 
     def read() -> None:
@@ -187,7 +185,7 @@ def _in_background(descriptor: int, chunks: "asyncio.Queue[bytes]") -> None:
 
 
 class StdoutWriter:
-    """Writes lines in a thread: a client that does not read holds up nobody but itself, not even the end."""
+    """Writes lines in a thread: a client that does not read blocks nobody but itself, not even the exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -195,7 +193,7 @@ class StdoutWriter:
         threading.Thread(target=self._run, name="toolgate-stdout", daemon=True).start()
 
     async def write(self, line: bytes) -> None:
-        """Write a line; it is out when this returns. Raises OSError when nobody can read it any more."""
+        """Writes a line; it is out when this returns. Raises OSError when nobody can read it any more."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[OSError | None] = loop.create_future()
 

@@ -1,9 +1,9 @@
 """Calls that go on after their request was answered.
 
-A client that has the extension io.modelcontextprotocol/tasks (SEP-2663) need not hold a connection open: a call that takes
-long, whose tool says that it will, or that waits for somebody's approval becomes a task, which the client looks at
-(tasks/get), answers (tasks/update) or cancels (tasks/cancel). Any other client of 2026-07-28 is told what is wanted and
-comes again; if the tool's server is older and wants the answer while it runs, the call is held here until then.
+A client with the extension io.modelcontextprotocol/tasks (SEP-2663) need not hold a connection open: a call that takes long,
+whose tool says that it will, or that waits for an approval becomes a task, which the client polls (tasks/get), answers
+(tasks/update) or cancels (tasks/cancel). Any other client of 2026-07-28 is told what input is required and repeats the call;
+if the tool's server is older and wants the answer while it runs, the call is held here until then.
 
 It is the same governed call all the time. It belongs to the credential that made it, and lives in this process.
 """
@@ -25,18 +25,16 @@ from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObje
 TASK_AFTER_SECONDS = 1.0
 """How long a call may take before it becomes a task."""
 TASK_TTL_SECONDS = 7_200
-"""How long a task can be looked at after it has begun."""
+"""How long a task can be polled after it has begun."""
 POLL_MS = 500
 MAX_TASKS = 1_000
 MAX_ACTOR_TASKS = 100
-"""Calls beyond their requests that are kept, in all and for one actor; the answer to more is waited for."""
+"""Calls that are kept beyond their requests, in all and for one actor; more are waited for."""
 METHOD_NOT_FOUND, HEADER_MISMATCH, MISSING_CAPABILITY = -32601, -32020, -32021
 StartCall = Callable[["Task | None"], Awaitable[JsonObject]]
 
 
 class TaskParams(types.RequestParams):
-    """What all methods on tasks take."""
-
     task_id: str
 
 
@@ -62,14 +60,14 @@ class Task:
     # -- what the call does
 
     def begin(self, words: str | None = None) -> None:
-        """The call goes on without its request."""
+        """Detaches the call from its request."""
         self._words = words
         self.begun.set()
         if self.client is not None:
             self.client.let_go()
 
     async def put(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client, which finds the question when it looks, or in the answer to its request."""
+        """Asks the client, which finds the question when it polls, or in the response to its request."""
         if self.is_task and not self.begun.is_set():
             self.begin()
         self._count += 1
@@ -86,7 +84,6 @@ class Task:
                 self._be("working")
 
     def end(self, running: "asyncio.Future[JsonObject]") -> None:
-        """The call has ended, whatever with."""
         if running.cancelled():
             self._be("cancelled")
             return
@@ -121,11 +118,11 @@ class Task:
         return {**told, "inputRequests": self.questions()} if self._status == "input_required" else told
 
     def questions(self) -> JsonObject:
-        """Those that are not answered yet."""
+        """The unanswered ones."""
         return {name: asked for name, (asked, given) in self._questions.items() if not given.done()}
 
     def answer(self, responses: Any) -> None:
-        """Take answers; what answers no question is left alone."""
+        """Takes answers; what answers no question is ignored."""
         for name, response in responses.items() if isinstance(responses, Mapping) else ():
             question = self._questions.get(name)
             if question is not None and isinstance(response, Mapping) and not question[1].done():
@@ -140,15 +137,15 @@ class Task:
 
 
 class Tasks:
-    """The calls of this process that go on beyond their requests."""
+    """The detached calls of this process."""
 
     def __init__(self, who: IdentifyCaller) -> None:
         self._who = who
         self._tasks: dict[str, Task] = {}
 
     async def run(self, ctx: Request, start: StartCall, *, may_be_task: bool = False) -> JsonObject:
-        """Make a call, or go on with one that waits for its client, and answer the request: with its result, with what is
-        wanted of the client, or with the task that it has become."""
+        """Makes a call, or continues one that waits for its client, and answers the request: with its result, with the
+        required input, or with the task that it has become."""
         if not is_modern(ctx):
             return await start(None)
         task = self._held(ctx)
@@ -186,24 +183,24 @@ class Tasks:
         return {"resultType": "task", **task.created()}
 
     def _held(self, ctx: Request) -> Task | None:
-        """The call that a client comes back to with answers. The state that names it is sealed for its actor and request."""
+        """The call that a client continues with answers. The state that names it is sealed for its actor and request."""
         held = RetryState.of((ctx.params or {}).get("requestState")).held
         if held is None:
             return None
         task = self._tasks.get(held)
         if task is None or task.client is None or task.owner != self._owner(ctx):
-            raise ProtocolError(INVALID_PARAMS, "The call that this answers is not under way any more; call again")
+            raise ProtocolError(INVALID_PARAMS, "The call that this answers has ended; call again")
         task.client.come(ctx)
         task.answer((ctx.params or {}).get("inputResponses"))
         return task
 
     def _owner(self, ctx: Request) -> str:
-        """Whose a call is: the credential's that made it. Another one of the same actor may not be allowed to approve."""
+        """The credential that made a call. Another one of the same actor may not be allowed to approve."""
         who = self._who(ctx)
         return f"{who.id} {actor_id(who.actor)}"
 
     def _has_room(self, owner: str) -> bool:
-        """Whether one more call may go on; those whose time is over are dropped."""
+        """True if one more call may be kept; expired ones are dropped."""
         over = monotonic() - TASK_TTL_SECONDS
         for task in [task for task in self._tasks.values() if _is_done(task) and (task.made < over or not task.is_task)]:
             del self._tasks[task.id]
@@ -231,11 +228,11 @@ class Tasks:
             raise ProtocolError(HEADER_MISMATCH, "The header Mcp-Name is not the id of the task")
         task = self._tasks.get(params.task_id)
         if task is None or not task.is_task or task.owner != self._owner(ctx):
-            raise ProtocolError(INVALID_PARAMS, "There is no such task", {"taskId": params.task_id[:128]})
+            raise ProtocolError(INVALID_PARAMS, "Unknown task", {"taskId": params.task_id[:128]})
         return task
 
     async def close(self) -> None:
-        """End what still goes on, and wait until it has."""
+        """Cancels what still runs, and waits until it has ended."""
         going = [task.running for task in self._tasks.values() if task.running is not None and not _is_done(task)]
         for running in going:
             running.cancel()
@@ -243,7 +240,7 @@ class Tasks:
 
 
 def _ask(task: Task) -> JsonObject:
-    """What the client is to find out and bring, while the call waits for it here."""
+    """The input that the client must provide, while the call waits for it here."""
     if task.client is not None:
         task.client.is_gone = True
     return InputRequiredResult(task.questions(), RetryState(held=task.id).to_text()).to_dict()

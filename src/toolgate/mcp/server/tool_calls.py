@@ -1,8 +1,8 @@
-"""A call that a client makes: through the same pipeline as every other door, with all that may come between.
+"""Makes the calls of MCP clients, through the same pipeline as every other door.
 
-What a call may need on its way is asked of the client: its person's approval, or what the tool wants to know. Where the
-client can be asked while it waits, it is; where it comes again with the answers (2026-07-28), it is given a state to bring
-along. The state is sealed by the SDK's boundary and bound to the actor, the tool and the arguments (`sealing`).
+What a call needs on its way is asked of the client: its user's approval, or input for the tool. A client that can be asked
+while it waits is; one that repeats the call with the answers (2026-07-28) is given a state to return. That is sealed and
+bound to the actor, the tool and the arguments (`request_state`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from toolgate.mcp.server.tasks import Task
 
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
-"""Besides `results.APPROVAL`, what a client may say of its call in `_meta`."""
+"""What a client may say of its call in `_meta`, besides APPROVAL_META."""
 APPROVAL_POLL_SECONDS = 1.0
 APPROVAL_QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
@@ -37,13 +37,13 @@ APPROVAL_FORM: dict[str, Any] = {
     "required": ["approve"],
 }
 ANSWER_TIME_SHARE = 0.9
-"""The part of a call's time in which its questions must be answered."""
+"""The share of a call's timeout in which its questions must be answered."""
 MAX_CALL_ROUNDS = 100
-"""How often one call may want something before it goes on."""
+"""How often one call may need something before it goes on."""
 
 
 class CallWishes(NamedTuple):
-    """What is said of a call besides its arguments."""
+    """The options that a client gives a call."""
 
     approval: str | None
     key: str | None
@@ -52,10 +52,8 @@ class CallWishes(NamedTuple):
 
 
 class ToolCalls:
-    """Makes the calls of clients."""
-
     def __init__(self, app: "App", session: str | None = None) -> None:
-        """The session is that of a door with one client (stdio)."""
+        """`session`: of a door with one client (stdio)."""
         self._app = app
         self._session = session
         self._ending: set[asyncio.Task[Outcome]] = set()
@@ -63,7 +61,7 @@ class ToolCalls:
     async def call(
         self, ctx: Request, who: Credential, tool: str, arguments: Any, task: "Task | None" = None
     ) -> Outcome | InputRequiredResult:
-        """Call a tool for a client; gives how it ended, or what is needed to go on. With a task, it may go on after its
+        """Calls a tool for a client; returns the outcome, or the input that is required. With a task, it may go on after its
         request was answered."""
         wishes = self._wishes(ctx)
         brought, responses = RetryState.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
@@ -83,7 +81,7 @@ class ToolCalls:
     async def _through(
         self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes, asked: set[str]
     ) -> Outcome | InputRequiredResult:
-        """Call, and have what is needed found out, as often as it takes; the person is asked once about one approval."""
+        """Repeats the call until nothing more is needed; the user is asked once about one approval."""
         for _ in range(MAX_CALL_ROUNDS):
             outcome = await self._invoke(client, who, tool, arguments, wishes)
             pending = outcome.pending
@@ -113,7 +111,7 @@ class ToolCalls:
         return outcome
 
     async def _fetch(self, client: ClientCaller) -> None:
-        """Ask the client what the tool wants to know, when it has become a task meanwhile."""
+        """Asks the client the tool's questions, when the call has become a task meanwhile."""
         questions = client.wanted
         try:
             given = await asyncio.gather(*(_put(client, asked) for asked in questions.values()))
@@ -122,8 +120,8 @@ class ToolCalls:
         client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
 
     async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
-        """In a task of its own: the SDK's way to cancel comes again at every step, and a call is cancelled once and then
-        recorded in peace."""
+        """Invokes in a task of its own: the SDK cancels again at every await, and a call has to be cancelled once and then
+        recorded."""
         task = asyncio.ensure_future(
             self._app.invoke(
                 tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
@@ -142,7 +140,7 @@ class ToolCalls:
             client.deadline = None
 
     def _deadline(self, who: Credential, tool: str, wishes: CallWishes) -> float | None:
-        """When what a tool wants to know must be answered, by the loop's clock."""
+        """When the tool's questions must be answered, by the loop's clock."""
         entry = self.entry(tool, who)
         limits = [limit for limit in (wishes.timeout, None if entry is None else entry.timeout) if limit is not None]
         return asyncio.get_running_loop().time() + ANSWER_TIME_SHARE * min(limits) if limits else None
@@ -155,8 +153,8 @@ class ToolCalls:
     # -- approvals
 
     async def _question(self, client: ClientCaller, who: Credential, id: str) -> dict[str, Any] | None:
-        """The form for the client's person; None if that person can't be asked, may not answer, or can't be shown all that
-        would run."""
+        """The form for the client's user; None if that user can't be asked, may not answer, or can't be shown all that would
+        run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
         asked = (await self._app.parts.consent.show(id, who.actor.tenant)).request
@@ -164,12 +162,12 @@ class ToolCalls:
         return approval_form(asked) if counts and asked.fits and not asked.on_record else None
 
     def _asking(self, client: ClientCaller, form: dict[str, Any], id: str) -> InputRequiredResult:
-        """Have the client ask its person, and come again."""
+        """Has the client ask its user, and repeat the call."""
         state = RetryState(id, client.input_responses, client.request_state)
         return InputRequiredResult({APPROVAL_QUESTION: {"method": "elicitation/create", "params": form}}, state.to_text())
 
     async def _ask(self, client: ClientCaller, who: Credential, form: dict[str, Any], id: str) -> None:
-        """Ask the client's person now, for a while, or until somebody answers elsewhere."""
+        """Asks the client's user now, for a while, or until somebody answers elsewhere."""
         asking = asyncio.ensure_future(client.ask("elicitation/create", form))
         elsewhere = asyncio.ensure_future(self._answered(who, id))
         try:
@@ -197,7 +195,6 @@ class ToolCalls:
                 await self._app.approvals.answer(id, answer, actor=who.actor, through="mcp")
 
     def entry(self, tool: str, who: Credential) -> Entry | None:
-        """The tool of a name, if the tenant has one."""
         try:
             return self._app.parts.catalog.resolve(tool, who.actor.tenant)
         except CallError:
@@ -220,7 +217,7 @@ class ToolCalls:
         )
 
     def _session_of(self, ctx: Request) -> str | None:
-        """The session that the protocol itself has. Its id is as good as a key to it, so it is not put on record."""
+        """The session of the protocol itself. Its id is a credential, so only its hash is recorded."""
         if self._session is not None:
             return self._session
         headers = getattr(ctx.request, "headers", None)
@@ -243,19 +240,19 @@ def _responses(ctx: Request) -> Mapping[str, Any]:
 
 
 def _for_tool(brought: RetryState, responses: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the client brought for the tool; None if that was not asked for anything yet."""
+    """The client's answers for the tool; None if it has not asked anything yet."""
     answers = {**(brought.answers or {}), **{name: given for name, given in responses.items() if name != APPROVAL_QUESTION}}
     return answers if answers or brought.state is not None or brought.answers is not None else None
 
 
 async def _put(client: ClientCaller, asked: Any) -> Mapping[str, Any]:
-    """Put a tool's question to the client. Whether it is one, nobody has looked at yet."""
+    """Puts a tool's question to the client. Its shape was not checked yet."""
     method, params = (asked.get("method"), asked.get("params")) if isinstance(asked, Mapping) else (None, None)
     return await client.ask(str(method), params if isinstance(params, Mapping) else {})
 
 
 def _wanted(client: ClientCaller) -> InputRequiredResult:
-    """What a tool wants to know, for the client to bring."""
+    """The tool's questions, for the client to answer."""
     state = None if client.reminder is None else RetryState(state=client.reminder).to_text()
     return InputRequiredResult(dict(client.wanted), state)
 
@@ -264,12 +261,12 @@ def _wanted(client: ClientCaller) -> InputRequiredResult:
 
 
 def approval_form(request: ApprovalRequest) -> dict[str, Any]:
-    """The form that a person is shown."""
     return {"mode": "form", "message": request.text(), "requestedSchema": APPROVAL_FORM}
 
 
 def read_answer(response: Any) -> Answer | None:
-    """What a client's answer to the form means; None if it is no answer."""
+    """What a client's answer to the form means; None if it is no answer. Only a form that was accepted with its box ticked
+    is a yes; one that was declined, or accepted without it, is a no."""
     if not isinstance(response, Mapping):
         return None
     content = response.get("content")

@@ -1,7 +1,7 @@
-"""The servers behind us, as one actor sees them: which ones, what they list, and whose a prompt or a resource is.
+"""The upstream servers that one actor sees: their prompts and resources, and which of them has one.
 
 An actor sees a server if the policy lets them see one of its tools; prompts and resources are seen by who may see the tool
-that gets or reads them (`mcp:method`). A server that is down or slow holds up nobody: its part is missing, and the answer
+that gets or reads them (`mcp:method`). A server that is down or slow blocks nobody: its part is missing, and the response
 says so.
 """
 
@@ -26,16 +26,15 @@ SERVER_META = "toolgate/server"
 UPSTREAM_LIST_SECONDS = 10.0
 """How long a list waits for its slowest server."""
 MAX_CACHED_VIEWS = 1_000
-"""Actors whose servers are remembered."""
 ITEM_MODELS: dict[ItemKind, type[BaseModel]] = {
     "prompts": types.Prompt,
     "resources": types.Resource,
     "templates": types.ResourceTemplate,
 }
 MAX_TEXT_CHARS = {"title": MAX_TITLE_CHARS, "description": MAX_DESCRIPTION_CHARS}
-"""What is only there to be read, and how long it may be."""
+"""Fields that are only there to be read."""
 ITEM_METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
-"""The method that is of use for what is in a list."""
+"""The method that each kind of item is used with."""
 
 
 class VisibleServer(NamedTuple):
@@ -46,32 +45,27 @@ class VisibleServer(NamedTuple):
 
 
 class ListedItem(NamedTuple):
-    """Something that a server lists."""
-
     server: VisibleServer
     item: dict[str, Any]
 
 
 class ItemListing(NamedTuple):
-    """What all servers list together, and those of which nothing is known: why."""
+    """The items of all servers, and the servers whose items are missing: why."""
 
     parts: list[ListedItem]
     missing: dict[str, str]
 
 
 class VisibleUpstreams:
-    """What is behind us, for each actor."""
-
     def __init__(self, app: "App") -> None:
         self._app = app
         self._engine = app.parts.servers_engine
         self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
         self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
         self.missed: set[str] = set()
-        """Servers that somebody was told are missing."""
+        """Servers that some client was told are missing."""
 
     async def servers(self, actor: Actor) -> dict[str, VisibleServer]:
-        """The servers that an actor sees, by name."""
         permitted = await self._app.tools.list(actor)
         key = (actor.tenant, actor.persona, actor.scopes)
         known = self._seen.get(key)
@@ -96,14 +90,14 @@ class VisibleUpstreams:
         return dict(sorted(seen.items()))
 
     def prefix(self, server: str) -> str:
-        """What stands before the names of a server's prompts."""
+        """The prefix of a server's prompts."""
         prefix = self._engine.settings(server).prefix
         return f"mcp_{server}_" if prefix is None else prefix
 
     # -- lists
 
     async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
-        """What the servers that an actor sees list, all at once, each in its own order."""
+        """The items of all servers that an actor sees."""
         servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
         asking = {server.name: asyncio.ensure_future(self._engine.listed(server.name, what)) for server in servers}
         if asking:
@@ -120,7 +114,7 @@ class VisibleUpstreams:
         return found
 
     def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What of a list was accepted, as it stands now. While neither changes, it is looked at once."""
+        """The accepted items of a list. Cached while neither changes."""
         accepted, known = self._app.parts.mcp_tools.items, self._passed.get((server, what))
         if known is None or known[0] is not items or known[1] is not accepted:
             passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
@@ -130,48 +124,47 @@ class VisibleUpstreams:
     # -- whose it is
 
     async def prompt(self, actor: Actor, name: str, wanted: Any = None) -> tuple[VisibleServer, str] | None:
-        """The server that has a prompt of this name, and what it is called there."""
+        """The server that has a prompt of this name, and its own name of it."""
         parts = (await self.listed(actor, "prompts")).parts
         found = [part for part in parts if self.prefix(part.server.name) + part.item["name"] == name]
         server = only((part.server for part in found), wanted)
         return None if server is None else (server, name.removeprefix(self.prefix(server.name)))
 
     async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> VisibleServer | None:
-        """The server that has a resource: lists it, or has a template that fits."""
+        """The server that lists a resource, or has a template that fits."""
         listed, templates = (await self.listed(actor, "resources")).parts, (await self.listed(actor, "templates")).parts
         return only((part.server for part in listed if part.item["uri"] == uri), wanted) or only(
             (part.server for part in templates if fits(part.item["uriTemplate"], uri)), wanted
         )
 
     async def template(self, actor: Actor, uri: str, wanted: Any = None) -> VisibleServer | None:
-        """The server that has a template, or a resource, of exactly this address."""
+        """The server that has a template, or a resource, of exactly this URI."""
         templates = (await self.listed(actor, "templates")).parts
         found = only((part.server for part in templates if part.item["uriTemplate"] == uri), wanted)
         return found or await self.resource(actor, uri, wanted)
 
 
 def only(servers: Iterable[VisibleServer], wanted: Any) -> VisibleServer | None:
-    """The one server that has something. Of several it must be said which is meant: what a server lists is its own word, and
-    the next one may list another's address."""
+    """The one server that has something. Of several, the request must name one: what a server lists is its own claim, and
+    the next one may list another's URI."""
     found = {server.name: server for server in servers if wanted is None or server.name == wanted}
     if len(found) > 1:
-        words = f"Several servers have this: say in _meta.{SERVER_META} which one is meant"
+        words = f"Several servers have this: name one in _meta.{SERVER_META}"
         raise ProtocolError(INVALID_PARAMS, words, {"servers": sorted(found)})
     return next(iter(found.values()), None)
 
 
 def _trouble(task: "asyncio.Future[Any]") -> str | None:
-    """Why a server's list is not there."""
     if not task.done():
         task.cancel()
-        return f"it has not answered within {UPSTREAM_LIST_SECONDS:g} s"
+        return f"it did not answer within {UPSTREAM_LIST_SECONDS:g} s"
     if task.cancelled():
         return "it was stopped"
     return None if task.exception() is None else UNREACHABLE_REASON
 
 
 def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, Any]]:
-    """The items that are what the protocol says, as they came: one that is not would spoil the whole list."""
+    """The valid items: an invalid one would spoil the whole list."""
     shape = ITEM_MODELS[what]
     for item in items:
         try:
@@ -183,8 +176,7 @@ def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, An
 
 
 def _readable(item: dict[str, Any]) -> dict[str, Any]:
-    """An item with words that people can see and models can take, as a tool's are. Names and addresses stay: they are asked
-    for by them."""
+    """An item with its texts cleaned and bounded, as a tool's are. Names and URIs stay: they identify it."""
     told: dict[str, Any] = {
         name: cleaned(item[name])[:most] for name, most in MAX_TEXT_CHARS.items() if isinstance(item.get(name), str)
     }
