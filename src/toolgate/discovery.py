@@ -17,7 +17,7 @@ from toolgate.trust import TrustedContent, TrustRecords, is_named, working_direc
 
 SETTINGS_FILE = "toolgate.yaml"
 DATA_FOLDER = ".toolgate"
-HARMLESS = frozenset({"tools", "sessions", "backups", ".gitignore"})
+NOT_OBEYED = frozenset({"tools", "sessions", "backups", ".gitignore"})
 """What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
 
 
@@ -99,7 +99,7 @@ def _holds_data(folder: Path) -> bool:
     if folder.is_symlink():
         return True
     entries = list(folder.iterdir())
-    if any(entry.name not in HARMLESS or entry.is_symlink() for entry in entries):
+    if any(entry.name not in NOT_OBEYED or entry.is_symlink() for entry in entries):
         return True
     tools = folder / "tools"
     return tools in entries and any(map(_is_tool, tools.iterdir()))

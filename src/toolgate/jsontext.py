@@ -15,7 +15,7 @@ MAX_JSON_DEPTH = 254
 """Levels that orjson writes."""
 MAX_DEFINITION_DEPTH = 128
 """Levels of a tool's definition: a schema takes two for each level of the values it describes."""
-MAX_FAULTS = 20
+MAX_SCHEMA_FAULTS = 20
 MAX_PATH_CHARS = 200
 MAX_MESSAGE_CHARS = 300
 MANY_BYTES, MANY_VALUES = 200_000, 5_000
@@ -152,14 +152,14 @@ def _is_unicode(text: str) -> bool:
 
 
 def schema_faults(validator: Any, value: Any, *, every: bool = True) -> list[ValueFault]:
-    """What a compiled schema finds wrong, at most MAX_FAULTS. Finding every fault takes microseconds for each there is,
-    shown or not; `every=False` stops at the first."""
+    """The faults that a compiled schema finds, at most MAX_SCHEMA_FAULTS. Finding every fault takes microseconds for each
+    there is, shown or not; `every=False` stops at the first."""
     words = (
         ValueFault(path, _short(message))
         for error in _errors(validator, value, every)
         for path, message in _explain(error, value)
     )
-    return list(islice(words, MAX_FAULTS))
+    return list(islice(words, MAX_SCHEMA_FAULTS))
 
 
 def _errors(validator: Any, value: Any, every: bool) -> Iterator[Any]:

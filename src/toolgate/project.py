@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from toolgate.discovery import HARMLESS, SETTINGS_FILE
+from toolgate.discovery import NOT_OBEYED, SETTINGS_FILE
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
 from toolgate.store.sqlite_leftovers import InUse
@@ -136,7 +136,7 @@ class Project:
         if self._home.is_symlink():
             target = os.fsencode(self._home.readlink())
             yield FoundFile(name, digest(target), f"{DATA_DESCRIPTION}; it is a link to {self._home.readlink()}", caution)
-        elif not HARMLESS.issuperset(_names(self._home)):
+        elif not NOT_OBEYED.issuperset(_names(self._home)):
             try:
                 yield FoundFile(name, digest(read_regular(self._home / MARK_FILE)), DATA_DESCRIPTION, caution)
             except OSError:

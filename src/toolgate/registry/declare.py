@@ -15,7 +15,7 @@ import msgspec
 
 from toolgate.errors import DefinitionError, Fault, nearest
 from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
-from toolgate.registry.docstring import read_docstring
+from toolgate.registry.docstrings import read_docstring
 from toolgate.registry.signature import Signature
 
 DECLARED_ATTRIBUTE = "__toolgate__"

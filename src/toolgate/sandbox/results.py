@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.errors import CallError, Failed, NotReached, timed_out
 from toolgate.sandbox.port import Feature, ResourceLimits, Stopped
-from toolgate.sandbox.worker_protocol import CodeFailure, LogLine, limit_message
+from toolgate.sandbox.worker_protocol import CodeFailure, WorkerLogLine, limit_message
 
 MAX_TOLD_CHARS = 2_000
 """Of what a run wrote, how much is told with its error."""
@@ -43,7 +43,7 @@ class CodeResult(RunResult, frozen=True, kw_only=True):
 
     value: Any
     failure: CodeFailure | None
-    logs: tuple[LogLine, ...]
+    logs: tuple[WorkerLogLine, ...]
     lane: str
 
 

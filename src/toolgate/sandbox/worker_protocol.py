@@ -74,7 +74,7 @@ class CodeFailure(msgspec.Struct, frozen=True):
         return f"{name}{self.message}{where}"
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class WorkerLogLine(msgspec.Struct, frozen=True):
     """A line that code gave to its logger."""
 
     level: Level
@@ -88,7 +88,7 @@ class WorkerResult(msgspec.Struct):
     failure: CodeFailure | None = None
     stdout: str = ""
     stderr: str = ""
-    logs: list[LogLine] = msgspec.field(default_factory=list)
+    logs: list[WorkerLogLine] = msgspec.field(default_factory=list)
     compiled: str | None = None
     """The code in the form that its runtime takes without compiling it again."""
 
@@ -163,7 +163,9 @@ class Worker:
             stream = "stderr" if frame["out"] == "stderr" else "stdout"
             self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))
         elif "log" in frame and len(heard.logs) < MOST_LOG_LINES:
-            heard.logs.append(LogLine(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE)))
+            heard.logs.append(
+                WorkerLogLine(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE))
+            )
         else:
             self._keep("nothing", line)
         return False

@@ -74,7 +74,7 @@ def _plain(value: Number) -> Number:
 
 # -- reading the text
 
-_WORD = re.compile(
+_NAME = re.compile(
     r"(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z][A-Za-z0-9]*)"
     r"|(?P<sign>\*\*|//|[-+*/%^(),]))\s*"
@@ -85,7 +85,7 @@ def _as_python(expression: str) -> str:
     """The expression in Python's spelling: 2^3 as 2 ** 3, and 007 as 7."""
     text, words, position = expression.strip(), list[str](), 0
     while position < len(text):
-        word = _WORD.match(text, position)
+        word = _NAME.match(text, position)
         if word is None:
             raise InvalidInput(
                 f"The expression can't be read from its character {position + 1} on.",

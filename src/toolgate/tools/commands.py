@@ -22,7 +22,7 @@ from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
 from toolgate.screening.safe_open import name_of, open_beneath
 from toolgate.threads import to_thread
-from toolgate.tools.files import CallFolder, explained, folder_of
+from toolgate.tools.call_folder import CallFolder, explained, folder_of
 
 if TYPE_CHECKING:
     from toolgate.sandbox.intake import Intake

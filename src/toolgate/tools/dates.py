@@ -181,14 +181,14 @@ def _read_iso(text: str, now: "ZonedDateTime") -> "ZonedDateTime | None":
     return None
 
 
-_WORD = re.compile(r"[a-z]{2}", re.IGNORECASE)
+_LETTERS = re.compile(r"[a-z]{2}", re.IGNORECASE)
 _LEADING_ISO_DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-9]{2} ")
 _NUMERIC_DATE_OR_ZONE = re.compile(r"[0-9][/.-][0-9]+[/.-][0-9]|[0-9]/[0-9]|\[")
 
 
 def _is_english(text: str) -> bool:
     """Has words, and no numeric date but an ISO one at its start: which number is the month would be a guess."""
-    return bool(_WORD.search(text)) and not _NUMERIC_DATE_OR_ZONE.search(_LEADING_ISO_DATE.sub("", text, count=1))
+    return bool(_LETTERS.search(text)) and not _NUMERIC_DATE_OR_ZONE.search(_LEADING_ISO_DATE.sub("", text, count=1))
 
 
 def _read_english(text: str, now: "ZonedDateTime") -> "ZonedDateTime | None":

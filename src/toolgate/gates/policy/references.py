@@ -48,7 +48,7 @@ DATA: Mapping[str, Shape] = {
 }
 
 
-class Fault(NamedTuple):
+class ReferenceFault(NamedTuple):
     """A reference that can't exist."""
 
     line: int
@@ -70,7 +70,7 @@ class Argument(NamedTuple):
 class References(NamedTuple):
     """What the references of a policy show."""
 
-    faults: list[Fault]
+    faults: list[ReferenceFault]
     arguments: list[Argument]
     rules: frozenset[str]
     """The names of the rules that the policy defines."""
@@ -92,7 +92,7 @@ class _Reader:
         self._aliases = self._find_aliases()
 
     def read(self) -> References:
-        faults: dict[Fault, None] = {}
+        faults: dict[ReferenceFault, None] = {}
         arguments: dict[Argument, None] = {}
         for chain, line in self._chains({key: part for key, part in self._tree.items() if key != "package"}):
             path = self._resolved(chain)
@@ -127,7 +127,7 @@ class _Reader:
         known = self._aliases.get(first) if first is not None else None
         return None if known is None else (*known, *chain[1:])
 
-    def _fault(self, path: tuple[Step, ...], line: int) -> Fault | None:
+    def _fault(self, path: tuple[Step, ...], line: int) -> ReferenceFault | None:
         shape = self._roots[str(path[0])]
         for number, step in enumerate(path[1:], 1):
             if shape is ANYTHING or (step is None and isinstance(shape, Mapping)):
@@ -139,7 +139,7 @@ class _Reader:
             else:
                 near = nearest(step or "", shape) if isinstance(shape, Mapping) else None
                 begins = path[:number]
-                return Fault(line, _written((*begins, step)), _written((*begins, near)) if near else None)
+                return ReferenceFault(line, _written((*begins, step)), _written((*begins, near)) if near else None)
         return None
 
     # -- other names for input and data, or for a part of them

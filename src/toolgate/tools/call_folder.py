@@ -1,0 +1,74 @@
+"""The folder that a call works in: the paths that a tool may open there, and errors of the system in words that help."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from toolgate.errors import Denied, InvalidInput, ToolError
+from toolgate.pipeline.context import InvokeContext
+from toolgate.sandbox.workspaces import Workspaces
+from toolgate.screening.safe_open import PathEscape, name_of
+from toolgate.threads import to_thread
+
+GONE = (errno.ENOENT, errno.ENOTDIR)
+
+
+class CallFolder(NamedTuple):
+    """The folder that a call works in, and the rules there."""
+
+    folder: Path
+    places: Workspaces
+
+    def judge(self, path: str, *, writing: bool = False) -> None:
+        """Raise Denied if no tool may open the path."""
+        reason = self.places.rules.reason(path, self.folder, writing=writing)
+        if reason is not None:
+            raise refused(reason)
+
+    def judge_opened(self, opened: int) -> None:
+        """The same for what is open: nothing of Toolgate's own but what is the call's."""
+        name = name_of(opened)
+        if name is None or self.places.is_foreign(self.folder, name):
+            raise refused("it is Toolgate's own data")
+
+    def judge_place(self, place: Path) -> None:
+        """Raise Denied if a file or folder there would have the host run something."""
+        later = self.places.runs(self.folder, place) if place.is_relative_to(self.folder) else None
+        if later is not None:
+            raise refused(f"it is a place for {later}")
+
+
+async def folder_of(ctx: InvokeContext) -> CallFolder:
+    """Where a call works."""
+    places: Workspaces = ctx.get(Workspaces)
+    return CallFolder(await to_thread(places.of, ctx.call), places)
+
+
+def refused(reason: str) -> Denied:
+    return Denied(
+        "SECURITY_VIOLATION",
+        f"The path is refused: {reason}.",
+        suggestion="Name a file below the working directory, by a path relative to it.",
+        reason=reason,
+    )
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """What the system says, in words that help."""
+    try:
+        yield
+    except PathEscape as escape:
+        raise refused(str(escape)) from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{path} is a folder.", suggestion="list_directory shows what is in it.") from None
+    except OSError as error:
+        if error.errno in GONE:
+            raise InvalidInput(f"There is no {path}.", details={"missing": True}) from None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise ToolError(f"{path}: {os.strerror(error.errno)}.") from error
+        words = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidInput(f"{path} can't be used: {words}.") from None
