@@ -54,7 +54,7 @@ CODES: dict[str, Code] = {
     "BUDGET_EXCEEDED": Code("denied", False, "The call would exceed a budget."),
     "RATE_LIMITED": Code("denied", True, "Too many calls."),
     "CAPACITY_EXCEEDED": Code("failure", True, "Too many calls are running at once."),
-    "CIRCUIT_OPEN": Code("failure", True, "The target failed repeatedly and is being left alone for a while."),
+    "CIRCUIT_OPEN": Code("failure", True, "The circuit of the target is open after repeated failures."),
     "TIMEOUT": Code("timeout", True, "The tool did not finish in time."),
     "MCP_ERROR": Code("failure", False, "The MCP server answered with an error."),
     "N8N_ERROR": Code("failure", False, "The workflow answered with an error."),

@@ -315,7 +315,7 @@ async def test_a_circuit_keeps_its_state_in_memory_by_the_clock_it_is_given() ->
     assert breakers.open_targets() == []
     breakers.leave(target, passed, "1", "trouble")
     assert breakers.open_targets() == ["shop"]
-    with pytest.raises(Failed, match="left alone"):
+    with pytest.raises(Failed, match="circuit is open"):
         breakers.enter(target, "2", 5)
     clock.advance(30)
     trial = breakers.enter(target, "3", 5)

@@ -363,7 +363,7 @@ async def test_details_that_are_too_old_are_removed_and_the_record_says_so(opene
     async with opened(rules=[{"keep": "stages"}]) as app:
         outcome = await app.invoke("put", {"what": 1})
     async with opened(rules=[{"keep": "stages"}], days=1e-9) as app:
-        await app.parts.details.prune()
+        await app.audit.prune_details()
         assert (await only(app, outcome.id)).state == "pruned"
         assert (await app.audit.verify()).ok
 
@@ -372,12 +372,12 @@ async def test_beyond_the_total_size_the_oldest_go_first(opened: Opened) -> None
     async with opened(rules=[{"keep": "output"}], total_bytes=10_000) as app:
         outcomes = [await app.invoke("look", {"where": "x" * 1000}) for _ in range(20)]
         await app.flush()
-        assert await app.parts.details.prune() > 0
+        assert await app.audit.prune_details() > 0
         states = [(await only(app, outcome.id)).state for outcome in outcomes]
         kept = states.count("kept")
         assert states == ["pruned"] * (20 - kept) + ["kept"] * kept
         assert 3 <= kept <= 8
-        assert await app.parts.details.prune() == 0
+        assert await app.audit.prune_details() == 0
 
 
 async def test_details_that_somebody_changed_or_removed_are_not_shown_and_told(opened: Opened) -> None:

@@ -74,6 +74,11 @@ class AuditFacet:
         found = [await self._details.of_record(row[0], row[7]) for row in ends]
         return tuple(kept for kept in found if kept is not None)
 
+    async def prune_details(self) -> int:
+        """Removes details that are older than audit.details.days, or beyond audit.details.total_bytes; gives of how many
+        calls. It happens by itself every ten seconds."""
+        return await self._details.prune()
+
     # -- signatures
 
     def sign_with(self, keys: HeadKeys) -> None:

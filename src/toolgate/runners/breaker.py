@@ -1,4 +1,4 @@
-"""Circuit breakers, one for each target: after repeated failures it is left alone for a while, then tried by one call.
+"""Circuit breakers, one for each target: after repeated failures it opens for a while, then one call tries.
 
 The state is this process's, or all processes' in Redis. Where Redis can't be asked, a process goes by what it has seen
 itself: a breaker spares a failing target, it is no limit that must hold. The target of a tool that a tenant made for itself
@@ -248,6 +248,6 @@ def _open(target: Target, failures: int, wait: float) -> NotReached:
     name = target[1]
     return NotReached(
         "CIRCUIT_OPEN",
-        f"{name} failed {failures} times in a row and is left alone for now.",
+        f"{name} failed {failures} times in a row: its circuit is open.",
         details={"retry_after": round(max(wait, 1.0), 3), "target": name},
     )

@@ -41,7 +41,7 @@ class LimitSettings(Section):
 
 
 class BreakerSettings(Section):
-    """When a failing target is left alone."""
+    """When the circuit of a failing target opens."""
 
     failures: int = Field(default=5, ge=1)
     """Consecutive failures that open the circuit."""

@@ -122,9 +122,9 @@ class ServerSettings(Section):
     heartbeat_seconds: float = Field(default=30, gt=0, le=3_600)
     """How often it is asked for a sign of life; one that gives none is started anew."""
     restarts: int = Field(default=5, ge=0, le=1_000)
-    """How often in a row it is started anew before it is left alone for `rest_seconds`; after that one more try is made."""
+    """How often in a row it is restarted before its circuit opens for `rest_seconds`; after that one more try is made."""
     rest_seconds: float = Field(default=60, gt=0, le=86_400)
-    """How long one that failed too often is left alone."""
+    """How long the circuit of one that failed too often stays open."""
     idle_seconds: float | None = Field(default=None, gt=0)
     """A program that nobody called for this long is stopped, until the next call. None: it keeps running."""
 
