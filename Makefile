@@ -31,7 +31,11 @@ test-matrix: engines ## Run the rest: every other backend, jail, user and transp
 coverage: engines ## Run the tests of make test and measure their branch coverage, with a floor for each package
 	rm -rf build/coverage
 	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(PYTEST) -m "not matrix and not slow" $(TESTS)
-	$(BIN)/python -m tests.branch_coverage
+	@$(MAKE) --no-print-directory floors
+
+.PHONY: floors
+floors: $(READY) ## Show the coverage that make coverage measured last, and fail where it is below a floor
+	@$(BIN)/python -m tests.branch_coverage $(FLOORS)
 
 .PHONY: again
 again: $(READY) ## Run the few that failed in make test or test-matrix once more, one at a time

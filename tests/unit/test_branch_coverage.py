@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.branch_coverage import faults, figures
+from tests.branch_coverage import faults, figures, floors_of
 
 
 def test_lines_and_branches_are_counted_by_package() -> None:
@@ -18,6 +18,12 @@ def test_lines_and_branches_are_counted_by_package() -> None:
         }
     }
     assert figures(report) == {"modules": 100.0, "store": 40.0}
+
+
+def test_a_floor_is_a_whole_per_cent_below_what_was_measured() -> None:
+    measured = {"gates": 99.97, "cli": 40.0, "new": 0.4}
+    assert floors_of(measured) == {"gates": 98, "cli": 39, "new": 0}
+    assert not faults(measured, floors_of(measured))
 
 
 @pytest.mark.parametrize(
