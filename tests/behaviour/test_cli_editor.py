@@ -66,7 +66,7 @@ def test_no_to_what_was_changed_in_the_editor_has_a_reason_and_a_slip_is_no_answ
     shown.type(after="[n] no > ", keys="n\n")
     shown.type(after="Why not?", keys="not today\n")
     assert shown.end() == 1, shown.shown
-    assert '"h" is none of the answers. Type y, o or n' in shown.shown
+    assert '"h" is not one of the answers. Type y, o or n' in shown.shown
     assert "rejected by local: not today" in shown.shown
     assert "posted" not in shown.shown
 

@@ -226,9 +226,7 @@ def test_what_nobody_expected_is_a_line_and_the_traceback_is_for_those_who_ask(
     monkeypatch.setattr(App, "token_costs", broken)
     people = terminal("tools")
     assert (people.code, people.out) == (1, "")
-    assert people.err == (
-        "Error: Something unexpected went wrong: LookupError: a bug\\x1b[31m\nSet TOOLGATE_DEBUG=1 for the traceback.\n"
-    )
+    assert people.err == ("Unexpected error: LookupError: a bug\\x1b[31m\nSet TOOLGATE_DEBUG=1 for the traceback.\n")
     assert terminal("tools", "--json").json["error"]["code"] == "UNEXPECTED_ERROR"
     terminal.set("TOOLGATE_DEBUG", "1")
     assert "in broken" in terminal("tools").err

@@ -257,7 +257,7 @@ def test_a_persona_is_denied_a_tool_with_its_reason(terminal: Terminal) -> None:
 def test_a_switch_that_does_not_reach_the_caller_says_so(terminal: Terminal) -> None:
     terminal("tools", "disable", "echo")
     done = terminal("tools", "enable", "echo", "--persona", "intern")
-    assert "It stays out of reach: echo is disabled." in done.err
+    assert "It is still not available: echo is disabled." in done.err
     terminal("tools", "enable", "echo", "--tenant", "default")
     terminal("tools", "enable", "echo")
     assert "Tenant default has it all the same" in terminal("tools", "disable", "echo").err

@@ -443,7 +443,7 @@ async def test_a_server_that_wants_a_login_is_added_before_it_if_that_was_said(t
 
     async with guarded() as (_, url, _):
         code, said = await toolgate("servers", "add", "one", "--oauth", "--url", url)
-        assert (code, "It wants a login: toolgate servers login one" in said) == (0, True), said
+        assert (code, "It needs a login: toolgate servers login one" in said) == (0, True), said
         code, said = await toolgate("servers", "add", "two", "--url", url)
         assert (code, "Server two was not added." in said, "--oauth" in said) == (1, True, True), said
     code, said = await toolgate("servers", "list", "--json")

@@ -261,7 +261,7 @@ def test_the_same_name_twice_is_refused_unless_it_is_to_be_replaced(terminal: Te
 
 def test_no_command_shows_or_stores_a_key_in_the_clear(terminal: Terminal, upstream: Upstream) -> None:
     done = add(terminal, upstream, "--no-start", "--env", f"GITHUB_TOKEN={KEY}", "--env", "LEVEL=debug")
-    assert "Kept as the secret PLAIN_GITHUB_TOKEN" in done.out
+    assert "Stored as the secret PLAIN_GITHUB_TOKEN" in done.out
     url, header = "https://example.com/mcp?key=hidden", f"Authorization: Bearer {KEY}"
     remote = terminal("servers", "add", "remote", "--no-start", "--url", url, "--header", header)
     assert remote.code == 0, remote.err
@@ -311,7 +311,7 @@ def test_a_desktop_clients_file_is_imported(terminal: Terminal, upstream: Upstre
     (terminal.folder / "desktop.json").write_text(json.dumps({"mcpServers": servers}))
     done = terminal("servers", "import", "desktop.json")
     assert done.code == 1
-    assert "Kept as the secret PLAIN_API_KEY" in done.out
+    assert "Stored as the secret PLAIN_API_KEY" in done.out
     assert "needs the secret WANTS_KEY" in done.err
     assert "server broken" in done.err
     assert KEY not in done.out + done.err

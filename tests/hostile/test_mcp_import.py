@@ -179,7 +179,7 @@ def test_credentials_in_a_command_or_an_address_are_shown_nowhere(terminal: Term
     words = ("node", "--password", "hunter2", "--api-key=abcd", "--user", "ann", "postgresql://ann:pw12@db/x")
     done = terminal("servers", "add", "mine", "--no-start", "--", *words)
     assert done.code == 0, done.err
-    assert "Kept as the secret MINE_PASSWORD" in done.out
+    assert "Stored as the secret MINE_PASSWORD" in done.out
     address = "https://u:p4ssw0rd@h.example:8443/mcp/s/abcdef0123456789abc/x?key=hidden"
     remote = terminal("servers", "add", "remote", "--no-start", "--url", address)
     told = [done.out, done.err, remote.out, remote.err]

@@ -48,7 +48,7 @@ from toolgate.store import approvals as kept
 SHORT = 60
 """Characters of arguments that a list shows."""
 
-group = typer.Typer(help="Calls that wait for a person's yes.", no_args_is_help=True)
+group = typer.Typer(help="Calls that wait for a person's approval.", no_args_is_help=True)
 
 EVERY = "*"
 Tenants = Annotated[
@@ -111,7 +111,7 @@ def _none(state: str, whose: str | None) -> str:
         example = "`toolgate call NAME KEY=VALUE … < /dev/null`"
         return f"No call{of} waits for approval. One that needs it waits here if nobody is at its terminal: {example}."
     if state == "all":
-        return f"No approval{of} was ever asked for. `toolgate explain NAME KEY=VALUE …` says which calls need one."
+        return f"No approval{of} has been requested. `toolgate explain NAME KEY=VALUE …` says which calls need one."
     return f"No approval{of} is {state}. `toolgate approvals list --state all` shows all."
 
 
@@ -170,13 +170,13 @@ async def approve(
     ] = False,
     cap: Cap = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Make the call now, as the actor who asked, and show its outcome.")
+        bool, typer.Option("--run", help="Run the call now, as the actor who asked, and show its outcome.")
     ] = False,
     tenant: Owner = None,
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say yes: once, or with --for and --session-grant for a while."""
+    """Approve a call: once, or with --for and --session-grant for a while."""
     readable("--reason", reason)
     if in_editor and (edit is not None or not at_a_terminal()):
         raise Usage("--editor needs a terminal, and no --edit beside it.")
@@ -235,7 +235,7 @@ async def reject(
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say no, and why."""
+    """Reject a call, and say why."""
     readable("--reason", reason)
     whose, by = _owner(tenant), actor_of(None, None, user)
 
@@ -279,7 +279,7 @@ def _owner(tenant: str | None) -> str | None:
 def _next_step(request: ApprovalRequest) -> str:
     """What has to happen for an approved call to run."""
     if request.outer_call is None:
-        return f"The caller goes on with approval={request.id}; `--run` would have done it here."
+        return f"The caller repeats the call with approval={request.id}; `--run` does that here."
     outer = clean(request.outer_tool or "")
     return f"{outer} goes on when it is called again as before, or with approval={request.id}; `--run` does that here."
 

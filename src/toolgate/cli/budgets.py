@@ -124,7 +124,7 @@ async def set_budgets(
         ]  # all of them make sense, or nothing is changed
         set_anew = any(cap is not None for _, cap in caps)
         if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.parts.catalog.entries()):
-            note((f"There is no tool {tool} now; the budget is for when there is.", "yellow"))
+            note((f"There is no tool {tool} now; the budget applies once there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if as_json:
         emit({"budgets": [one.to_dict() for one in done]})
@@ -161,7 +161,7 @@ class BudgetChange(NamedTuple):
         elif self.changed:
             say(("✓ Removed ", "green"), words)
         else:
-            say(f"There was none: {words}")
+            say(f"There is no such budget: {words}")
 
 
 def _cap(option: str, text: str) -> int | None:

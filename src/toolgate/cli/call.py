@@ -167,7 +167,7 @@ async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
         return await why_missing(app, name, actor)
     needed = (app.parts.policy.data.entry(name, actor.tenant) or {}).get("requires_permission")
     if code == "PERMISSION_DENIED" and needed is not None and needed not in actor.scopes:
-        return f"It is for callers who have the scope {needed}: add `--scope {shlex.quote(needed)}`."
+        return f"It needs the scope {needed}: add `--scope {shlex.quote(needed)}`."
     return None
 
 
@@ -227,7 +227,7 @@ def _show_fault(outcome: Outcome, advice: str | None) -> None:
     if advice or error.suggestion:
         note(advice or error.suggestion or "", lines=True)
     if outcome.pending is not None and outcome.pending.kind == "approval" and sys.stderr.isatty():
-        note(f"Whoever may answer does it with: toolgate approvals show|approve|reject {outcome.pending.id}")
+        note(f"To answer: toolgate approvals show|approve|reject {outcome.pending.id}")
     if isinstance(details.get("retry_after"), int | float) and "try again in" not in message:
         note(f"Try again in {span_words(details['retry_after'])}.")
 

@@ -17,7 +17,7 @@ from toolgate.model import LOCAL, NANO, Actor
 from toolgate.pipeline.usage import dollars
 from toolgate.store.database import now
 
-group = typer.Typer(help="What may run unasked for a while.", no_args_is_help=True)
+group = typer.Typer(help="Tools that may run without asking for a while.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -50,7 +50,7 @@ async def list_grants(
 @group.command()
 async def add(
     ctx: typer.Context,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run unasked.", show_default=False)],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run without asking.", show_default=False)],
     lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90s, 30m, 1h, 2d.", show_default=False)],
     tenant: Tenant = None,
     persona: Persona = None,
@@ -61,8 +61,8 @@ async def add(
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let a tool run unasked for a while. For a user (without any option the local one), a persona, a session or a whole
-    tenant."""
+    """Let a tool run without asking for a while. For a user (without any option the local one), a persona, a session or a
+    whole tenant."""
     readable("--reason", reason)
     readable("--session", session)
     if whole_tenant and (persona, user, session) != (None, None, None):
@@ -94,7 +94,7 @@ async def revoke(
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take a grant back, at once and everywhere."""
+    """Revoke a grant, at once and in every process."""
     by = actor_of(tenant, None, user)
 
     async with opened(ctx) as app:

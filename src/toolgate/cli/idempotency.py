@@ -19,7 +19,7 @@ NONE = {
     "done": "No idempotency key has an outcome on record.",
 }
 
-group = typer.Typer(help="Keys that stand for one effect each.", no_args_is_help=True)
+group = typer.Typer(help="Idempotency keys, and calls whose outcome is unknown.", no_args_is_help=True)
 
 
 @group.command("list")

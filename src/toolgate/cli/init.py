@@ -75,7 +75,7 @@ def _write(file: Path) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(TEMPLATE)
     except FileExistsError:
-        there = FileExistsError(errno.EEXIST, "it is there already, and was left as it is")
+        there = FileExistsError(errno.EEXIST, "it exists already and was not changed")
         raise Unwritable(file, there) from None
     except OSError as error:
         raise Unwritable(file, error) from error

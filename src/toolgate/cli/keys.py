@@ -17,7 +17,7 @@ from toolgate.serve.problems import KeyRefused
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey
 
-group = typer.Typer(help="Who may call over HTTP, and as whom.", no_args_is_help=True)
+group = typer.Typer(help="API keys: who may call over HTTP, and as whom.", no_args_is_help=True)
 
 MAX_NAMED_KEYS = 5
 
@@ -33,7 +33,7 @@ async def create(
         list[str] | None, typer.Option("--scope", metavar="S", help="What tools may ask for (tool:web_search); repeatable.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="How long it is taken: 12h, 30d, 52w.")
+        str | None, typer.Option("--expires", metavar="TIME", help="How long it is valid: 12h, 30d, 52w.")
     ] = None,
     may_approve: Annotated[
         bool, typer.Option("--may-approve", help="Whoever holds it may approve calls, like a person at this machine.")
@@ -63,7 +63,7 @@ async def create(
         return 0
     say(text)
     until = "does not expire" if key.expires_at is None else f"expires {shown(key.expires_at)}"
-    note(("✓ Made", "green"), f" key {key.id} for {_whom(key)}; it {until}. It is not shown again.")
+    note(("✓ Created", "green"), f" key {key.id} for {_whom(key)}; it {until}. It is not shown again.")
     note(("Send it as `Authorization: Bearer tg_…`.", "dim"))
     return 0
 
@@ -92,7 +92,7 @@ async def revoke(
     ],
     as_json: AsJson = False,
 ) -> int:
-    """End a key, at once and everywhere."""
+    """Revoke a key, at once and in every process."""
     wanted = key.split("_")[1] if key.startswith(KEY_PREFIX) else key  # a whole key will do too: it may be all that one has
     if not wanted:
         raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
@@ -129,7 +129,7 @@ def _lasting(text: str) -> timedelta:
     try:
         return timedelta(seconds=seconds_of(text, "--expires"))
     except OverflowError:
-        raise Usage("--expires is too long; leave it away for a key that does not expire.") from None
+        raise Usage("--expires is too long; omit it for a key that does not expire.") from None
 
 
 def _whom(key: ApiKey) -> str:

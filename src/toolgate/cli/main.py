@@ -72,7 +72,7 @@ def toolgate(
         typer.Option("--home", metavar="DIR", help="Where data is kept; without it, .toolgate of the project folder."),
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback does all
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     ctx.obj = GlobalOptions(settings, home)
@@ -212,7 +212,7 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
 
 
 def _report_unexpected(error: Exception, as_json: bool) -> int:
-    words = f"Something unexpected went wrong: {type(error).__name__}: {error}"
+    words = f"Unexpected error: {type(error).__name__}: {error}"
     hint = "Set TOOLGATE_DEBUG=1 for the traceback."
     if os.environ.get("TOOLGATE_DEBUG"):
         note("".join(traceback.format_exception(error)), lines=True)
@@ -220,7 +220,7 @@ def _report_unexpected(error: Exception, as_json: bool) -> int:
     if as_json:
         _emit_error("UNEXPECTED_ERROR", words, hint, None)
     else:
-        complain(f"Error: {words}", hint)
+        complain(words, hint)
     return 1
 
 

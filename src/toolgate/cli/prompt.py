@@ -165,7 +165,7 @@ async def _chosen(choices: dict[str, str], interrupted: Interrupted) -> str | No
         key = ANSWER_KEYS.get(key, key)
         if key in choices:
             return key
-        slip = f'"{visible(typed[:SLIP_CHARS])}" is none of the answers. ' if typed else ""
+        slip = f'"{visible(typed[:SLIP_CHARS])}" is not one of the answers. ' if typed else ""
         note((f"{slip}Type {', '.join(list(choices)[:-1])} or {list(choices)[-1]}; Ctrl-C rejects the call.", "yellow"))
     return None
 

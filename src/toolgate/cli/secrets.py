@@ -83,7 +83,7 @@ async def set_secret(
         vault = _vault(app, where or SecretStore.file)
         vault.held()
         if (why_not := vault.why_not()) is not None:  # told before anybody is asked for a value
-            raise StoreError(f"Nothing can be kept in the {vault.name}: {why_not}.")
+            raise StoreError(f"Secrets can't be stored in the {vault.name}: {why_not}.")
         vault.set(key, _read_value(name))
         await _note(app, "secret.set", name, owner, vault.name)
     kept = (where or SecretStore.file).value
@@ -132,7 +132,7 @@ async def remove_secret(
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forget a secret: where it is said to be, or wherever it is kept."""
+    """Remove a secret: from the named store, or from every store that has it."""
     owner, key = _named(name, tenant, user, servers)
 
     async with opened(ctx) as app:

@@ -128,7 +128,7 @@ def _remove(folder: Path, as_json: bool) -> int:
     if as_json:
         emit({"folder": str(folder), "removed": True})
     else:
-        say(("✓ Removed", "green"), f": {folder} is trusted no longer")
+        say(("✓ Removed", "green"), f": {folder} is no longer trusted")
     return 0
 
 

@@ -58,4 +58,4 @@ def _summary(done: list[Undone], *, dry_run: bool) -> str:
     changed = sum(one.done in ("restored", "removed") for one in done)
     left = sum(one.done == "left" for one in done)
     words = f"{changed} of {len(done)} paths {'would be' if dry_run else 'were'} put back"
-    return f"{words}; {left} folders stay, because there is something in them" if left else words
+    return f"{words}; {left} folders stay, because they are not empty" if left else words

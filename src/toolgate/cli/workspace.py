@@ -24,7 +24,7 @@ MAX_DIFF_LINES = 200
 """Of one file."""
 DELETED, ADDED = "red", "green"
 
-group = typer.Typer(help="Changes of files that wait to be reviewed. Programs and servers made them.", no_args_is_help=True)
+group = typer.Typer(help="File changes by programs and servers that wait for review.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
 Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
 

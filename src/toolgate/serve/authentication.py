@@ -60,7 +60,7 @@ class Authenticator:
         if place is None or not matches(place, self._hosts):
             raise HttpProblem(
                 421,
-                "This server is not known by the name that the request was sent to.",
+                "Unknown Host header: this server does not answer to that name.",
                 suggestion="If the name is right, add it to the setting mcp.hosts.",
             )
         _keep(self._good_hosts, host)

@@ -77,10 +77,10 @@ class Keys:
             expires = None if lasting is None else made + lasting
         except OverflowError:
             raise KeyRefused(
-                "A key can't last that long.", suggestion="Leave the time away for one that does not expire."
+                "A key can't last that long.", suggestion="Omit --expires for a key that does not expire."
             ) from None
         if expires is not None and expires <= made:
-            raise KeyRefused("A key must last longer than no time at all.")
+            raise KeyRefused("A key must be valid for more than 0 seconds.")
         by = by or LOCAL
         key = ApiKey(
             id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, may_approve=may_approve,
@@ -181,7 +181,7 @@ class Keys:
         try:
             await self._app.parts.store.transact(table.used(id, at, LAST_USED_PRECISION))
         except StoreError as error:
-            logger.warning("that a key was used could not be noted: %s", error)
+            logger.warning("the use of an API key could not be recorded: %s", error)
 
     async def close(self) -> None:
         """Wait for what is still being noted."""

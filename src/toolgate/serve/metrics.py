@@ -30,7 +30,7 @@ async def metrics(request: Request) -> Response:
         if not credential.has("metrics"):
             raise HttpProblem(403, "This key does not have the scope metrics.")
     if http.app.parts.metrics is None:
-        raise HttpProblem(404, "Nothing is counted.", suggestion="Set metrics: true.")
+        raise HttpProblem(404, "Metrics are off.", suggestion="Set metrics: true.")
     return Response(http.app.parts.metrics.text(), headers={"content-type": MEDIA_TYPE})
 
 

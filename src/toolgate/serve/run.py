@@ -30,7 +30,7 @@ def bind(app: App) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
-        raise NotServing(f"The address {host!r} is not known: {error}.", suggestion="Give --host 127.0.0.1.") from None
+        raise NotServing(f"The address {host!r} can't be resolved: {error}.", suggestion="Give --host 127.0.0.1.") from None
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # said, or answers are held back (Nagle)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,7 +45,7 @@ def bind(app: App) -> socket.socket:
 
 def _explain(error: OSError, host: str, port: int) -> NotServing:
     if error.errno == errno.EADDRINUSE:
-        return NotServing(f"Port {port} of {host} is taken.", suggestion="Give another with --port, or end what has it.")
+        return NotServing(f"Port {port} of {host} is already in use.", suggestion="Choose another with --port.")
     return NotServing(f"{host}:{port} can't be listened on: {error.strerror}.", suggestion="Give another --host or --port.")
 
 

@@ -157,7 +157,9 @@ def _home(settings: Settings) -> Check:
         advice = "Run where you may write, or set TOOLGATE_HOME to a folder where you may."
         return Check("home", "fault", f"{home.absolute()} can't be written: {error.strerror or error}", advice)
     message = f"{home.absolute()} can be written, {free / 1e9:,.1f} GB are free"
-    return Check("home", "warning", message, "Free some room.") if free < LOW_DISK_BYTES else Check("home", "ok", message)
+    return (
+        Check("home", "warning", message, "Free some disk space.") if free < LOW_DISK_BYTES else Check("home", "ok", message)
+    )
 
 
 # -- what is kept
@@ -204,7 +206,7 @@ async def _audit(app: App) -> Check:
         words = f"{ends}, but no head is noted outside the database, so a cut tail can't be seen"
         return Check("audit log", "warning", words, "Find out who removed the file.")
     if not at_noted or (at_noted[0][0], at_noted[0][-1]) != tuple(noted):
-        words = f"{ends}, but row {noted.seq:,} had been written otherwise"
+        words = f"{ends}, but row {noted.seq:,} differs from what was noted outside the database"
         return Check("audit log", "fault", words, "`toolgate audit verify` shows what is missing or changed.")
     signed = await _signed(app)
     if signed is not None:
@@ -266,7 +268,7 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
             words = f"no answer within {TOOL_CHECK_SECONDS:g} s"
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
             words = f"{type(error).__name__}: {error}"
-        found = f"{entry.name}: {words or 'says that it is well'}"
+        found = f"{entry.name}: {words or 'healthy'}"
         yield Check("tool", "ok" if words is None else "fault", found)
 
 
@@ -286,7 +288,7 @@ def _unwell(answer: Any) -> str | None:
     """Why a tool is not well, from True or False, or from {healthy, message}; None if it is."""
     healthy = answer.get("healthy", True) if isinstance(answer, dict) else getattr(answer, "healthy", answer)
     message = answer.get("message") if isinstance(answer, dict) else getattr(answer, "message", None)
-    return None if healthy is None or healthy else str(message or "says that it is not well")
+    return None if healthy is None or healthy else str(message or "unhealthy")
 
 
 # -- what makes it better

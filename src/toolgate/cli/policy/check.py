@@ -54,7 +54,7 @@ async def check(
         )  # fmt: skip
         return 0
     say(("✓ The policy compiles", "green"), f": {policy.hash[:16]}")
-    given = "it has a rule decision" if policy.has_decision else "no rule decision, so the words are ours"
+    given = "it has a rule decision" if policy.has_decision else "no rule named decision, so Toolgate words the reasons"
     say(f"  reasons: {given}")
     say(f"  reads of the context: {', '.join(reads) or 'nothing'}")
     if data is not None:
@@ -99,7 +99,7 @@ async def run_tests(
     data: DataFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Put the cases of a file before a policy. Exit 1 if it answers one of them otherwise than expected."""
+    """Test a policy with the cases of a file. Exit 1 if it decides one of them otherwise than expected."""
     try:
         given = read_cases(read_yaml(text_of(file).encode()).value)
     except YamlError as error:

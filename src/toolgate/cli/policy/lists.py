@@ -126,7 +126,7 @@ async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: P
 async def _change(ctx: typer.Context, change: ListChange, as_json: bool) -> int:
     async with opened(ctx) as app:
         if change.wants is not None and not any(entry.name == change.wants for entry in app.parts.catalog.entries()):
-            note((f"There is no tool {change.wants} now; it is denied for when there is.", "yellow"))
+            note((f"There is no tool {change.wants} now; the denial applies once there is.", "yellow"))
         changed = not change.is_so(app)
         if changed:
             await change.make(app)

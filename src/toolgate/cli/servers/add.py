@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import orjson
 import typer
@@ -32,7 +32,7 @@ Texts = list[str] | None
 Paths = list[Path] | None
 
 
-def add(
+async def add(
     ctx: typer.Context,
     name: Name,
     command: Annotated[
@@ -77,12 +77,14 @@ def add(
     output_bytes: Annotated[
         int | None, typer.Option("--output-bytes", metavar="N", help="The longest message that is taken from it.")
     ] = None,
-    login: Annotated[bool, typer.Option("--oauth", help="It wants a login: `toolgate servers login`.")] = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Use tools that were never seen before unasked.")] = False,
-    trust_annotations: Annotated[bool, typer.Option("--trust-annotations", help="Believe it that tools only read.")] = False,
+    login: Annotated[bool, typer.Option("--oauth", help="It needs a login: `toolgate servers login`.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Accept tools that were never seen before without asking.")] = False,
+    trust_annotations: Annotated[
+        bool, typer.Option("--trust-annotations", help="Trust its hints that a tool only reads.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Change the server of this name.")] = False,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, and see what it has.")] = True,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep it also if it can't be started.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Add it even if it can't be started.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Start a server, see what it has, and add it. One that can't be started is not kept, unless you say --keep.
@@ -107,41 +109,15 @@ def add(
         values["oauth"] = {}
     if prefix is not None:
         values["prefix"] = prefix
-
-    kept = False
-
-    async def run() -> AddedServer:
-        nonlocal kept
-        async with opened(ctx) as app:
-            tried, failure = False, None
-            if start:
-                tried, failure = await _tried(app, name, values, secrets, replace=replace)
-            if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
-                return AddedServer(failure=failure)
-            kept = True
-            added = await app.servers.add(name, values, secrets=secrets, replace=replace)
-            compared = await app.servers.refresh(name) if tried else None
-            return AddedServer(await app.servers.get(name), compared, failure, app.servers.missing_secrets(added.settings))
-
-    try:
-        added = asyncio.run(run())
-    except KeyboardInterrupt:
-        if not kept:
-            note(("Interrupted: ", "yellow"), f"server {name} was not added.")
-        raise
-    if added.status is None:
-        return say_not_added(name, added.failure, command or [], as_json=as_json)
-    return _say_added(added.status, added, sorted(secrets), as_json=as_json)
-
-
-class AddedServer(NamedTuple):
-    """The result of adding one server."""
-
-    status: ServerStatus | None = None
-    """None: it was not."""
-    compared: Comparison | None = None
-    failure: CallError | None = None
-    lacking: Sequence[str] = ()
+    async with opened(ctx) as app:
+        tried, failure = await _tried(app, name, values, secrets, replace=replace) if start else (False, None)
+        if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
+            return say_not_added(name, failure, command or [], as_json=as_json)
+        added = await app.servers.add(name, values, secrets=secrets, replace=replace)
+        compared = await app.servers.refresh(name) if tried else None
+        status, lacking = await app.servers.get(name), app.servers.missing_secrets(added.settings)
+    missing = {"secrets": sorted(secrets), "missing_secrets": list(lacking)}
+    return _say_added(status, compared, failure, missing, as_json=as_json)
 
 
 async def _tried(
@@ -154,30 +130,39 @@ async def _tried(
                 lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
             )
             return await app.servers.try_out(name, values, secrets=secrets, replace=replace), None
+    except asyncio.CancelledError:  # Ctrl-C
+        note(("Interrupted: ", "yellow"), f"server {name} was not added.")
+        raise
     except CallError as error:
         return False, error
 
 
-def _say_added(status: ServerStatus, added: AddedServer, secrets: list[str], *, as_json: bool) -> int:
-    name, failure = status.name, added.failure
+def _say_added(
+    status: ServerStatus,
+    compared: Comparison | None,
+    failure: CallError | None,
+    missing: dict[str, list[str]],
+    *,
+    as_json: bool,
+) -> int:
+    name = status.name
     needs_login = failure is not None and status.settings.oauth is not None and failure.code == "MISSING_AUTH"
     code = 1 if failure is not None and not needs_login else 0
     if as_json:
-        missing = {"secrets": secrets, "missing_secrets": list(added.lacking)}
         why = {} if failure is None else {"failure": failure.message}
-        emit({**status.to_dict(), **missing, **compared_words(added.compared), **why})
+        emit({**status.to_dict(), **missing, **compared_words(compared), **why})
         return code
     say(("✓ Added ", "green"), f"{name}: {status.to_dict()['what']}")
-    for secret in secrets:
-        say(f"  Kept as the secret {secret}.")
+    for secret in missing["secrets"]:
+        say(f"  Stored as the secret {secret}.")
     _say_version(status.settings, status.version)
-    _say_lacking(status, added.lacking)
+    _say_lacking(status, missing["missing_secrets"])
     if not status.settings.enabled:
         note(("It is not started: the setting mcp.enabled is false.", "yellow"))
-    if added.compared is not None:
-        say_compared(status, added.compared)
+    if compared is not None:
+        say_compared(status, compared)
     if needs_login:
-        note((f"It wants a login: toolgate servers login {name}", "yellow"))
+        note((f"It needs a login: toolgate servers login {name}", "yellow"))
     elif failure is not None:
         note((f"It can't be used yet: {failure.message}", "red"))
         note(failure.suggestion or f"When that is corrected: toolgate servers refresh {name}")
@@ -188,8 +173,8 @@ def _say_version(settings: ServerSettings, version: str | None) -> None:
     """The version that is started, where the person named none."""
     if lacks_version(settings):
         named = f"{settings.npm}@{version or 'VERSION'}" if settings.npm else f"{settings.pypi}=={version or 'VERSION'}"
-        when = f"{version}, the newest one, was installed" if version else "the newest one is installed at its first start"
-        note((f"  No version was named: {when}, and stays. To hold it everywhere, name it: {named}", "yellow"))
+        when = f"{version}, the newest, was installed" if version else "the newest is installed at its first start"
+        note((f"  No version was named: {when}, and is kept. To pin it everywhere, name it: {named}", "yellow"))
 
 
 def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
@@ -231,7 +216,7 @@ async def import_file(
     for one in added:
         say(("✓ Added ", "green"), f"{one.name}: {described(one.settings)}")
         for secret in one.secrets:
-            say(f"  Kept as the secret {secret}.")
+            say(f"  Stored as the secret {secret}.")
         _say_version(one.settings, None)
         for secret in one.missing:
             if secret not in (use or ()):

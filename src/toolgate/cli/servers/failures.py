@@ -37,7 +37,7 @@ def say_not_added(name: str, failure: CallError | None, command: Sequence[str], 
         if not line.startswith("Traceback ("):  # what follows says it all
             note((f"  {line}", "dim"))
     note(advice)
-    note(("Nothing was kept. `--keep` adds a server that can't be started yet.", "dim"))
+    note(("Nothing was saved. `--keep` adds a server that can't be started yet.", "dim"))
     return 1
 
 
@@ -62,4 +62,4 @@ def _default(command: Sequence[str], failure: CallError) -> str:
         return (
             f"An MCP server keeps running and answers on stdout when it is asked on stdin: see whether {by_itself} is one."
         )
-    return f"Run {by_itself} by itself: what it says there on stderr mostly tells why."
+    return f"Run {by_itself} by itself: its stderr usually says why."

@@ -21,7 +21,7 @@ def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, st
     for text in given:
         name, found, value = text.partition(between)
         if not found or not name.strip():
-            raise Usage(f"{option} wants NAME{between}VALUE.")
+            raise Usage(f"{option} must be NAME{between}VALUE.")
         read[name.strip()] = value.strip() if between == ":" else value
     return read
 

@@ -302,7 +302,7 @@ async def add(
     from_file: Annotated[
         Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
     ],
-    force: Annotated[bool, typer.Option("--force", help="Put it in place of the custom tool that has its name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the custom tool of the same name.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""

@@ -32,7 +32,9 @@ async def accept_tools(
     if as_json:
         return await _show(ctx, names)
     if not at_a_terminal():
-        raise Usage("There is nobody here to ask.", suggestion="Say --yes if you have seen what waits (`--json` shows it).")
+        raise Usage(
+            "There is no terminal to ask at.", suggestion="Say --yes if you have seen what waits (`--json` shows it)."
+        )
     return await _ask(ctx, names, everything=everything, full=full)
 
 

@@ -77,8 +77,8 @@ async def _add(app: App, content: bytes, file: Path, *, instead: str, force: boo
     settings = app.settings
     if settings.enforcement.disable_local_tools:
         raise SettingsError(
-            "Nobody adds tools of their own here: the setting enforcement.disable_local_tools says so.",
-            suggestion="Ask whoever runs this installation.",
+            "Adding tools is disabled by the setting enforcement.disable_local_tools.",
+            suggestion="Ask the operator of this installation.",
         )
     tool = parse_tool_file(content, file, app.parts.rules)
     name = tool.entry.name
@@ -171,11 +171,11 @@ def _note_next_steps(added: AddedTool) -> None:
     }
     width = max(map(len, steps))
     lines = [f"  {command:<{width}}  {does}" for command, does in steps.items()]
-    note("\n".join(("It greets somebody, and is yours to change. Next:", *lines)), lines=True)
+    note("\n".join(("It greets somebody. Change it into the tool that you need. Next:", *lines)), lines=True)
 
 
 def _note_troubles(added: AddedTool) -> None:
     if added.unchecked:
-        note((f"Its code could not be compiled beforehand. {added.unchecked}", "yellow"))
+        note((f"Its code could not be checked. {added.unchecked}", "yellow"))
     if not added.loads:
         note(("It is not loaded by itself: the setting auto_load_custom_tools is false.", "yellow"))

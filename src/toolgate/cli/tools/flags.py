@@ -58,6 +58,6 @@ def _say_switched(
         tokens = f" ({'+' if on else '-'}{tool.tokens} tokens)" if moved else ""
         say(mark, f" tool{whose}: {tool.name}{tokens}")
     if on and not tool.on:
-        note((f"It stays out of reach: {tool.why_off}.", "yellow"))
+        note((f"It is still not available: {tool.why_off}.", "yellow"))
     elif not on and tool.on:
-        note((f"Tenant {LOCAL.tenant} has it all the same: it has a flag of its own.", "yellow"))
+        note((f"Tenant {LOCAL.tenant} still has it, because it has a flag of its own.", "yellow"))
