@@ -31,7 +31,7 @@ def test_it_makes_a_folder_ready_says_what_it_did_and_overwrites_nothing(termina
     assert terminal("call", "echo", "text=a").code == 0, "it is trusted"
     (terminal.folder / "toolgate.yaml").write_text("metrics: false")
     done = terminal("init")
-    assert (done.code, done.out, "is there already" in done.err) == (1, "", True)
+    assert (done.code, done.out, "exists already" in done.err) == (1, "", True)
     assert terminal("init", "--json").json["error"]["code"] == "OUTPUT_ERROR"
     assert (terminal.folder / "toolgate.yaml").read_text() == "metrics: false"
     assert terminal("call", "echo", "text=a").code == 2, "what was changed is to be trusted anew"

@@ -501,7 +501,7 @@ def test_a_port_that_is_taken_is_said(terminal: Terminal) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = terminal.run("serve", "--port", str(taken.getsockname()[1]))
     assert done.code == 1
-    assert "is taken" in done.err
+    assert "is already in use" in done.err
     assert "--port" in done.err
 
 

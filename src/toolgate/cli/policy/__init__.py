@@ -109,7 +109,7 @@ async def replay_calls(
     tenant: OneTenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """Apply another policy to the calls on record, and show what would change."""
+    """Apply another policy to the calls on record. What would change is shown."""
     readable("--tenant", tenant)
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
