@@ -9,10 +9,10 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
-from toolgate.gates.policy.documents import Given
+from toolgate.gates.policy.documents import GivenDocument
 from toolgate.gates.policy.guard import Guard
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.question import EVERYTHING, Action, Question
+from toolgate.gates.policy.question import EVERYTHING, Action, PolicyQuestion
 from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.model import Decision
 
@@ -55,7 +55,7 @@ async def ask(request: pytest.FixtureRequest, opa: Opa) -> Any:
 
 
 def asked(actor: Actor, action: str, tool: str) -> dict[str, Any]:
-    return Question(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes).input(EVERYTHING)
+    return PolicyQuestion(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes).input(EVERYTHING)
 
 
 class Case(NamedTuple):
@@ -271,7 +271,7 @@ async def test_an_enforced_tool_is_beyond_a_tenants_flag() -> None:
 def test_a_slice_and_the_whole_give_the_same_answers() -> None:
     policy, data = EmbeddedRego.default(), policy_data(DATA)
     for case in CASES:
-        question = Question(case.tenant, case.persona, case.action, case.tool, "ann")
+        question = PolicyQuestion(case.tenant, case.persona, case.action, case.tool, "ann")
         expected = policy.evaluate(question.input(EVERYTHING), data.whole()).decision
         assert policy.decide(question, data, 0).decision == expected
-        assert policy.decide(question, Given(DATA), 0).decision.allow is expected.allow
+        assert policy.decide(question, GivenDocument(DATA), 0).decision.allow is expected.allow

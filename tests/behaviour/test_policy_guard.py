@@ -14,9 +14,9 @@ from toolgate import Actor
 from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.documents import PolicyData
 from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.question import EVERYTHING, NOTHING_ELSE, Action, Question, Reads, Verdict
-from toolgate.gates.policy.reading import what_is_read
+from toolgate.gates.policy.question import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
 from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.rego_inputs import what_is_read
 from toolgate.gates.policy.shared import SharedDecisions
 from toolgate.model import Decision
 from toolgate.testing import ManualClock
@@ -125,13 +125,13 @@ class Slow:
         self.sure = True
         self.go = asyncio.Event()
 
-    async def ask(self, question: Question) -> Verdict:
+    async def ask(self, question: PolicyQuestion) -> PolicyVerdict:
         self.asked += 1
-        answer = Verdict(Decision(self.truth, f"{question.tool}: {self.truth}"), self.sure)
+        answer = PolicyVerdict(Decision(self.truth, f"{question.tool}: {self.truth}"), self.sure)
         await self.go.wait()
         return answer
 
-    async def ask_many(self, question: Question, tools: Sequence[str]) -> list[str] | None:  # noqa: ARG002
+    async def ask_many(self, question: PolicyQuestion, tools: Sequence[str]) -> list[str] | None:  # noqa: ARG002
         return None
 
     is_ready = True
@@ -349,7 +349,7 @@ async def test_after_a_failure_nobody_gets_the_answer_of_the_caller_before() -> 
 @pytest.mark.requirement("POL-2")
 @pytest.mark.parametrize("policy", [EmbeddedRego.default(), EmbeddedRego(POLICY)], ids=["shipped", "own"])
 def test_a_policy_answers_in_every_thread_with_the_data_of_now(policy: EmbeddedRego) -> None:
-    question = Question("acme", None, REQUEST, "memory_load", "ann")
+    question = PolicyQuestion("acme", None, REQUEST, "memory_load", "ann")
     off = policy_data({**DATA, "tool_catalog": {"memory_load": {"enabled": False}}})
     with ThreadPoolExecutor(1) as thread:
         for given, epoch, allow in ((data(), 1, True), (off, 2, False), (data(), 3, True)):

@@ -13,13 +13,13 @@ from toolgate import Actor
 from toolgate.gates.policy.documents import PolicyError
 from toolgate.gates.policy.guard import Guard
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.question import EVERYTHING, Question
+from toolgate.gates.policy.question import EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.rego import default_policy
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-2")
 ANN = Actor("tenant-2", "persona-user", "ann")
-QUESTION = Question("tenant-2", "persona-user", "tool.request", "memory_load", "ann")
+QUESTION = PolicyQuestion("tenant-2", "persona-user", "tool.request", "memory_load", "ann")
 Answer = Callable[[bytes], Awaitable[bytes] | bytes]
 
 
@@ -73,7 +73,7 @@ async def test_a_policy_that_knows_no_reasons_is_asked_for_allow(opa: Opa) -> No
     opa.load(POLICY, DATA)
     async with asking(opa.url) as server:
         assert (await server.ask(QUESTION)).decision == Decision(True, "allowed by the policy")
-        denied = Question("tenant-1", None, "tool.request", "code_execute", "ann")
+        denied = PolicyQuestion("tenant-1", None, "tool.request", "code_execute", "ann")
         assert (await server.ask(denied)).decision == Decision(False, "the policy does not allow it")
 
 

@@ -12,15 +12,15 @@ import pytest
 from tests.document_d import DATA, policy_data
 from toolgate import Actor
 from toolgate.gates.policy import rego
-from toolgate.gates.policy.documents import Given, PolicyData, PolicyError, validate
+from toolgate.gates.policy.documents import GivenDocument, PolicyData, PolicyError, validate
 from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.question import Question
+from toolgate.gates.policy.question import PolicyQuestion
 from toolgate.gates.policy.rego import ENGINES, EmbeddedRego, default_policy
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-2")
 HEAD = "package soma.policy\nimport rego.v1\n"
-QUESTION = Question("tenant-2", None, "tool.request", "memory_load", "ann")
+QUESTION = PolicyQuestion("tenant-2", None, "tool.request", "memory_load", "ann")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_documents_of_the_wrong_shape_are_refused(change: dict[str, Any], fault:
     documents = {name: value for name, value in {**DATA, **change}.items() if value is not ...}
     assert any(fault in found for found in validate(documents))
     with pytest.raises(PolicyError, match="The policy data is refused"):
-        Given(documents)
+        GivenDocument(documents)
 
 
 def test_all_faults_are_named_up_to_a_limit() -> None:
@@ -152,7 +152,9 @@ def test_a_thread_keeps_a_few_policies_and_answers_for_all() -> None:
     for _ in range(2):
         for name, policy in zip("abcdefghijklmnop", policies, strict=True):
             allowed = [
-                tool for tool in "ahp" if policy.decide(Question("t", None, "tool.view", tool, "u"), data, 0).decision.allow
+                tool
+                for tool in "ahp"
+                if policy.decide(PolicyQuestion("t", None, "tool.view", tool, "u"), data, 0).decision.allow
             ]
             assert allowed == ([name] if name in "ahp" else [])
 

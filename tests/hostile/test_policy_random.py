@@ -14,10 +14,10 @@ from tests.document_d import POLICY, policy_data
 from tests.examples import at_most
 from tests.opa_server import Opa, running
 from toolgate import Actor
-from toolgate.gates.policy.documents import Given, validate
+from toolgate.gates.policy.documents import GivenDocument, validate
 from toolgate.gates.policy.guard import Guard
 from toolgate.gates.policy.native import lets_request
-from toolgate.gates.policy.question import ACTIONS, EVERYTHING, Question
+from toolgate.gates.policy.question import ACTIONS, EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.testing import ManualClock
 
@@ -94,7 +94,7 @@ with_holes = st.builds(
 
 
 def build(tenant: Any, persona: Any, action: Any, tool: Any, scopes: Any) -> dict[str, Any]:
-    return Question(tenant, persona, action, tool, "ann", scopes).input(EVERYTHING, resources=list(TOOLS))
+    return PolicyQuestion(tenant, persona, action, tool, "ann", scopes).input(EVERYTHING, resources=list(TOOLS))
 
 
 usual_question = st.builds(
@@ -203,7 +203,7 @@ def test_the_yes_given_without_rego_is_the_yes_that_rego_gives(
 ) -> None:
     given_data = policy_data(data, enforced=enforced)
     for tool in TOOLS:
-        question = Question(tenant.replace("\t", " "), persona, "tool.request", tool, "user", scopes)
+        question = PolicyQuestion(tenant.replace("\t", " "), persona, "tool.request", tool, "user", scopes)
         rego = SHIPPED.decide(question, given_data, 0).decision
         without = lets_request(given_data, question)
         assert (without == rego) if rego.allow else without is None
@@ -216,8 +216,8 @@ def test_the_yes_given_without_rego_is_the_yes_that_rego_gives(
 @given(data=sound)
 def test_sound_documents_are_taken_and_their_slices_decide_the_same(data: dict[str, Any]) -> None:
     assert validate(data) == []
-    question = Question("acme", "admin", "tool.request", "memory_load", "ann", ("tool:a",))
-    sliced = SHIPPED.decide(question, Given(data), 0).decision
+    question = PolicyQuestion("acme", "admin", "tool.request", "memory_load", "ann", ("tool:a",))
+    sliced = SHIPPED.decide(question, GivenDocument(data), 0).decision
     assert sliced == SHIPPED.evaluate(question.input(EVERYTHING), data).decision
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.gates.quota.money import MOST, actual, estimate, parse_dollars
+from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, parse_dollars
 from toolgate.model import Capability, Cost, Entry, Tool, nano
 from toolgate.pipeline.usage import Estimate, UsageReport, dollars
 from toolgate.registry.compile import compile_entry
@@ -35,7 +35,7 @@ def per(unit: str, price: str, field: str | None = "x", fixed: str = "0", timeou
 # -- amounts
 
 
-@given(st.integers(min_value=0, max_value=MOST - 1))
+@given(st.integers(min_value=0, max_value=MAX_NANO_DOLLARS - 1))
 def test_what_is_shown_can_be_read_again(amount: int) -> None:
     assert parse_dollars(dollars(amount).replace(",", "")) == amount
 
@@ -86,7 +86,12 @@ def test_no_number_is_no_money(amount: str) -> None:
 
 
 def test_amounts_beyond_all_measure_are_the_most_there_is() -> None:
-    assert [nano(Decimal(text)) for text in ("Infinity", "1E+999999", "-5", "1E-999999")] == [MOST, MOST, 0, 1]
+    assert [nano(Decimal(text)) for text in ("Infinity", "1E+999999", "-5", "1E-999999")] == [
+        MAX_NANO_DOLLARS,
+        MAX_NANO_DOLLARS,
+        0,
+        1,
+    ]
 
 
 # -- estimates (document A, section 6.1)
@@ -147,7 +152,7 @@ def test_no_arguments_make_an_estimate_negative_or_too_large(
     unit: str, price: Decimal, fixed: Decimal, arguments: dict[str, Any], field: str | None
 ) -> None:
     expected = estimate(per(unit, str(price), field, str(fixed)), arguments)
-    assert nano(fixed) <= expected.nano <= MOST < 2**62
+    assert nano(fixed) <= expected.nano <= MAX_NANO_DOLLARS < 2**62
     assert expected.tokens is None or expected.tokens >= 0
 
 
@@ -178,15 +183,15 @@ EXPECTED = Estimate(5 * CENT, "estimate", 40_000)
         (UsageReport(cost_usd=1e-15, attempts=1), 1, None, 1),
         (UsageReport(cost_usd=math.nan, attempts=1), 1, None, EXPECTED.nano),
         (UsageReport(cost_usd=-1.0, attempts=1), 1, None, EXPECTED.nano),
-        (UsageReport(cost_usd=math.inf, attempts=1), 1, None, MOST),
-        (UsageReport(cost_usd=1e300, attempts=1), 1, None, MOST),
+        (UsageReport(cost_usd=math.inf, attempts=1), 1, None, MAX_NANO_DOLLARS),
+        (UsageReport(cost_usd=1e300, attempts=1), 1, None, MAX_NANO_DOLLARS),
         (UsageReport(tokens_used=1_000, attempts=1), 1, None, CENT + 1_000_000),
         (UsageReport(tokens_used=1_000, attempts=1), 1, "INVOCATION_ERROR", EXPECTED.nano),
         (UsageReport(tokens_used=1_000, attempts=1), 1, "TIMEOUT", EXPECTED.nano),
         (UsageReport(tokens_used=90_000, attempts=1), 1, "TIMEOUT", 10 * CENT),
         (UsageReport(tokens_used=0, attempts=1), 1, None, CENT),
         (UsageReport(tokens_used=-5, attempts=1), 1, None, EXPECTED.nano),
-        (UsageReport(tokens_used=10**400, attempts=1), 1, None, MOST),
+        (UsageReport(tokens_used=10**400, attempts=1), 1, None, MAX_NANO_DOLLARS),
         (UsageReport(tokens_used=1_000, cost_usd=1.0, attempts=1), 1, None, 10**9),
         (UsageReport(resources_used=("a file",)), 1, None, EXPECTED.nano),
     ],
@@ -208,4 +213,4 @@ def test_no_report_makes_a_cost_negative_or_too_large(
     cost: float | None, tokens: int | None, attempts: int, code: str | None
 ) -> None:
     spent = actual(ENTRY, EXPECTED, UsageReport(tokens, cost), charged=attempts, failed=code is not None)
-    assert 0 <= spent <= MOST
+    assert 0 <= spent <= MAX_NANO_DOLLARS

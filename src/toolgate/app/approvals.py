@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from toolgate.app.renamed import CallableFacet
-from toolgate.gates.approval.answers import PAGE
+from toolgate.gates.approval.answers import ANSWERS_PAGE
 from toolgate.gates.approval.request import Answer, Approval, Approver, State
 from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.tasks import uninterrupted
@@ -55,7 +55,12 @@ class ApprovalsFacet(CallableFacet):
         )
 
     async def list(
-        self, *, state: State | None = "waiting", actor: Actor | None = None, limit: int = PAGE, after: str | None = None
+        self,
+        *,
+        state: State | None = "waiting",
+        actor: Actor | None = None,
+        limit: int = ANSWERS_PAGE,
+        after: str | None = None,
     ) -> list[Approval]:
         """Gives the questions of the actor's tenant, oldest first: at most `limit`, beginning after the id `after`."""
         return await self._consent.list((actor or LOCAL).tenant, state, limit=limit, after=after)

@@ -30,7 +30,7 @@ from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
 from toolgate.cli.table import state as state_cell
 from toolgate.cli.table import table
 from toolgate.cli.times import seconds_of, shown
-from toolgate.gates.approval.answers import PAGE
+from toolgate.gates.approval.answers import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
     WHOLE,
     Answer,
@@ -76,7 +76,9 @@ async def list_approvals(
         Literal["waiting", "approved", "rejected", "used", "expired", "all"],
         typer.Option("--state", metavar="STATE", help=f"Only in this state: {', '.join(get_args(State))}, all."),
     ] = "waiting",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="List at most so many.")] = PAGE,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="List at most so many.")
+    ] = ANSWERS_PAGE,
     after: Annotated[str | None, typer.Option("--after", metavar="ID", help="List those that came after this one.")] = None,
     as_json: AsJson = False,
 ) -> int:

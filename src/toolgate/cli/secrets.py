@@ -19,7 +19,7 @@ from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Denied, Failed, StoreError, described
-from toolgate.gates.secrets import Listed, Vault
+from toolgate.gates.secrets import ListedSecret, Vault
 from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
 from toolgate.gates.secrets.sources import Readable, listed
 from toolgate.model import LOCAL, Actor, Entry, new_id
@@ -244,7 +244,7 @@ async def _note(app: App, action: str, name: str, owner: Owner, source: str) -> 
 # -- what is shown
 
 
-def _look(source: Readable) -> tuple[str, list[Listed], str | None]:
+def _look(source: Readable) -> tuple[str, list[ListedSecret], str | None]:
     """What a source holds, or why it can't be used."""
     try:
         why = source.why_not()
@@ -253,7 +253,7 @@ def _look(source: Readable) -> tuple[str, list[Listed], str | None]:
         return source.name, [], str(error)
 
 
-def _plain(one: Listed) -> dict[str, Any]:
+def _plain(one: ListedSecret) -> dict[str, Any]:
     when = iso(one.set_at) if one.set_at is not None else None
     tenant, user, space = one.owner
     return {

@@ -33,7 +33,7 @@ from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import Holder, KeyRow, Scope, State
 from toolgate.store.presence import Presence
 
-LONGEST_KEY = 255
+MAX_IDEMPOTENCY_KEY_BYTES = 255
 SOONEST, LATEST = 0.01, 0.25
 """Seconds between two looks at a key that another process has."""
 MARGIN = 5.0
@@ -43,7 +43,7 @@ PRUNE_EVERY = timedelta(hours=1)
 logger = logging.getLogger("toolgate")
 
 
-class Held:
+class HeldKey:
     """A key that a call of this process has, or asks the store for."""
 
     __slots__ = ("answer", "first", "holder", "over", "scope", "stage")
@@ -71,8 +71,8 @@ class Idempotency(HoldingGate):
         self._presence = presence
         self._keep = timedelta(days=keep_days)
         self._clock = clock
-        self._held: dict[Scope, Held] = {}
-        self._ours: dict[str, Held] = {}
+        self._held: dict[Scope, HeldKey] = {}
+        self._ours: dict[str, HeldKey] = {}
         """By call id, those that the store gave to a call of this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._prune_at = clock()
@@ -109,7 +109,7 @@ class Idempotency(HoldingGate):
                 return _again(other.answer, call)
             if not other.over.done():
                 raise _still_runs()
-        held = self._held[scope] = Held(scope, holder)
+        held = self._held[scope] = HeldKey(scope, holder)
         first = await self._ask(held, deadline)
         return None if first is None else _answer(first, call, holder)
 
@@ -187,6 +187,8 @@ class Idempotency(HoldingGate):
 
     async def look(self, call: Call, canonical: bytes) -> Decision:
         """What `claim` would say now, taking nothing."""
+        if call.idempotency_key is None:
+            return Decision(True, "the call has no idempotency key")
         try:
             found = await self._store.read(keys.find(_scope(call)))
         except Failed as error:
@@ -204,7 +206,7 @@ class Idempotency(HoldingGate):
 
     # -- asking the store, for all callers of this process
 
-    async def _ask(self, held: Held, deadline: float) -> KeyRow | None:
+    async def _ask(self, held: HeldKey, deadline: float) -> KeyRow | None:
         """Take the key, or wait until whoever has it is through; None: it is ours."""
         try:
             if not self._presence.is_shown:
@@ -227,7 +229,7 @@ class Idempotency(HoldingGate):
             if held.stage == "asking":
                 self._end(held)
 
-    async def _take(self, held: Held) -> KeyRow | None:
+    async def _take(self, held: HeldKey) -> KeyRow | None:
         """One try. If the caller goes away, or the store answers with an error, the key may have been taken for nobody:
         then it is given back, and until the store has answered nobody else here asks it."""
         asking = asyncio.ensure_future(self._store.transact(self._claim(held)))
@@ -241,16 +243,16 @@ class Idempotency(HoldingGate):
             self._later(self._insist(self._withdrawal(held)))
             raise
 
-    def _claim(self, held: Held) -> Transaction[KeyRow | None]:
+    def _claim(self, held: HeldKey) -> Transaction[KeyRow | None]:
         return keys.claim(held.scope, held.holder, self._clock(), keep=self._keep, lease=self._presence.seconds)
 
-    async def _leave(self, held: Held, asking: "asyncio.Future[KeyRow | None]") -> None:
+    async def _leave(self, held: HeldKey, asking: "asyncio.Future[KeyRow | None]") -> None:
         with contextlib.suppress(Exception):
             await asking
         await self._write(self._withdrawal(held), held)
         self._end(held)
 
-    def _withdrawal(self, held: Held) -> Callable[[], Transaction[bool]]:
+    def _withdrawal(self, held: HeldKey) -> Callable[[], Transaction[bool]]:
         return partial(keys.withdraw, held.scope, held.holder, self._clock())
 
     async def _watch(self, first: KeyRow, deadline: float) -> None:
@@ -266,7 +268,7 @@ class Idempotency(HoldingGate):
 
     # -- telling the store
 
-    async def _finish(self, held: Held, outcome: Outcome, ran: bool, unsure: bool) -> None:
+    async def _finish(self, held: HeldKey, outcome: Outcome, ran: bool, unsure: bool) -> None:
         state, text = _verdict(outcome, ran, unsure)
         if state is None:
             write = partial(keys.release, held.scope, held.holder.call_id)
@@ -277,7 +279,7 @@ class Idempotency(HoldingGate):
         self._end(held)
         self._prune_sometimes()
 
-    async def _write(self, write: Callable[[], Transaction[bool]], held: Held) -> None:
+    async def _write(self, write: Callable[[], Transaction[bool]], held: HeldKey) -> None:
         """Write it, now or when the store can be written again. Never raises: the call has ended."""
         try:
             if not await self._store.transact(write()):
@@ -306,7 +308,7 @@ class Idempotency(HoldingGate):
         with contextlib.suppress(StoreError):  # an hour later is soon enough
             await self._store.transact(keys.prune(forgotten))
 
-    def _end(self, held: Held) -> None:
+    def _end(self, held: HeldKey) -> None:
         """Let those who wait for this key go on."""
         del self._held[held.scope]
         self._ours.pop(held.holder.call_id, None)
@@ -341,8 +343,8 @@ def _now() -> float:
 
 def _scope(call: Call) -> Scope:
     key = call.idempotency_key
-    if not isinstance(key, str) or not key.isprintable() or not 0 < len(key.encode()) <= LONGEST_KEY:
-        words = f"must be 1 to {LONGEST_KEY} bytes of printable text"
+    if not isinstance(key, str) or not key.isprintable() or not 0 < len(key.encode()) <= MAX_IDEMPOTENCY_KEY_BYTES:
+        words = f"must be 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes of printable text"
         raise Failed(
             "VALIDATION_ERROR",
             f"Invalid arguments: idempotency_key: {words}",

@@ -117,7 +117,7 @@ class Outputs:
     def cut(self, output: Any) -> tuple[Any, tuple[str, ...]]:
         """The output within the limits, and a line for each thing that was cut. Where it is too large as a whole, everything
         gets shorter until it is not; names of objects are the last to go."""
-        limits = Limits(self._string, self._items, self._bytes)
+        limits = OutputLimits(self._string, self._items, self._bytes)
         cuts: list[str] = []
         while True:
             shortened = _shorten(output, "", limits, cuts)
@@ -129,7 +129,7 @@ class Outputs:
             limits = limits.halved()
 
 
-class Limits(NamedTuple):
+class OutputLimits(NamedTuple):
     """What may be shown of one string, list or object."""
 
     string: int
@@ -138,16 +138,16 @@ class Limits(NamedTuple):
     """Characters of an image or the like, which is whole or not there at all."""
     names: int = 1 << 24
 
-    def halved(self) -> "Limits":
+    def halved(self) -> "OutputLimits":
         names = self.names // 2 if self.names <= MANY_NAMES else MANY_NAMES
         string = min(self.string, max(self.string // 2, 16))
-        return Limits(string, max(self.items // 2, 1), self.encoded // 2, max(names, 1))
+        return OutputLimits(string, max(self.items // 2, 1), self.encoded // 2, max(names, 1))
 
 
 MANY_NAMES = 8192
 
 
-def _shorten(value: Any, path: str, limits: Limits, cuts: list[str]) -> Any:
+def _shorten(value: Any, path: str, limits: OutputLimits, cuts: list[str]) -> Any:
     if isinstance(value, str):
         if len(value) <= limits.string:
             return value
@@ -170,7 +170,7 @@ def encoded_in(value: dict[str, Any]) -> str | None:
     return next((name for name in ENCODED if isinstance(value.get(name), str)), None)
 
 
-def _shorten_object(value: dict[str, Any], path: str, limits: Limits, cuts: list[str]) -> dict[str, Any]:
+def _shorten_object(value: dict[str, Any], path: str, limits: OutputLimits, cuts: list[str]) -> dict[str, Any]:
     encoded = encoded_in(value)
     if encoded is not None:
         size = len(value[encoded])

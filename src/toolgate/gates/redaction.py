@@ -21,21 +21,21 @@ from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of,
 from toolgate.screening.secret_patterns import masker
 from toolgate.threads import to_thread
 
-SHORTEST = 12
+MIN_SECRET_CHARS = 12
 """No credential is shorter, as a value on its own."""
-SHORTEST_FIELD = 5
+MIN_FIELD_CHARS = 5
 """Nor is one with its name before it: `pwd=1`."""
-LONGEST_JSON = 1_000_000
+MAX_JSON_CHARS = 1_000_000
 """Characters of a text that is read as JSON."""
-LONGEST_ERROR = 10_000
+MAX_TOLD_CHARS = 10_000
 """Characters of an error's message, and of its details as JSON."""
-LONGEST_RAW_ERROR = 100_000
+MAX_RAW_ERROR_CHARS = 100_000
 """And of what is looked at of it, for others wait meanwhile; it is cut between words."""
 PROSE = 300
 """Texts up to this long are first looked at word by word."""
-MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
+CREDENTIAL_MARKS = ("://", "earer ", "EARER ", "asic ", "ASIC ")
 """What stands before a credential that may itself be short."""
-PIECE = 65_536
+SCAN_CHARS = 65_536
 """Characters of a text that are searched at once."""
 MOST_KEYS = 10_000
 """Names of fields that are kept in mind."""
@@ -116,16 +116,20 @@ class Redactor:
         kind = type(value)
         if kind is dict:
             for key, part in value.items():
-                if len(key) >= SHORTEST and key not in self._plain_keys:
+                if len(key) >= MIN_SECRET_CHARS and key not in self._plain_keys:
                     return False
                 part_kind = type(part)
                 if part_kind is int or part_kind is bool or part is None or part_kind is float:
                     continue
-                if part_kind is not str or self._rank(key) or (len(part) >= SHORTEST_FIELD and self._may_hold_secrets(part)):
+                if (
+                    part_kind is not str
+                    or self._rank(key)
+                    or (len(part) >= MIN_FIELD_CHARS and self._may_hold_secrets(part))
+                ):
                     return False
             return True
         if kind is str:
-            return len(value) < SHORTEST_FIELD or not self._may_hold_secrets(value)
+            return len(value) < MIN_FIELD_CHARS or not self._may_hold_secrets(value)
         return kind is int or kind is bool or value is None or kind is float
 
     def mask(self, value: Any, public: frozenset[str] = frozenset(), known: tuple[str, ...] = ()) -> Any:
@@ -168,7 +172,7 @@ class Redactor:
         if known:
             text = masker(known).text(text)
         for _ in range(MOST_PASSES):
-            if len(text) < SHORTEST_FIELD or not self._may_hold_secrets(text):
+            if len(text) < MIN_FIELD_CHARS or not self._may_hold_secrets(text):
                 break
             masked = self._masked_once(text)
             if masked == text:
@@ -177,16 +181,16 @@ class Redactor:
         return text
 
     def _may_hold_secrets(self, text: str) -> bool:
-        """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least SHORTEST
-        characters, or one of MARKS; and where a name has a value, there is a sign between them."""
+        """False of short prose. Each of FORMS, and all that the scanner is asked about, has a word of at least
+        MIN_SECRET_CHARS characters, or one of CREDENTIAL_MARKS; and where a name has a value, there is a sign between."""
         if len(text) > PROSE or (("=" in text or ":" in text) and self._has_hint(text)):
             return True
-        if len(text) < SHORTEST:
+        if len(text) < MIN_SECRET_CHARS:
             return "://" in text
         for word in text.split():
-            if len(word) >= SHORTEST:
+            if len(word) >= MIN_SECRET_CHARS:
                 return True
-        return any(mark in text for mark in MARKS)
+        return any(mark in text for mark in CREDENTIAL_MARKS)
 
     def _has_hint(self, text: str) -> bool:
         """Whether a look at the names in a text is worth it."""
@@ -205,7 +209,7 @@ class Redactor:
 
     def _without_fields_in(self, text: str) -> str:
         """A text without what fields in it hold: JSON as a whole, and what is assigned to the names of secrets."""
-        if len(text) <= LONGEST_JSON and text[:64].lstrip()[:1] in ("{", "["):
+        if len(text) <= MAX_JSON_CHARS and text[:64].lstrip()[:1] in ("{", "["):
             try:
                 value = orjson.loads(_valid(text))
             except orjson.JSONDecodeError:
@@ -235,13 +239,13 @@ class Redactor:
     async def error(self, error: CallError, known: tuple[str, ...] = (), quoted: tuple[str, ...] = ()) -> ErrorInfo:
         """An error as a caller and the records are told it: valid text and plain JSON, without secrets. `quoted`: those
         among the arguments, which a tool may have put into its words."""
-        message = _valid(shortened(without(quoted, error.message), LONGEST_RAW_ERROR))
-        suggestion = _valid(shortened(without(quoted, error.suggestion or ""), LONGEST_RAW_ERROR))
+        message = _valid(shortened(without(quoted, error.message), MAX_RAW_ERROR_CHARS))
+        suggestion = _valid(shortened(without(quoted, error.suggestion or ""), MAX_RAW_ERROR_CHARS))
         details = None if error.details is None else _without_quoted(quoted, _plain(error.details))
         if not self.ready:
             await self.prepare([message, suggestion, details])
         masked = self.mask(details, known=known)
-        if details is not None and len(orjson.dumps(masked)) > LONGEST_ERROR:
+        if details is not None and len(orjson.dumps(masked)) > MAX_TOLD_CHARS:
             masked = {"left_out": "the details were too long"}
         return ErrorInfo(
             error.code,
@@ -283,7 +287,7 @@ class Redactor:
 
     def _has_candidate(self, value: Any) -> bool:
         if isinstance(value, str):
-            if len(value) < SHORTEST or _HAS_DIGIT.search(value) is None:
+            if len(value) < MIN_SECRET_CHARS or _HAS_DIGIT.search(value) is None:
                 return False
             return any(not _UUID.match(found[0]) for piece in _pieces(value) for found in _CANDIDATE.finditer(value, *piece))
         if isinstance(value, dict):
@@ -370,8 +374,8 @@ class Redaction:
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
     """Where a long text can be cut without cutting a word. One search through all of it would let no other thread run."""
     begin = 0
-    while len(text) - begin > PIECE:
-        space = _SPACE.search(text, begin + PIECE)
+    while len(text) - begin > SCAN_CHARS:
+        space = _SPACE.search(text, begin + SCAN_CHARS)
         end = len(text) if space is None else space.end()
         yield begin, end
         begin = end
@@ -379,7 +383,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "...[truncated]"
+    return text if len(text) <= MAX_TOLD_CHARS else text[:MAX_TOLD_CHARS] + "...[truncated]"
 
 
 def _masked(found: re.Match[str]) -> str:

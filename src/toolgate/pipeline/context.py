@@ -23,10 +23,10 @@ T = TypeVar("T")
 Scope = Literal["request", "session"]
 MAX_SESSIONS = 10_000
 LogLevel = Literal["debug", "info", "warn", "error"]
-MOST_LOGS = 100
+MAX_LOG_LINES = 100
 """Lines that a tool may write into its call's record."""
-LONGEST_LOG = 2_000
-DEEPEST = 16
+MAX_LOG_CHARS = 2_000
+MAX_CALL_DEPTH = 16
 """Tools may call tools, this far."""
 
 
@@ -320,8 +320,8 @@ class InvokeContext:
         """`call_tool` for code that runs in the sandbox. `allow`: the commands that its definition lets it run, to which
         whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut."""
         call = self.call
-        if call.depth >= DEEPEST:
-            raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {DEEPEST} deep here.", retryable=False)
+        if call.depth >= MAX_CALL_DEPTH:
+            raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {MAX_CALL_DEPTH} deep here.", retryable=False)
         node = self._place()
         place = None if node is None else CallNode(node.tree, node)
         inner = Call(
@@ -413,8 +413,8 @@ class InvokeContext:
     def log(self, message: str, level: LogLevel = "info") -> None:
         """Writes a line into the call's record, masked as everything in it. After 100 lines they are only counted."""
         logs = self.scratch.logs
-        if len(logs) < MOST_LOGS:
-            logs.append({"level": level, "message": shortened(said(message), LONGEST_LOG)})
+        if len(logs) < MAX_LOG_LINES:
+            logs.append({"level": level, "message": shortened(said(message), MAX_LOG_CHARS)})
         elif logs[-1]["level"] == "more":
             logs[-1]["message"] = str(int(logs[-1]["message"]) + 1)
         else:

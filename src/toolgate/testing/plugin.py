@@ -63,12 +63,12 @@ def toolgate_app(
 ) -> "Iterator[FixtureApp]":
     """An App in memory, apart from the settings, data, secrets and trust of whoever runs the tests. In an async test it is
     open; in another, `toolgate_app.call(add, {...})` calls a tool."""
-    from toolgate.gates.secrets.names import PREFIX, SERVER_PREFIX
+    from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, SERVER_PREFIX
     from toolgate.testing.app import FixtureApp, isolated_settings
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "toolgate-config"))
     monkeypatch.delenv("TOOLGATE_TRUST", raising=False)
-    for variable in [name for name in os.environ if name.startswith((PREFIX, SERVER_PREFIX))]:
+    for variable in [name for name in os.environ if name.startswith((ENVIRONMENT_PREFIX, SERVER_PREFIX))]:
         monkeypatch.delenv(variable)  # a test must not use a person's secrets by chance: it sets its own
     app = FixtureApp(
         isolated_settings({"home": tmp_path / "toolgate-home", **toolgate_settings}), time_source=toolgate_clock

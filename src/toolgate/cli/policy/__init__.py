@@ -15,8 +15,8 @@ from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
 from toolgate.errors import plural
 from toolgate.gates.policy.cases import decider
-from toolgate.gates.policy.documents import Given
-from toolgate.gates.policy.question import Embedded, Question, Remote
+from toolgate.gates.policy.documents import GivenDocument
+from toolgate.gates.policy.question import EmbeddedEngine, PolicyQuestion, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.model import Actor, Decision
@@ -53,7 +53,7 @@ async def evaluate(
     actor = actor_of(tenant, persona, user, scope or ())
     arguments = read_object(args) if args is not None else {}
     candidate = None if policy is None else EmbeddedRego(text_of(policy))
-    documents = None if data is None else Given(json_of(data))
+    documents = None if data is None else GivenDocument(json_of(data))
     if candidate is not None and documents is not None:
         decision = decider(candidate, documents)(_question(actor, action, tool, None, arguments))
     else:
@@ -73,7 +73,7 @@ async def evaluate(
 async def _ask(
     ctx: typer.Context,
     candidate: EmbeddedRego | None,
-    documents: Given | None,
+    documents: GivenDocument | None,
     actor: Actor,
     action: Action,
     tool: str,
@@ -88,8 +88,8 @@ async def _ask(
         return decide(_question(actor, action, tool, tier, arguments))
 
 
-def _question(actor: Actor, action: Action, tool: str, tier: str | None, arguments: dict[str, Any]) -> Question:
-    return Question(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", tier, arguments)
+def _question(actor: Actor, action: Action, tool: str, tier: str | None, arguments: dict[str, Any]) -> PolicyQuestion:
+    return PolicyQuestion(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", tier, arguments)
 
 
 # -- replay
@@ -173,7 +173,7 @@ async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the policy in force."""
 
     async with opened(ctx) as app:
-        engine: Embedded | Remote = app.parts.guard.engine
+        engine: EmbeddedEngine | RemoteEngine = app.parts.guard.engine
         found: dict[str, Any]
         if engine.remote is True:
             found = {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}

@@ -11,10 +11,10 @@ from toolgate.cli.context import AsJson, Usage, opened
 from toolgate.cli.output import emit, note, say
 from toolgate.errors import ToolgateError, nearest
 from toolgate.gates.policy.cases import Case, Result, decider, read_cases, run_cases
-from toolgate.gates.policy.documents import Given
-from toolgate.gates.policy.question import FIELDS, Embedded, Remote
-from toolgate.gates.policy.reading import Trap, traps
+from toolgate.gates.policy.documents import GivenDocument
+from toolgate.gates.policy.question import INPUT_FIELDS, EmbeddedEngine, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.rego_inputs import Trap, traps
 from toolgate.yamltext import YamlError, read_yaml
 
 SLOW_MS = 1.0
@@ -37,13 +37,13 @@ async def check(
     text = text_of(file)
     policy = EmbeddedRego(text)
     if data is not None:
-        Given(json_of(data))
+        GivenDocument(json_of(data))
     milliseconds = policy.sample_milliseconds()
     warnings = [*traps(text), *await _unknown_arguments(ctx, policy)]
     if milliseconds > SLOW_MS:
         words = f"a decision takes about {milliseconds:.1f} ms: rules that differ only in values are quicker as a table"
         warnings.append(Trap(1, words))
-    reads = [field for field in FIELDS if field in policy.reads.context]
+    reads = [field for field in INPUT_FIELDS if field in policy.reads.context]
     if as_json:
         emit(
             {
@@ -107,7 +107,9 @@ async def run_tests(
         raise Usage(f"{file} can't be read{where}: {error.message}.") from None
     named = policy or (None if given.policy is None else file.parent / given.policy)
     candidate = None if named is None else EmbeddedRego(text_of(named))
-    documents = Given(json_of(data)) if data is not None else None if given.data is None else Given(given.data)
+    documents = (
+        GivenDocument(json_of(data)) if data is not None else None if given.data is None else GivenDocument(given.data)
+    )
     if candidate is not None and documents is not None:
         results = run_cases(given.cases, decider(candidate, documents))
     else:
@@ -127,7 +129,7 @@ async def run_tests(
 
 
 async def _run_cases(
-    ctx: typer.Context, candidate: EmbeddedRego | None, documents: Given | None, cases: list[Case]
+    ctx: typer.Context, candidate: EmbeddedRego | None, documents: GivenDocument | None, cases: list[Case]
 ) -> list[Result]:
     async with opened(ctx) as app:
         return run_cases(cases, decider(candidate or embedded(app), documents or app.parts.policy.data))
@@ -142,8 +144,8 @@ def _told(result: Result) -> dict[str, Any]:
 # -- what the commands share
 
 
-def embedded(app: App) -> Embedded:
-    engine: Embedded | Remote = app.parts.guard.engine
+def embedded(app: App) -> EmbeddedEngine:
+    engine: EmbeddedEngine | RemoteEngine = app.parts.guard.engine
     if engine.remote is True:
         raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
     return engine

@@ -26,7 +26,7 @@ Validate = Callable[[str, str, str, dict[str, Any]], bytes]
 name what may not be opened from that folder."""
 Mask = Callable[[str, str, bytes], Awaitable[bytes]]
 """(tool, tenant, arguments) → the arguments as records may hold them."""
-PAGE = 500
+ANSWERS_PAGE = 500
 """Questions that are listed at once, if nothing else is said."""
 
 

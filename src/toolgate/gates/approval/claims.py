@@ -11,18 +11,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from toolgate.store import approvals, grants
+from toolgate.store.approvals import ApprovalRow
 from toolgate.store.database import Store, Transaction
+from toolgate.store.grants import GrantRow
 
 T = TypeVar("T")
 SOONEST, LATEST = 0.1, 5.0
 """Seconds between two tries to give back."""
-FAREWELL = 1.0
+CLOSE_WAIT_SECONDS = 1.0
 """Seconds that are left to what is being written when the App closes."""
 
 logger = logging.getLogger("toolgate.gates.approval")
 
 
-class Taken(NamedTuple):
+class ConsentTaken(NamedTuple):
     """What a call took."""
 
     approval: str | None = None
@@ -30,17 +32,27 @@ class Taken(NamedTuple):
     nano: int = 0
 
 
-class Takings:
+def taken_by(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> ConsentTaken | None:
+    if grant is not None:
+        return ConsentTaken(grant=grant.id, nano=draft.estimate)
+    return ConsentTaken(approval=row.id) if row is not None and row.used_by else None
+
+
+class ConsentsTaken:
     """By call, between consent and the end of the call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taken: dict[str, Taken] = {}
+        self._taken: dict[str, ConsentTaken] = {}
         self._taking: dict[str, asyncio.Future[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def take(
-        self, call_id: str, work: Coroutine[Any, Any, T], what: Callable[[T], Taken | None], perhaps: Taken | None = None
+        self,
+        call_id: str,
+        work: Coroutine[Any, Any, T],
+        what: Callable[[T], ConsentTaken | None],
+        perhaps: ConsentTaken | None = None,
     ) -> T:
         """Do what takes something for a call; `what` tells from its result what that was. If it fails, the store may have
         done it all the same: then the call took `perhaps`."""
@@ -81,12 +93,12 @@ class Takings:
     async def close(self) -> None:
         """Let what is being written be written, and give up what can't be: it stays taken, which is the safe side."""
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=FAREWELL)
+            await asyncio.wait(set(self._tasks), timeout=CLOSE_WAIT_SECONDS)
         left = set(self._tasks)
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=FAREWELL)  # a server that does not answer ends with the store
+            await asyncio.wait(left, timeout=CLOSE_WAIT_SECONDS)  # a server that does not answer ends with the store
 
     async def _give_back(self, call_id: str) -> None:
         taking = self._taking.pop(call_id, None)
@@ -101,7 +113,7 @@ class Takings:
             logger.error("what call %s took can't be given back yet: %s", call_id, error)
             self._later(self._insist(call_id, taken))
 
-    async def _insist(self, call_id: str, taken: Taken) -> None:
+    async def _insist(self, call_id: str, taken: ConsentTaken) -> None:
         pause = SOONEST
         while True:
             await asyncio.sleep(pause)
@@ -110,7 +122,7 @@ class Takings:
             except Exception:  # noqa: BLE001 - it was logged the first time
                 pause = min(pause * 2, LATEST)
 
-    async def _write(self, call_id: str, taken: Taken) -> None:
+    async def _write(self, call_id: str, taken: ConsentTaken) -> None:
         if taken.approval is not None:
             await self._store.transact(approvals.put_back(taken.approval, call_id))
         if taken.grant is not None:

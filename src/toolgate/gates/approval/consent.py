@@ -11,30 +11,20 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from toolgate.errors import Denied, Failed, Pending, StoreError
-from toolgate.gates.approval.answers import PAGE, Answers, Mask, Validate, is_id
+from toolgate.gates.approval import records
+from toolgate.gates.approval.answers import ANSWERS_PAGE, Answers, Mask, Validate, is_id
 from toolgate.gates.approval.approvers import Approvers, is_own
-from toolgate.gates.approval.asking import ask, name_of
-from toolgate.gates.approval.claims import Taken, Takings
+from toolgate.gates.approval.channel import ask, name_of
+from toolgate.gates.approval.claims import ConsentsTaken, ConsentTaken, taken_by
 from toolgate.gates.approval.continuation import Continuations
 from toolgate.gates.approval.disclosure import disclosed, unkept
 from toolgate.gates.approval.edits import restore
 from toolgate.gates.approval.grants import Grants, Note, Workspace
-from toolgate.gates.approval.records import (
-    ASK_ANEW,
-    asked_by,
-    canonical,
-    changed_meanwhile,
-    hash_of,
-    pending,
-    rejected,
-    request_of,
-    void,
-)
 from toolgate.gates.approval.request import (
     Answer,
     Approval,
@@ -44,38 +34,28 @@ from toolgate.gates.approval.request import (
     Grant,
     GrantTerms,
     State,
-    new_id,
     visible,
     words,
 )
-from toolgate.model import LOCAL, MASK, NANO, Actor, Call, Entry, Outcome
+from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.held import HoldingGate, hold
 from toolgate.pipeline.line import GateVerdict
-from toolgate.pipeline.usage import Estimate, dollars
+from toolgate.pipeline.usage import Estimate
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow, AskedTooOften, QuestionLimits
 from toolgate.store.database import Store, now
 from toolgate.store.grants import MAX_CLOCK_SKEW, GrantRow
 
-KEPT = timedelta(days=90)
+KEEP_QUESTIONS = timedelta(days=90)
 """How long a question is kept once it can't be answered or used any more."""
 PRUNE_EVERY = timedelta(hours=1)
 
 NAME_MORE = "Have somebody else call it, or name more approvers in the setting approvals.rules."
 
 logger = logging.getLogger("toolgate.gates.approval")
-
-
-class Agreement(NamedTuple):
-    """That a person agreed to a call."""
-
-    words: str
-    """Who, when and how."""
-    edited: bytes | None = None
-    """The arguments that are to run, where they are not those that were asked about."""
 
 
 class Consent(HoldingGate):
@@ -113,7 +93,7 @@ class Consent(HoldingGate):
         self._lasts = timedelta(seconds=settings.expire_seconds)
         self._clock = clock
         self._approvers: list[Approver] = []
-        self._takings = Takings(store)
+        self._takings = ConsentsTaken(store)
         self._prune_at = clock()
 
     def add(self, approver: Approver) -> None:
@@ -122,7 +102,7 @@ class Consent(HoldingGate):
 
     # -- in a call
 
-    async def enter(self, ctx: InvokeContext, entry: Entry) -> Agreement:
+    async def enter(self, ctx: InvokeContext, entry: Entry) -> records.Agreement:
         """Lets a call go on that a person agreed to. Raises Pending where nobody has answered yet, Denied where somebody
         said no or the approval is not for this call."""
         hold(ctx, self)
@@ -136,15 +116,17 @@ class Consent(HoldingGate):
             raise Denied("PERMISSION_DENIED", f"{entry.name} is not asked about: {nobody}.", suggestion=NAME_MORE)
         shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
-            draft = self._draft(ctx, entry, ctx.estimate)
+            draft = records.drafted(ctx, entry, self._workspace(ctx.call), self._policy_hash(), self._clock(), self._lasts)
             grant, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
             if grant is not None:
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
-                return Agreement(f"covered by grant {grant.id} of {grant.granted_by} until {until}")
+                return records.Agreement(f"covered by grant {grant.id} of {grant.granted_by} until {until}")
             answered = row if row.used_by else await self._question(ctx, row, shown, is_new=is_new)
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
-        raise void(answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew.")
+        raise records.void(
+            answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew."
+        )
 
     async def arguments_of(self, call: Call) -> dict[str, Any] | None:
         """The arguments of a call that comes with an approval and none of its own; None if it has no approval."""
@@ -154,7 +136,7 @@ class Consent(HoldingGate):
             return arguments_of_outer
         row = await self._find(call.approval, call.actor)
         self._must_be_for(row, call)
-        if _is_whole(row):
+        if records.is_whole(row):
             arguments: dict[str, Any] = orjson.loads(row.edited or row.arguments)
             return arguments
         raise Failed(
@@ -179,11 +161,6 @@ class Consent(HoldingGate):
         found = [] if entry.destructive else await self.grants.covering(call, entry, estimate.nano)
         return next((grant for grant in found if grant.has_room(estimate.nano)), None)
 
-    async def _exhausted(self, call: Call, entry: Entry, estimate: Estimate) -> Grant | None:
-        """The grant that would let a call run unasked, had it room for it."""
-        found = [] if entry.destructive else await self.grants.covering(call, entry, estimate.nano)
-        return next((grant for grant in found if not grant.has_room(estimate.nano)), None)
-
     def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
         """If the call did not run, its approval, or its share of a grant, is free again. If it has run and will go on, its
         approval stays used, for that is remembered, and a grant is asked again then."""
@@ -203,14 +180,14 @@ class Consent(HoldingGate):
         elif (grant := await self.covering(call, entry, expected)) is not None:
             yield GateVerdict("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
         else:
-            full = await self._exhausted(call, entry, expected)
-            room = "" if full is None else f"; {_exhausted(full, expected)}"
+            full = [] if entry.destructive else await self.grants.covering(call, entry, expected.nano)
+            room = f"; {records.exhausted(full[0], expected)}" if full else ""
             yield GateVerdict("consent", "ask", f"a person must approve it: {entry.asks}{room}")
 
     def must_be_unchanged(self, entry: Entry, now: Entry) -> None:
         """Raises if the tool is not any more what the person agreed to."""
         if now.fingerprint != entry.fingerprint:
-            raise changed_meanwhile(entry.name)
+            raise records.changed_meanwhile(entry.name)
 
     async def close(self) -> None:
         """Let what is being given back be written, before the store is closed."""
@@ -218,70 +195,74 @@ class Consent(HoldingGate):
 
     # -- a call that brings an approval
 
-    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> Agreement:
+    async def _redeem(self, ctx: InvokeContext, entry: Entry, id: str) -> records.Agreement:
         call = ctx.call
         row = await self._find(id, call.actor)
         self._must_be_for(row, call)
-        if row.outer_call != _outer(ctx)[0]:
-            raise void(row, "was not asked for by this call")
+        if row.outer_call != records.outer_of(ctx)[0]:
+            raise records.void(row, "was not asked for by this call")
         self._must_fit(row, entry, ctx.canonical)
         if row.state == "waiting":
-            raise pending(row, self._clock())
+            raise records.pending(row, self._clock())
         if not await self._use(row, call.id):
             row = await self._find(id, call.actor)
             self._must_fit(row, entry, ctx.canonical)
-            raise void(row, "can't be used now", "Try again.")
+            raise records.void(row, "can't be used now", "Try again.")
         return await self._agreed(ctx, row)
 
     async def _find(self, id: str, actor: Actor) -> ApprovalRow:
         known = isinstance(id, str) and is_id(id)
         row = await self._store.read(approvals.get(id, actor.tenant)) if known else None
         if row is None:
-            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=ASK_ANEW)
+            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=records.ASK_ANEW)
         return row
 
     def _must_be_for(self, row: ApprovalRow, call: Call) -> None:
         if (row.persona_id, row.user_id) != (call.actor.persona, call.actor.user):
-            raise void(row, "was given to another actor")
+            raise records.void(row, "was given to another actor")
         if row.tool_name != call.tool:
-            raise void(row, f"is for {row.tool_name}, not for {visible(call.tool)[:64]}")
+            raise records.void(row, f"is for {row.tool_name}, not for {visible(call.tool)[:64]}")
         if row.session_id != call.session:
-            raise void(row, "was given to a call of another session" if row.session_id else "was given to no session's call")
+            raise records.void(
+                row, "was given to a call of another session" if row.session_id else "was given to no session's call"
+            )
         self._must_work_there(row, call)
 
     def _must_work_there(self, row: ApprovalRow, call: Call) -> None:
         """Raise if the call would not work in the folder that the person was shown. Which one it is, is the operator's to
         know, not the caller's."""
         if row.workspace != self._workspace(call):
-            raise void(row, "is for work in another folder than the one that this call would work in")
+            raise records.void(row, "is for work in another folder than the one that this call would work in")
 
     def _must_fit(self, row: ApprovalRow, entry: Entry, canonical: bytes) -> None:
         """Raise unless an approval is for this very call and can still be used, or waits to be."""
-        given, at = hash_of(canonical), self._clock()
-        if given != row.args_hash and not (given == row.edited_hash and _is_whole(row)):
-            raise void(row, "is for other arguments", f"Call with the arguments that were approved, or: {ASK_ANEW}")
+        given, at = records.hash_of(canonical), self._clock()
+        if given != row.args_hash and not (given == row.edited_hash and records.is_whole(row)):
+            raise records.void(
+                row, "is for other arguments", f"Call with the arguments that were approved, or: {records.ASK_ANEW}"
+            )
         if row.state == "rejected":
-            raise rejected(row)
+            raise records.rejected(row)
         if row.state == "used":
-            raise void(row, f"was used already by call {row.used_by}")
+            raise records.void(row, f"was used already by call {row.used_by}")
         if row.fingerprint != entry.fingerprint:
-            raise void(row, f"is for {row.tool_name} as it was: its definition has changed since")
+            raise records.void(row, f"is for {row.tool_name} as it was: its definition has changed since")
         self._must_be_of_this_policy(row)
         if at >= row.expires_at:
-            raise void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
+            raise records.void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
         if at < row.created_at - MAX_CLOCK_SKEW:
-            raise void(row, "comes from the future: a clock has jumped", "Check the clocks of your machines.")
+            raise records.void(row, "comes from the future: a clock has jumped", "Check the clocks of your machines.")
 
     def _must_be_of_this_policy(self, row: ApprovalRow) -> None:
         if row.policy_hash != self._policy_hash():
-            raise void(row, "was asked for under another policy: it has changed since")
+            raise records.void(row, "was asked for under another policy: it has changed since")
 
     async def _use(self, row: ApprovalRow, call_id: str) -> bool:
-        taken = Taken(approval=row.id)
+        taken = ConsentTaken(approval=row.id)
         using = self._store.transact(approvals.use(row.id, row.tenant_id, call_id, self._clock()))
         return await self._takings.take(call_id, using, lambda used: taken if used else None, perhaps=taken)
 
-    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> Agreement:
+    async def _agreed(self, ctx: InvokeContext, row: ApprovalRow) -> records.Agreement:
         """Note that the call uses an approval."""
         call = ctx.call
         self._must_work_there(row, call)  # it can have been pointed elsewhere while a person thought
@@ -290,57 +271,23 @@ class Consent(HoldingGate):
         if ctx.step is not None:
             ctx.step.state = "running"
         words = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
-        return Agreement(words, self._edited(ctx, row))
+        return records.Agreement(words, self._edited(ctx, row))
 
-    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> Agreement:
+    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> records.Agreement:
         """The call goes on, which was agreed to when it began."""
         row = await self._find(step.approval or "", ctx.call.actor)
         self._must_work_there(row, ctx.call)
         ctx.agreed_with = row.id
         words = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
-        return Agreement(words, self._edited(ctx, row))
+        return records.Agreement(words, self._edited(ctx, row))
 
     def _edited(self, ctx: InvokeContext, row: ApprovalRow) -> bytes | None:
-        if row.edited is None or hash_of(ctx.canonical) != row.args_hash:
+        if row.edited is None or records.hash_of(ctx.canonical) != row.args_hash:
             return None
         original, shown = orjson.loads(ctx.canonical), orjson.loads(row.arguments)
-        return canonical(restore(orjson.loads(row.edited), shown, original))
+        return records.canonical(restore(orjson.loads(row.edited), shown, original))
 
     # -- a call that asks
-
-    def _draft(self, ctx: InvokeContext, entry: Entry, estimate: Estimate) -> ApprovalRow:
-        call, tool, at = ctx.call, entry.tool, self._clock()
-        outer_call, outer_tool = _outer(ctx)
-        return ApprovalRow(
-            id=new_id("ap"),
-            call_id=call.id,
-            tenant_id=call.actor.tenant,
-            persona_id=call.actor.persona,
-            user_id=call.actor.user,
-            scopes=orjson.dumps(call.actor.scopes).decode(),
-            session_id=call.session,
-            workspace=self._workspace(call),
-            door=call.door,
-            tool_name=entry.name,
-            tool_version=tool.version,
-            fingerprint=entry.fingerprint,
-            policy_hash=self._policy_hash(),
-            tier=entry.tier,
-            destructive=entry.destructive,
-            reason=entry.asks or "it was asked for",
-            description=tool.description,
-            args_hash=hash_of(ctx.canonical),
-            arguments=ctx.recorded.decode(),
-            complete=ctx.recorded == ctx.canonical,
-            idempotency_key=call.idempotency_key,
-            estimate=estimate.nano,
-            confidence=estimate.confidence,
-            expected_ms=estimate.expected_ms,
-            created_at=at,
-            expires_at=at + self._lasts,
-            outer_call=outer_call,
-            outer_tool=outer_tool,
-        )
 
     async def _cover_or_question(
         self, draft: ApprovalRow, shown: bytes, *, may_cover: bool, join: bool
@@ -351,7 +298,7 @@ class Consent(HoldingGate):
         hides = shown != draft.arguments.encode()
         sealed = await self._seal.close(draft.id, shown) if hides else None
         may_ask = sealed is not None or not hides
-        honours = partial(self._who.honours, draft.tool_name, asked_by(draft)) if may_cover else None
+        honours = partial(self._who.honours, draft.tool_name, records.asked_by(draft)) if may_cover else None
         while True:
             busy = frozenset(self._answers.awaited)
             work = self._store.transact(
@@ -360,11 +307,11 @@ class Consent(HoldingGate):
                 )
             )
             try:
-                grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: _taken(*found[:2], draft))
+                grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: taken_by(*found[:2], draft))
             except AskedTooOften as bound:
-                raise _too_often(draft, bound) from None
+                raise records.asked_too_often(draft, bound) from None
             if row is None:
-                raise _too_many(draft) if may_ask else unkept(draft.tool_name)
+                raise records.too_many_questions(draft) if may_ask else unkept(draft.tool_name)
             if grant is not None or is_new or row.id not in self._answers.awaited:
                 return grant, row, is_new
 
@@ -372,11 +319,11 @@ class Consent(HoldingGate):
         """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
         asked it too. Raises Pending where there is no answer, Denied where it is no."""
         if ctx.step is not None:
-            ctx.step.state, ctx.step.approval, ctx.step.question = "asked", row.id, pending(row, self._clock())
+            ctx.step.state, ctx.step.approval, ctx.step.question = "asked", row.id, records.pending(row, self._clock())
         if not self._approvers:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
-            raise pending(row, self._clock())
+            raise records.pending(row, self._clock())
         woken = self._answers.awaited[row.id] = asyncio.Event()
         try:
             if is_new:
@@ -392,7 +339,7 @@ class Consent(HoldingGate):
             return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
 
         for approver in tuple(self._approvers):
-            answer = await ask(approver, request_of(row, self._answers.terms(row), shown), is_over, woken)
+            answer = await ask(approver, records.request_of(row, self._answers.terms(row), shown), is_over, woken)
             if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
                 return await self._answers.again(row)
             if await is_over():
@@ -402,7 +349,7 @@ class Consent(HoldingGate):
     async def _take(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, answer: Answer, name: str) -> bool:
         """Record what an approver said; whether the call may go on. Raises if it said no."""
         by, through = words(answer.by) or name, words(answer.through) or "callback"
-        call, taken = ctx.call, Taken(approval=row.id)
+        call, taken = ctx.call, ConsentTaken(approval=row.id)
         if answer.verdict != "reject":
             self._must_be_of_this_policy(row)
         own = by == LOCAL.user
@@ -418,20 +365,20 @@ class Consent(HoldingGate):
         if said is None:
             return False
         if said.state == "rejected":
-            raise rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
+            raise records.rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
         return said.state != "waiting"
 
     async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> ApprovalRow:
         """No approver had the answer: go by what was answered elsewhere, if anything was."""
         if row.state == "rejected":
-            raise rejected(row)
+            raise records.rejected(row)
         if row.state == "approved":
             self._must_be_of_this_policy(row)
             await self._use(row, ctx.call.id)
             row = await self._answers.again(row)
         if row.state == "used":
             return row
-        raise pending(row, self._clock())
+        raise records.pending(row, self._clock())
 
     async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
         await self._prune_sometimes()
@@ -447,7 +394,7 @@ class Consent(HoldingGate):
             return
         self._prune_at = at + PRUNE_EVERY
         with contextlib.suppress(StoreError):  # an hour later is soon enough
-            if await self._store.transact(approvals.prune(at - KEPT)) == approvals.MAX_PRUNED_ROWS:
+            if await self._store.transact(approvals.prune(at - KEEP_QUESTIONS)) == approvals.MAX_PRUNED_ROWS:
                 self._prune_at = at  # there is more
 
     # -- from outside a call
@@ -486,7 +433,7 @@ class Consent(HoldingGate):
         return await self._store.read(approvals.waiting(self._clock()))
 
     async def list(
-        self, tenant: str | None, state: State | None = "waiting", *, limit: int = PAGE, after: str | None = None
+        self, tenant: str | None, state: State | None = "waiting", *, limit: int = ANSWERS_PAGE, after: str | None = None
     ) -> list[Approval]:
         """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
         page comes after the last id of this one."""
@@ -499,51 +446,3 @@ class Consent(HoldingGate):
     async def status(self, id: str, tenant: str | None) -> Approval:
         """A question as it is on record, and what became of it."""
         return await self._answers.status(id, tenant)
-
-
-def _taken(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> Taken | None:
-    if grant is not None:
-        return Taken(grant=grant.id, nano=draft.estimate)
-    return Taken(approval=row.id) if row is not None and row.used_by else None
-
-
-def _exhausted(grant: Grant, expected: Estimate) -> str:
-    """Why a grant that is for the call does not cover it."""
-    spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
-    return (
-        f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "
-        f"{dollars(expected.nano)}"
-    )
-
-
-def _too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:
-    whose = "this user" if bound.setting == "questions_per_hour" else "this tenant"
-    return Denied(
-        "RATE_LIMITED",
-        f"{draft.tool_name} needs a person's approval, but {bound.limit} questions of {whose} were put to people within an "
-        "hour; this one was not put to anybody.",
-        suggestion="Wait, and ask for less. An operator can grant the tool, or raise the setting "
-        f"approvals.{bound.setting}.",
-        details={"retry_after": round(bound.seconds, 1)},
-    )
-
-
-def _too_many(draft: ApprovalRow) -> Failed:
-    return Failed(
-        "CAPACITY_EXCEEDED",
-        f"{draft.tool_name} needs a person's approval, but {approvals.MAX_WAITING_QUESTIONS} questions of this user wait "
-        "for an answer already; this one was not put to anybody.",
-        suggestion="Wait until a person has answered those, or until they expire.",
-    )
-
-
-def _outer(ctx: InvokeContext) -> tuple[str | None, str | None]:
-    """The outer call as it was first made, and its tool, of a call inside one, or of one that goes on."""
-    if ctx.step is None or ctx.node is None:
-        return None, None
-    return ctx.node.tree.id, ctx.node.tree.tool
-
-
-def _is_whole(row: ApprovalRow) -> bool:
-    """Whether the arguments that are to run are all on record, nothing masked."""
-    return row.complete or (row.edited is not None and MASK not in row.edited)

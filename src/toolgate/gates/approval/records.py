@@ -1,17 +1,20 @@
 """Approvals as they are kept, turned into what people and callers are told of them."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
-from toolgate.errors import Denied, Pending
+from toolgate.errors import Denied, Failed, Pending
 from toolgate.gates.approval.approvers import Terms
-from toolgate.gates.approval.request import Approval, ApprovalRequest, State
-from toolgate.model import NANO, Actor, Tier
-from toolgate.store.approvals import ApprovalRow
+from toolgate.gates.approval.request import Approval, ApprovalRequest, Grant, State, new_id
+from toolgate.model import MASK, NANO, Actor, Entry, Tier
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.usage import Estimate, dollars
+from toolgate.store import approvals
+from toolgate.store.approvals import ApprovalRow, AskedTooOften
 
 ASK_ANEW = "Call again without `approval` to ask anew."
 
@@ -131,3 +134,92 @@ def rejected(row: ApprovalRow) -> Denied:
         details={"approval": row.id},
         reason=f"rejected by {row.answered_by} ({row.id}){because}",
     )
+
+
+class Agreement(NamedTuple):
+    """That a person agreed to a call."""
+
+    words: str
+    """Who, when and how."""
+    edited: bytes | None = None
+    """The arguments that are to run, where they are not those that were asked about."""
+
+
+def outer_of(ctx: InvokeContext) -> tuple[str | None, str | None]:
+    """The outer call as it was first made, and its tool, of a call inside one, or of one that goes on."""
+    if ctx.step is None or ctx.node is None:
+        return None, None
+    return ctx.node.tree.id, ctx.node.tree.tool
+
+
+def drafted(
+    ctx: InvokeContext, entry: Entry, workspace: str, policy_hash: str, at: datetime, lasts: timedelta
+) -> ApprovalRow:
+    """The question about a call, as it would be put on record now."""
+    call, tool = ctx.call, entry.tool
+    outer_call, outer_tool = outer_of(ctx)
+    return ApprovalRow(
+        id=new_id("ap"),
+        call_id=call.id,
+        tenant_id=call.actor.tenant,
+        persona_id=call.actor.persona,
+        user_id=call.actor.user,
+        scopes=orjson.dumps(call.actor.scopes).decode(),
+        session_id=call.session,
+        workspace=workspace,
+        door=call.door,
+        tool_name=entry.name,
+        tool_version=tool.version,
+        fingerprint=entry.fingerprint,
+        policy_hash=policy_hash,
+        tier=entry.tier,
+        destructive=entry.destructive,
+        reason=entry.asks or "it was asked for",
+        description=tool.description,
+        args_hash=hash_of(ctx.canonical),
+        arguments=ctx.recorded.decode(),
+        complete=ctx.recorded == ctx.canonical,
+        idempotency_key=call.idempotency_key,
+        estimate=ctx.estimate.nano,
+        confidence=ctx.estimate.confidence,
+        expected_ms=ctx.estimate.expected_ms,
+        created_at=at,
+        expires_at=at + lasts,
+        outer_call=outer_call,
+        outer_tool=outer_tool,
+    )
+
+
+def exhausted(grant: Grant, expected: Estimate) -> str:
+    """Why a grant that is for the call does not cover it."""
+    spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
+    return (
+        f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "
+        f"{dollars(expected.nano)}"
+    )
+
+
+def asked_too_often(draft: ApprovalRow, bound: AskedTooOften) -> Denied:
+    whose = "this user" if bound.setting == "questions_per_hour" else "this tenant"
+    return Denied(
+        "RATE_LIMITED",
+        f"{draft.tool_name} needs a person's approval, but {bound.limit} questions of {whose} were put to people within an "
+        "hour; this one was not put to anybody.",
+        suggestion="Wait, and ask for less. An operator can grant the tool, or raise the setting "
+        f"approvals.{bound.setting}.",
+        details={"retry_after": round(bound.seconds, 1)},
+    )
+
+
+def too_many_questions(draft: ApprovalRow) -> Failed:
+    return Failed(
+        "CAPACITY_EXCEEDED",
+        f"{draft.tool_name} needs a person's approval, but {approvals.MAX_WAITING_QUESTIONS} questions of this user wait "
+        "for an answer already; this one was not put to anybody.",
+        suggestion="Wait until a person has answered those, or until they expire.",
+    )
+
+
+def is_whole(row: ApprovalRow) -> bool:
+    """Whether the arguments that are to run are all on record, nothing masked."""
+    return row.complete or (row.edited is not None and MASK not in row.edited)

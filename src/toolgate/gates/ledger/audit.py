@@ -21,7 +21,7 @@ from toolgate.model import NANO, Actor, Call, Entry, ErrorInfo, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.store.database import LogRow, Store
 
-NOTHING = orjson.Fragment(b"null")
+NULL = orjson.Fragment(b"null")
 LONG_MS = 1.0
 """Milliseconds that a call took from which on it looks again whether the log is late."""
 
@@ -119,7 +119,7 @@ class End(msgspec.Struct, gc=False):
 
     def _not_started(self) -> dict[str, Any]:
         """What the start record would hold, of a call that has none."""
-        found: dict[str, Any] = {"arguments": orjson.Fragment(self.recorded) if self.recorded else NOTHING}
+        found: dict[str, Any] = {"arguments": orjson.Fragment(self.recorded) if self.recorded else NULL}
         if self.decision:
             found["let_through"] = True  # by the policy; what stopped it came later
         if self.entry is not None:

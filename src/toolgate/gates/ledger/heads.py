@@ -27,8 +27,8 @@ from toolgate.threads import to_thread
 if TYPE_CHECKING:
     from toolgate.store.head_sinks import HeadSink
 
-PAGE = 5_000
-CLOSE_SECONDS = 5
+HEADS_PAGE = 5_000
+SIGN_CLOSE_SECONDS = 5
 """How long closing waits for a head to be signed."""
 PROOF = "toolgate audit proof 1"
 
@@ -74,10 +74,10 @@ class Heads:
             self._task.cancel()
             await asyncio.wait([self._task])
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(SIGN_CLOSE_SECONDS):
                 await self._sign_what_was_written()
         except TimeoutError:
-            self._say(f"it took longer than {CLOSE_SECONDS} s")
+            self._say(f"it took longer than {SIGN_CLOSE_SECONDS} s")
 
     async def _sign_from_time_to_time(self) -> None:
         while True:
@@ -154,7 +154,7 @@ class Heads:
         """Add the rows up to the end; false: some are missing."""
         while first + tree.size < end:
             at = first + tree.size
-            rows = await self._store.read(kept.hashes(at, end, PAGE))
+            rows = await self._store.read(kept.hashes(at, end, HEADS_PAGE))
             if not rows or [row[0] for row in rows] != list(range(at + 1, at + 1 + len(rows))):
                 return False
             await to_thread(_add, tree, rows)
@@ -259,7 +259,7 @@ class Heads:
             )
         leaves: list[bytes] = []
         while len(leaves) < head.seq - head.first:
-            page = await self._store.read(kept.hashes(head.first + len(leaves), head.seq, PAGE))
+            page = await self._store.read(kept.hashes(head.first + len(leaves), head.seq, HEADS_PAGE))
             if not page:
                 raise _not_the_same(self.witness, "rows are missing from it")
             leaves.extend(leaf(row[1]) for row in page)

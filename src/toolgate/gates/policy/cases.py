@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from toolgate.errors import nearest
 from toolgate.gates.policy.documents import LISTS, OBJECTS, Documents, PolicyError
-from toolgate.gates.policy.question import ACTIONS, Embedded, Question
+from toolgate.gates.policy.question import ACTIONS, EmbeddedEngine, PolicyQuestion
 from toolgate.model import Decision
 
 FILE_KEYS = ("policy", "data", "cases")
@@ -22,7 +22,7 @@ class Case(NamedTuple):
     """A question and the answer that is expected."""
 
     name: str
-    question: Question
+    question: PolicyQuestion
     allow: bool
     reason: str | None
     """Text that the reason must hold."""
@@ -70,14 +70,14 @@ def read_cases(value: Any) -> CaseFile:
     return CaseFile(policy, whole, [_case(number, given) for number, given in enumerate(listed, 1)])
 
 
-def run_cases(cases: Iterable[Case], decide: Callable[[Question], Decision]) -> list[Result]:
+def run_cases(cases: Iterable[Case], decide: Callable[[PolicyQuestion], Decision]) -> list[Result]:
     """Puts each case before a policy."""
     return [Result(case, decide(case.question)) for case in cases]
 
 
 def _case(number: int, given: dict[str, Any]) -> Case:
     tool, action = given["tool"], given.get("action", "tool.request")
-    question = Question(
+    question = PolicyQuestion(
         given.get("tenant", "default"), given.get("persona"), action, tool, given.get("user", "local"),
         tuple(given.get("scopes", ())), given.get("session"), given.get("door", "python"), given.get("tier"),
         given.get("arguments", {}),
@@ -116,10 +116,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def decider(engine: Embedded, data: Any) -> Callable[[Question], Decision]:
+def decider(engine: EmbeddedEngine, data: Any) -> Callable[[PolicyQuestion], Decision]:
     """What an engine says on data that stays as it is; what can't be asked at all is denied, as for a call."""
 
-    def decide(question: Question) -> Decision:
+    def decide(question: PolicyQuestion) -> Decision:
         fault = question.fault()
         return Decision(False, fault) if fault is not None else engine.decide(question, data, 0).decision
 

@@ -2,7 +2,7 @@
 
 `PolicyData` makes them from what the catalog and the store know. One decision of the shipped policy needs a handful of
 values, so it is given a slice that holds no more; a policy of the user's, or an OPA server, gets all of it.
-Documents that come from outside (a file) are `Given`, and refused with all that is wrong with them.
+Documents that come from outside (a file) are `GivenDocument`, and refused with all that is wrong with them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ OBJECTS = ("tool_catalog", "tenant_tool_flags", "persona_tool_deny", "persona_pe
 LISTS = ("global_tool_deny", "code_execution_restricted_tenants")
 REQUIRED = (*OBJECTS, *LISTS)
 OPTIONAL = ("tenant_tool_catalog", "deny_reasons")
-MOST_FAULTS = 20
+MAX_FAULTS_TOLD = 20
 Said = TypeVar("Said", bool, str)
 
 
@@ -133,7 +133,7 @@ class PolicyData:
         return own
 
 
-class Given:
+class GivenDocument:
     """Documents from outside, as they are. Raises PolicyError if anything is wrong with them."""
 
     epoch = 0
@@ -168,7 +168,7 @@ def _only(document: Mapping[str, Any], key: str) -> Documents:
     return {key: document[key]} if key in document else {}
 
 
-NOTHING = PolicyData(lambda _tool, _tenant: None, tuple)
+NO_POLICY_DATA = PolicyData(lambda _tool, _tenant: None, tuple)
 """Before there is data: nothing is in the catalog, so everything is denied."""
 
 
@@ -176,7 +176,7 @@ NOTHING = PolicyData(lambda _tool, _tenant: None, tuple)
 
 
 def validate(documents: Any) -> list[str]:
-    """What is wrong with documents, at most MOST_FAULTS; none may be missing, and each must have its shape."""
+    """What is wrong with documents, at most MAX_FAULTS_TOLD; none may be missing, and each must have its shape."""
     if not isinstance(documents, dict):
         return ["the data must be an object with the documents by name"]
     faults = [f"{name} is missing" for name in REQUIRED if name not in documents]
@@ -184,7 +184,7 @@ def validate(documents: Any) -> list[str]:
     for name, check in _SHAPES.items():
         if name in documents:
             faults += check(name, documents[name])
-    return faults[:MOST_FAULTS]
+    return faults[:MAX_FAULTS_TOLD]
 
 
 def _catalog_faults(path: str, value: Any) -> list[str]:

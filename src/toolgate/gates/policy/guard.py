@@ -15,20 +15,20 @@ from typing import Any, Protocol
 import orjson
 
 from toolgate.gates.policy import native
-from toolgate.gates.policy.documents import NOTHING, PolicyData
-from toolgate.gates.policy.question import NOT_JSON, Action, Embedded, Question, Remote, Verdict
+from toolgate.gates.policy.documents import NO_POLICY_DATA, PolicyData
+from toolgate.gates.policy.question import NOT_JSON, Action, EmbeddedEngine, PolicyQuestion, PolicyVerdict, RemoteEngine
 from toolgate.model import Actor, Decision
 from toolgate.pipeline.offload import LARGE, Offload
 
-KEPT = 100_000
+MAX_REMEMBERED = 100_000
 """Answers that are remembered."""
-MAX_KEY_BYTES = 256
+MAX_REMEMBERED_KEY_BYTES = 256
 """Arguments longer than this are remembered by their hash: a caller chooses their size."""
 UNSURE_SECONDS = 1.0
 """How long a denial counts that is not the policy's own: a server that is back is soon asked again."""
 SLICE = 50
 """Evaluations between which other tasks get a turn."""
-AT_ONCE = 16
+CONCURRENT_QUESTIONS = 16
 SHARED_SECONDS = 0.25
 RETRIES = 3
 PARTICULARS = ("user", "session", "door", "tier")
@@ -40,7 +40,7 @@ class Digest(bytes):
     """The hash of arguments so large that a policy reads them off the event loop."""
 
 
-class SharedCache(Protocol):
+class SharedAnswers(Protocol):
     """Answers that several processes share."""
 
     async def get(self, key: str) -> bytes | None: ...
@@ -52,15 +52,15 @@ class Guard:
 
     def __init__(
         self,
-        engine: Embedded | Remote,
+        engine: EmbeddedEngine | RemoteEngine,
         *,
         monotonic: Callable[[], float],
         seconds: float = 60.0,
-        shared: SharedCache | None = None,
-        max_entries: int = KEPT,
+        shared: SharedAnswers | None = None,
+        max_entries: int = MAX_REMEMBERED,
     ) -> None:
         self.engine = engine
-        self.data: PolicyData = NOTHING
+        self.data: PolicyData = NO_POLICY_DATA
         self.epoch = 0
         """Counts up with each change of policy or data."""
         self.reads_arguments = engine.reads.arguments
@@ -82,7 +82,7 @@ class Guard:
         self.data = data
         self.forget()
 
-    def set_engine(self, engine: Embedded | Remote) -> None:
+    def set_engine(self, engine: EmbeddedEngine | RemoteEngine) -> None:
         """Take another policy. The one before is not closed here."""
         self.engine = engine
         self.forget()
@@ -125,7 +125,7 @@ class Guard:
         arguments: Any = None,
     ) -> Decision:
         """The decision, remembered or made now."""
-        question = Question(
+        question = PolicyQuestion(
             actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, session, door, tier, arguments
         )
         fault = question.fault()
@@ -143,7 +143,7 @@ class Guard:
         else:
             yes = native.lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
             if yes is not None:
-                verdict = Verdict(yes)
+                verdict = PolicyVerdict(yes)
             elif type(key[-1]) is Digest:
                 verdict = await self._offload(actor.tenant, engine.decide, question, self.data, epoch)
             else:
@@ -158,7 +158,7 @@ class Guard:
         """Whether our own flags and lists keep a tool from an actor, for when the policy can't be asked."""
         return not native.may_view(self.data, actor.tenant, actor.persona, (tool,))
 
-    def _place(self, question: Question) -> tuple[dict[Any, tuple[Decision, float]], Any]:
+    def _place(self, question: PolicyQuestion) -> tuple[dict[Any, tuple[Decision, float]], Any]:
         """Where the answer to a question is remembered, and under which key; no key if it has arguments that are no JSON."""
         who_and_what = (question.tenant, question.persona, question.action, question.tool, question.scopes)
         reads = self.engine.reads
@@ -166,7 +166,7 @@ class Guard:
             return self._simple, who_and_what
         rest = tuple(getattr(question, name) if name in reads.context else None for name in PARTICULARS)
         arguments = _canonical(question.arguments) if reads.arguments else b""
-        if arguments is not None and len(arguments) > MAX_KEY_BYTES:
+        if arguments is not None and len(arguments) > MAX_REMEMBERED_KEY_BYTES:
             arguments = (Digest if len(arguments) > LARGE else bytes)(sha256(arguments).digest())
         return self._particular, None if arguments is None else (who_and_what, rest, arguments)
 
@@ -178,13 +178,13 @@ class Guard:
 
     # -- a server's decisions, shared between processes
 
-    async def _ask(self, engine: Remote, question: Question, key: Any) -> tuple[Verdict, float]:
+    async def _ask(self, engine: RemoteEngine, question: PolicyQuestion, key: Any) -> tuple[PolicyVerdict, float]:
         """A server's answer and how long it counts."""
         name = None if self._shared is None else self._shared_name(engine, question, key)
         if name is not None:
             decision = await self._shared_answer(name)
             if decision is not None:
-                return Verdict(decision), self._seconds / 10  # it is of some age already
+                return PolicyVerdict(decision), self._seconds / 10  # it is of some age already
         verdict = await engine.ask(question)
         if not verdict.sure:
             return verdict, UNSURE_SECONDS
@@ -192,7 +192,7 @@ class Guard:
             await self._share(name, verdict.decision)
         return verdict, self._seconds
 
-    def _shared_name(self, engine: Remote, question: Question, key: Any) -> str:
+    def _shared_name(self, engine: RemoteEngine, question: PolicyQuestion, key: Any) -> str:
         """D's key, and a hash of all that the answer depends on."""
         whole = orjson.dumps([repr(key), engine.hash, self.data.epoch])
         return (
@@ -248,7 +248,7 @@ class Guard:
             return native.may_view(self.data, actor.tenant, actor.persona, names)
         engine = self.engine
         if engine.remote is True:
-            question = Question(actor.tenant, actor.persona, "tool.view", "", actor.user, actor.scopes)
+            question = PolicyQuestion(actor.tenant, actor.persona, "tool.view", "", actor.user, actor.scopes)
             found = await engine.ask_many(question, names)
             return found if found is not None else await self._ask_each(actor, names)
         permitted: list[str] = []
@@ -260,8 +260,8 @@ class Guard:
 
     async def _ask_each(self, actor: Actor, names: Sequence[str]) -> list[str]:
         permitted: list[str] = []
-        for start in range(0, len(names), AT_ONCE):
-            few = names[start : start + AT_ONCE]
+        for start in range(0, len(names), CONCURRENT_QUESTIONS):
+            few = names[start : start + CONCURRENT_QUESTIONS]
             decisions = await asyncio.gather(*(self.decide(actor, "tool.view", name) for name in few))
             permitted += [name for name, decision in zip(few, decisions, strict=True) if decision.allow]
         return permitted

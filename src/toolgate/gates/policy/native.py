@@ -7,7 +7,7 @@ Rego's own, with its reason.
 from collections.abc import Collection, Iterable
 
 from toolgate.gates.policy.documents import PolicyData
-from toolgate.gates.policy.question import Question
+from toolgate.gates.policy.question import PolicyQuestion
 from toolgate.model import Decision
 
 
@@ -25,7 +25,7 @@ def may_view(data: PolicyData, tenant: str, persona: str | None, tools: Iterable
     return [tool for tool in tools if tool not in hidden and _enabled(data, tenant, tool)]
 
 
-def lets_request(data: PolicyData, question: Question) -> Decision | None:
+def lets_request(data: PolicyData, question: PolicyQuestion) -> Decision | None:
     """The policy's yes to a call; None where it may say no. It reads dicts, where Rego would be given them first."""
     tenant, persona, tool = question.tenant, question.persona, question.tool
     entry = data.entry(tool, tenant)

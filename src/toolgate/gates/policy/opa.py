@@ -15,18 +15,18 @@ import orjson
 
 from toolgate.extras import require
 from toolgate.gates.policy.documents import Documents, PolicyError
-from toolgate.gates.policy.question import EVERYTHING, NOT_JSON, Question, Reads, Verdict, plain, understood
-from toolgate.gates.policy.reading import looks_elsewhere, what_is_read
+from toolgate.gates.policy.question import EVERYTHING, NOT_JSON, PolicyQuestion, PolicyVerdict, Reads, plain, understood
+from toolgate.gates.policy.rego_inputs import looks_elsewhere, what_is_read
 from toolgate.model import Decision
 
 if TYPE_CHECKING:
     import aiohttp
 
-PATH = "/v1/data/soma/policy"
-MOST_BYTES = 8_000_000
+POLICY_PATH = "/v1/data/soma/policy"
+MAX_ANSWER_BYTES = 8_000_000
 BATCH = 1_000
 """Tools that are asked about in one request."""
-CONNECTIONS = 32
+OPA_CONNECTIONS = 32
 
 logger = logging.getLogger("toolgate.gates.policy")
 
@@ -54,7 +54,7 @@ class OpaServer:
         """Why what the server has is not what it should have."""
         require("opa")
 
-    async def ask(self, question: Question) -> Verdict:
+    async def ask(self, question: PolicyQuestion) -> PolicyVerdict:
         """The server's decision. One that was made while the server was given something new is not to be relied on."""
         pushes = -1 if self._one_push.locked() else self._pushes
         try:
@@ -66,17 +66,17 @@ class OpaServer:
                 decision = understood(answer["result"])
                 if decision is None:
                     raise OpaFailed("the OPA server's decision is not {allow, reason}")
-                return Verdict(decision, sure=pushes == self._pushes)
+                return PolicyVerdict(decision, sure=pushes == self._pushes)
             answer = await self._post("allow", asked)
             if "result" not in answer:
                 raise OpaFailed("the OPA server has no policy soma.policy that answers")
             if not isinstance(answer["result"], bool):
                 raise OpaFailed("the OPA server's answer is neither true nor false")
-            return Verdict(plain(answer["result"]), sure=pushes == self._pushes)
+            return PolicyVerdict(plain(answer["result"]), sure=pushes == self._pushes)
         except OpaFailed as error:
-            return Verdict(Decision(False, str(error)), sure=False)
+            return PolicyVerdict(Decision(False, str(error)), sure=False)
 
-    async def ask_many(self, question: Question, tools: Sequence[str]) -> list[str] | None:
+    async def ask_many(self, question: PolicyQuestion, tools: Sequence[str]) -> list[str] | None:
         """Those of the tools for which the action is allowed, by the batch rule `permitted`; None if there is no such rule.
         None of them where the server does not answer."""
         allowed: set[str] = set()
@@ -129,7 +129,7 @@ class OpaServer:
     # -- HTTP
 
     async def _post(self, rule: str, body: bytes) -> dict[str, Any]:
-        text = await self._send("POST", f"{PATH}/{rule}", body, {200})
+        text = await self._send("POST", f"{POLICY_PATH}/{rule}", body, {200})
         try:
             answer = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -165,7 +165,7 @@ class OpaServer:
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=self._seconds),
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS),
+                connector=aiohttp.TCPConnector(limit=OPA_CONNECTIONS),
             )
         return self._session
 
@@ -174,7 +174,7 @@ async def _read(response: "aiohttp.ClientResponse") -> bytes:
     text = b""
     async for piece in response.content.iter_chunked(65_536):
         text += piece
-        if len(text) > MOST_BYTES:
+        if len(text) > MAX_ANSWER_BYTES:
             raise OpaFailed("the OPA server's answer is too long")
     return text
 
@@ -188,7 +188,7 @@ def _body(asked: dict[str, Any]) -> bytes:
 
 def _root(url: str) -> str:
     """The server's address, also if it is given as that of the policy or of its rule `allow`."""
-    root = url.rstrip("/").removesuffix("/allow").removesuffix(PATH).rstrip("/")
+    root = url.rstrip("/").removesuffix("/allow").removesuffix(POLICY_PATH).rstrip("/")
     try:
         parts = urlsplit(root)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.gates.policy.question import Embedded, Remote
+from toolgate.gates.policy.question import EmbeddedEngine, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego, check_references, default_policy
 from toolgate.settings import PolicySettings
 
@@ -12,7 +12,9 @@ Refusal = Callable[[Path, bytes], str | None]
 """Why a file with this content is not obeyed; None if it may be."""
 
 
-def open_engine(settings: PolicySettings, opa_url: str | None, refusal: Refusal | None = None) -> Embedded | Remote:
+def open_engine(
+    settings: PolicySettings, opa_url: str | None, refusal: Refusal | None = None
+) -> EmbeddedEngine | RemoteEngine:
     """The engine that decides: an OPA server if there is one, else the policy of the settings or the shipped one."""
     if opa_url is not None:
         from toolgate.gates.policy.opa import OpaServer

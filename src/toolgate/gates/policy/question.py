@@ -13,7 +13,7 @@ from toolgate.model import Decision
 
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 ACTIONS: frozenset[str] = frozenset(get_args(Action))
-FIELDS = ("user", "scopes", "session", "door", "tier", "arguments")
+INPUT_FIELDS = ("user", "scopes", "session", "door", "tier", "arguments")
 """What the input's context holds."""
 
 
@@ -33,10 +33,10 @@ class Reads(NamedTuple):
 
 NOT_JSON = "the call can't be put before the policy: its arguments are no JSON"
 NOTHING_ELSE = Reads(frozenset())
-EVERYTHING = Reads(frozenset(FIELDS))
+EVERYTHING = Reads(frozenset(INPUT_FIELDS))
 
 
-class Question(msgspec.Struct, frozen=True, gc=False):
+class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
     """May this caller do this with this tool?"""
 
     tenant: str
@@ -93,14 +93,14 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-class Verdict(NamedTuple):
+class PolicyVerdict(NamedTuple):
     """A decision, and whether it is the policy's own; if not, something went wrong that may pass."""
 
     decision: Decision
     sure: bool = True
 
 
-class Embedded(Protocol):
+class EmbeddedEngine(Protocol):
     """An engine in this process."""
 
     remote: Literal[False]
@@ -108,21 +108,21 @@ class Embedded(Protocol):
     reads: Reads
     shipped: bool
 
-    def decide(self, question: Question, data: Data, epoch: int) -> Verdict:
+    def decide(self, question: PolicyQuestion, data: Data, epoch: int) -> PolicyVerdict:
         """Answer. `epoch` counts up when the data may have changed."""
 
 
-class Remote(Protocol):
+class RemoteEngine(Protocol):
     """An engine on the other side of a network."""
 
     remote: Literal[True]
     hash: str
     reads: Reads
 
-    async def ask(self, question: Question) -> Verdict:
+    async def ask(self, question: PolicyQuestion) -> PolicyVerdict:
         """Answer; a denial with its reason where that fails."""
 
-    async def ask_many(self, question: Question, tools: Sequence[str]) -> list[str] | None:
+    async def ask_many(self, question: PolicyQuestion, tools: Sequence[str]) -> list[str] | None:
         """Those of the tools that are allowed; None if the policy there can't answer for many at once."""
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from toolgate.errors import nearest
-from toolgate.gates.policy.question import FIELDS
+from toolgate.gates.policy.question import INPUT_FIELDS
 
 Step: TypeAlias = str | None
 """A key of a reference; None: one that is computed."""
@@ -29,21 +29,21 @@ class ByName(NamedTuple):
 
 Shape: TypeAlias = Mapping[str, "Shape"] | ByName | bool | None
 """The keys of an object. None: a value without keys. True: anything."""
-ANYTHING = True
+ANY_VALUE = True
 ENTRY: Shape = {"enabled": None, "requires_permission": None, "tier": None, "runs_code": None}
 INPUT: Shape = {
     **dict.fromkeys(("tenant", "persona_id", "action", "resource")),
-    "resources": ANYTHING,
-    "context": {name: ANYTHING if name in ("scopes", "arguments") else None for name in FIELDS},
+    "resources": ANY_VALUE,
+    "context": {name: ANY_VALUE if name in ("scopes", "arguments") else None for name in INPUT_FIELDS},
 }
-DATA: Mapping[str, Shape] = {
+POLICY_DATA: Mapping[str, Shape] = {
     "tool_catalog": ByName(ENTRY),
     "tenant_tool_catalog": ByName(ByName(ENTRY)),
     "tenant_tool_flags": ByName(ByName({"enabled": None})),
-    "persona_tool_deny": ByName(ANYTHING),
+    "persona_tool_deny": ByName(ANY_VALUE),
     "persona_permissions": ByName({"can_add_tools": None}),
-    "global_tool_deny": ANYTHING,
-    "code_execution_restricted_tenants": ANYTHING,
+    "global_tool_deny": ANY_VALUE,
+    "code_execution_restricted_tenants": ANY_VALUE,
     "deny_reasons": {"personas": ByName(ByName(None)), "everybody": ByName(None)},
 }
 
@@ -79,16 +79,16 @@ class References(NamedTuple):
 def references_of(tree: str, *, any_data: bool = False) -> References:
     """Judges the references in a syntax tree, as the engine writes it. `any_data`: the data is not only ours."""
     module = orjson.loads(tree)[0]
-    return _Reader(module["ast"], module["source"]["contents"].encode(), any_data=any_data).read()
+    return _RegoReader(module["ast"], module["source"]["contents"].encode(), any_data=any_data).read()
 
 
-class _Reader:
+class _RegoReader:
     def __init__(self, tree: Node, source: bytes, *, any_data: bool) -> None:
         self._tree = tree
         self._source = source
         self._rules = frozenset(name for rule in tree["rules"] for name in _names(rule))
-        own: Shape = {"policy": dict.fromkeys(self._rules, ANYTHING)}
-        self._roots: dict[str, Shape] = {"input": INPUT, "data": ANYTHING if any_data else {**DATA, "soma": own}}
+        own: Shape = {"policy": dict.fromkeys(self._rules, ANY_VALUE)}
+        self._roots: dict[str, Shape] = {"input": INPUT, "data": ANY_VALUE if any_data else {**POLICY_DATA, "soma": own}}
         self._aliases = self._find_aliases()
 
     def read(self) -> References:
@@ -130,7 +130,7 @@ class _Reader:
     def _fault(self, path: tuple[Step, ...], line: int) -> ReferenceFault | None:
         shape = self._roots[str(path[0])]
         for number, step in enumerate(path[1:], 1):
-            if shape is ANYTHING or (step is None and isinstance(shape, Mapping)):
+            if shape is ANY_VALUE or (step is None and isinstance(shape, Mapping)):
                 return None
             if isinstance(shape, ByName):
                 shape = shape.value

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import orjson
 
 from toolgate.gates.policy.documents import Data, Documents, PolicyError
-from toolgate.gates.policy.question import EVERYTHING, NOT_JSON, Action, Question, Reads, Verdict, plain, understood
-from toolgate.gates.policy.reading import MAX_BRACKET_DEPTH, too_deep, what_is_read
+from toolgate.gates.policy.question import (
+    EVERYTHING,
+    NOT_JSON,
+    Action,
+    PolicyQuestion,
+    PolicyVerdict,
+    Reads,
+    plain,
+    understood,
+)
 from toolgate.gates.policy.references import MAX_FAULTS, Argument, References, references_of
+from toolgate.gates.policy.rego_inputs import MAX_BRACKET_DEPTH, too_deep, what_is_read
 from toolgate.model import Decision
 
 if TYPE_CHECKING:
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
 PACKAGE = "data.soma.policy"
 ALLOW, DECISION = f"{PACKAGE}.allow", f"{PACKAGE}.decision"
 SAMPLES = [
-    Question("tenant", persona, action, tool, "user", scopes, session, "python", tier, {}).input(EVERYTHING)
+    PolicyQuestion("tenant", persona, action, tool, "user", scopes, session, "python", tier, {}).input(EVERYTHING)
     for persona in (None, "persona")
     for action in get_args(Action)
     for tool, tier in (("tool", "read_only"), ("missing", None))
@@ -83,17 +92,17 @@ class EmbeddedRego:
     def default(cls) -> "EmbeddedRego":
         return cls(default_policy(), shipped=True)
 
-    def decide(self, question: Question, data: Data, epoch: int) -> Verdict:
+    def decide(self, question: PolicyQuestion, data: Data, epoch: int) -> PolicyVerdict:
         """Answer; never raises for what a policy, its data or the arguments do."""
         try:
             asked = orjson.dumps(question.input(self.reads)).decode()
         except (TypeError, RecursionError):
-            return Verdict(Decision(False, NOT_JSON))
+            return PolicyVerdict(Decision(False, NOT_JSON))
         if self.shipped:
             return self._answer(asked, data.slice(question.tenant, question.persona, question.tool), None)
         return self._answer(asked, data, (weakref.ref(data), epoch))
 
-    def evaluate(self, asked: dict[str, Any], documents: Documents) -> Verdict:
+    def evaluate(self, asked: dict[str, Any], documents: Documents) -> PolicyVerdict:
         """Answer to an input as it stands, on documents as they stand."""
         return self._answer(orjson.dumps(asked).decode(), documents, None)
 
@@ -105,17 +114,17 @@ class EmbeddedRego:
             self.evaluate(asked, SAMPLE_DATA)
         return (perf_counter() - begun) * 1000 / len(SAMPLES)
 
-    def _answer(self, asked: str, data: Data | Documents, held: Held | None) -> Verdict:
+    def _answer(self, asked: str, data: Data | Documents, held: Held | None) -> PolicyVerdict:
         """`held`: what may be kept for the next decision; None: the data is for this one."""
         try:
             engine = self._engine()
             engine.load(data, held)
-            return Verdict(engine.ask(asked))
+            return PolicyVerdict(engine.ask(asked))
         except BaseException as error:
             _HERE.engines.pop(self._key, None)
             if not _is_the_engines(error):
                 raise
-            return Verdict(Decision(False, f"the policy failed{_place(error)}"), sure=False)
+            return PolicyVerdict(Decision(False, f"the policy failed{_place(error)}"), sure=False)
 
     def _engine(self) -> "Machine | Interpreter":
         """This thread's."""

@@ -16,12 +16,12 @@ import orjson
 from toolgate.errors import NO_SUCH_TOOL
 from toolgate.gates.policy.documents import PolicyData
 from toolgate.gates.policy.guard import SLICE, Guard
-from toolgate.gates.policy.question import Embedded, Remote
+from toolgate.gates.policy.question import EmbeddedEngine, RemoteEngine
 from toolgate.model import MASK, Actor
 from toolgate.store.database import Rows, Store, Transaction
 
-PAGE = 2_000
-EXAMPLES = 3
+REPLAY_PAGE = 2_000
+SHOWN_EXAMPLES = 3
 Change = Literal["newly_denied", "newly_allowed", "unknown"]
 
 
@@ -58,7 +58,7 @@ class Replay(NamedTuple):
         return {**counts, "groups": [{**asdict(group), "examples": list(group.examples)} for group in self.groups]}
 
 
-class Recorded(NamedTuple):
+class RecordedDecision(NamedTuple):
     """A call as the log has it."""
 
     id: str
@@ -77,14 +77,14 @@ class _Tally:
         self._examples: dict[tuple[Change, str, str, str | None, str], list[str]] = {}
         self._sizes: Counter[tuple[Change, str, str, str | None, str]] = Counter()
 
-    def add(self, call: Recorded, change: Literal["same"] | Change, reason: str) -> None:
+    def add(self, call: RecordedDecision, change: Literal["same"] | Change, reason: str) -> None:
         self._counts[change] += 1
         if change == "same":
             return
         key = (change, call.tool, call.tenant, call.body.get("persona"), reason)
         self._sizes[key] += 1
         examples = self._examples.setdefault(key, [])
-        if len(examples) < EXAMPLES:
+        if len(examples) < SHOWN_EXAMPLES:
             examples.append(call.id)
 
     def result(self) -> Replay:
@@ -92,7 +92,9 @@ class _Tally:
         return Replay(**self._counts, groups=tuple(groups))
 
 
-async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Embedded | Remote, data: PolicyData) -> Replay:
+async def replay(
+    pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: EmbeddedEngine | RemoteEngine, data: PolicyData
+) -> Replay:
     """Put the calls of the log's rows before a candidate policy, with the data as it is now."""
     guard = Guard(candidate, monotonic=lambda: 0.0)
     guard.use(data)
@@ -125,7 +127,7 @@ def _changed(let_through: bool | None, allow: bool) -> Literal["same"] | Change:
     return "same" if allow == let_through else "newly_allowed" if allow else "newly_denied"
 
 
-async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Change, str]:
+async def _compare(call: RecordedDecision, guard: Guard) -> tuple[Literal["same"] | Change, str]:
     body = call.body
     if call.let_through is None:
         return "unknown", "the record does not say whether the policy let it through"
@@ -151,7 +153,7 @@ async def _compare(call: Recorded, guard: Guard) -> tuple[Literal["same"] | Chan
     return _changed(call.let_through, decision.allow), decision.reason
 
 
-def _recorded(row: tuple[Any, ...]) -> Recorded | None:
+def _recorded(row: tuple[Any, ...]) -> RecordedDecision | None:
     """The call that a row is about; None if it is about none, or another row says more of it."""
     _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
     if kind not in ("start", "end"):
@@ -163,14 +165,14 @@ def _recorded(row: tuple[Any, ...]) -> Recorded | None:
     if not isinstance(body, dict) or (kind == "end" and "arguments" not in body):
         return None  # a call that started is told by its start
     if kind == "start":
-        return Recorded(call_id, tool, tenant, True, body)
+        return RecordedDecision(call_id, tool, tenant, True, body)
     code, reason = body.get("code"), body.get("decision")
     if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
         return None
-    return Recorded(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
+    return RecordedDecision(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
 
 
-def _ended(row: tuple[Any, ...]) -> Recorded | None:
+def _ended(row: tuple[Any, ...]) -> RecordedDecision | None:
     """The call that an end record is about, if candidates were observed; None for any other row."""
     _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
     if kind != "end" or b'"observed"' not in (text if isinstance(text, bytes) else text.encode()):
@@ -180,7 +182,7 @@ def _ended(row: tuple[Any, ...]) -> Recorded | None:
         return None
     started = "arguments" not in body  # which stand in the start record
     let_through = True if started or body.get("let_through") else _let_through(body.get("code"), body.get("decision"))
-    return Recorded(call_id, tool, tenant, let_through, body)
+    return RecordedDecision(call_id, tool, tenant, let_through, body)
 
 
 def _let_through(code: Any, reason: Any) -> bool | None:
@@ -208,7 +210,7 @@ async def recorded_pages(store: Store, *, since: datetime | None = None, tenant:
 
 
 def _page(seq: int, since: datetime | None, tenant: str | None) -> Transaction[Rows]:
-    chosen: dict[str, Any] = {"seq": seq, "most": PAGE}
+    chosen: dict[str, Any] = {"seq": seq, "most": REPLAY_PAGE}
     where = "seq > :seq AND kind IN ('start', 'end')"
     if since is not None:
         chosen["since"] = int(since.timestamp() * 1_000_000)

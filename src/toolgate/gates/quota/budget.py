@@ -15,8 +15,8 @@ from toolgate.errors import Denied, StoreError
 from toolgate.gates.quota import report as standing
 from toolgate.gates.quota.ledger_accounts import (
     ADJECTIVE,
-    Book,
-    Counted,
+    BudgetBook,
+    CountedBudget,
     built_in,
     described,
     period_after,
@@ -25,7 +25,7 @@ from toolgate.gates.quota.ledger_accounts import (
     scope_of,
     zone,
 )
-from toolgate.gates.quota.money import MOST, actual, estimate, reservable
+from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reservable
 from toolgate.gates.quota.report import BudgetStatus, Look
 from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
@@ -40,7 +40,7 @@ from toolgate.store.presence import Presence, alive_since
 from toolgate.store.reservations import AccountBalance, CapExceeded, CrossedThreshold
 
 FORGET_EVERY = timedelta(hours=1)
-CLOSE_SECONDS = 5
+SETTLE_CLOSE_SECONDS = 5
 """How long closing waits for a store that does not answer."""
 
 logger = logging.getLogger("toolgate.gates.quota")
@@ -50,14 +50,14 @@ class _Taken(NamedTuple):
     """What a call reserves."""
 
     estimate: Estimate
-    counted: tuple[Counted, ...]
+    counted: tuple[CountedBudget, ...]
     lapses: int
     """Of this App's presence, before it was reserved."""
 
 
 class _Debt(NamedTuple):
     actual: int
-    counted: tuple[Counted, ...]
+    counted: tuple[CountedBudget, ...]
 
 
 class Budgets(HoldingGate):
@@ -81,7 +81,7 @@ class Budgets(HoldingGate):
         self._clock = clock
         self._zone = zone(timezone)
         self._built_in = [] if external_api_daily is None else [built_in(nano(external_api_daily), timezone)]
-        self._book = Book(self._built_in)
+        self._book = BudgetBook(self._built_in)
         self._begun: dict[str, _Taken] = {}
         """Calls for which something is, or may be, reserved in this process."""
         self.reporting: set[str] = set()
@@ -95,7 +95,7 @@ class Budgets(HoldingGate):
 
     def use(self, rows: Iterable[BudgetRow]) -> None:
         """Take over the budgets that the store has now."""
-        self._book = Book([*self._built_in, *rows])
+        self._book = BudgetBook([*self._built_in, *rows])
 
     async def spent_already(self, budget: BudgetRow) -> SpentBefore:
         """What was spent in the period of a budget that is about to be set."""
@@ -182,7 +182,7 @@ class Budgets(HoldingGate):
         if not reserved and not counted:
             return
         self._begun.pop(call.id, None)
-        debt = _Debt(max(0, min(actual, MOST)), counted)
+        debt = _Debt(max(0, min(actual, MAX_NANO_DOLLARS)), counted)
         await asyncio.shield(self._start(self._pay(call.id, debt, estimate)))
         if self._unsettled:
             await self._retry()
@@ -215,7 +215,7 @@ class Budgets(HoldingGate):
         """Settle what can be settled; what can't is left to those who reap."""
         self._start(self._finish())
         # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
-        await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        await asyncio.wait(self._tasks, timeout=SETTLE_CLOSE_SECONDS)
 
     async def _finish(self) -> None:
         reaping, self._reaping = self._reaping, None
@@ -255,7 +255,7 @@ class Budgets(HoldingGate):
                 if call in self._unsettled:
                     return  # the store is still in trouble
 
-    def _alert(self, crossed: CrossedThreshold, counted: Iterable[Counted]) -> None:
+    def _alert(self, crossed: CrossedThreshold, counted: Iterable[CountedBudget]) -> None:
         budget, _ = _of(crossed, counted)
         scope = scope_of(budget, crossed.account)
         resets = period_after(budget, crossed.starts)
@@ -322,11 +322,11 @@ class SpendingLimits(HoldingGate):
         limit.left += cost - ctx.cost
 
 
-def _of(found: AccountBalance | CrossedThreshold, counted: Iterable[Counted]) -> Counted:
+def _of(found: AccountBalance | CrossedThreshold, counted: Iterable[CountedBudget]) -> CountedBudget:
     return next(each for each in counted if each.account.name == found.account)
 
 
-def _refusal(counted: Counted, held: AccountBalance, estimate: Estimate) -> Denied:
+def _refusal(counted: CountedBudget, held: AccountBalance, estimate: Estimate) -> Denied:
     budget = counted.budget
     scope, resets = scope_of(budget, held.account), period_after(budget, held.starts)
     words = described(budget, scope)

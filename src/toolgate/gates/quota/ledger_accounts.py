@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
-from toolgate.gates.quota.money import MOST
+from toolgate.gates.quota.money import MAX_NANO_DOLLARS
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import EACH as EACH
@@ -17,7 +17,7 @@ from toolgate.store.budgets import BudgetRow, Period, account_name, whose
 from toolgate.store.database import now
 from toolgate.store.reservations import Account
 
-FIELDS = ("tenant", "persona", "user", "tool")
+SCOPE_FIELDS = ("tenant", "persona", "user", "tool")
 ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}
 EXTERNAL = "external_api_daily"
 
@@ -38,13 +38,13 @@ def new_budget(
     ValueError. The same scope and period give the same id, so that setting a budget again changes it."""
     if user is not None and tenant is None:
         tenant = EACH if user == EACH else LOCAL.tenant
-    for field, value in zip(FIELDS, (tenant, persona, user, tool), strict=True):
+    for field, value in zip(SCOPE_FIELDS, (tenant, persona, user, tool), strict=True):
         if value is not None and not (0 < len(value) <= 256 and value.isprintable()):
             raise ValueError(f"the {field} must be 1 to 256 printable characters")
     if period not in get_args(Period):
         raise ValueError(f"a budget is for a day or a month, not for a {period!r:.40}")
-    if not 0 <= cap <= MOST:
-        raise ValueError(f"a budget is between $0 and {dollars(MOST)}")
+    if not 0 <= cap <= MAX_NANO_DOLLARS:
+        raise ValueError(f"a budget is between $0 and {dollars(MAX_NANO_DOLLARS)}")
     zone(timezone)
     if until is not None and until <= now():
         raise ValueError("a budget can't end in the past")
@@ -93,14 +93,14 @@ def period_after(budget: BudgetRow, starts: str) -> datetime:
 # -- who falls under what
 
 
-class Counted(NamedTuple):
+class CountedBudget(NamedTuple):
     """A budget that a call falls under, and the account in which it counts it."""
 
     budget: BudgetRow
     account: Account
 
 
-class Book:
+class BudgetBook:
     """The budgets in force, found by tenant: of thousands of tenants' budgets a call sees only its own."""
 
     def __init__(self, budgets: Iterable[BudgetRow]) -> None:
@@ -113,11 +113,11 @@ class Book:
             else:
                 self._of_tenant.setdefault(str(budget.tenant), []).append(budget)
 
-    def counted(self, actor: Actor, entry: Entry, at: datetime) -> list[Counted]:
+    def counted(self, actor: Actor, entry: Entry, at: datetime) -> list[CountedBudget]:
         """The budgets that a call falls under now."""
         values = (actor.tenant, actor.persona, actor.user, entry.name)
         return [
-            Counted(budget, Account(_account(budget, values), period_of(budget, at), budget.cap))
+            CountedBudget(budget, Account(_account(budget, values), period_of(budget, at), budget.cap))
             for budget in (*self._of_all, *self._of_tenant.get(actor.tenant, ()))
             if _covers(budget, values, entry.tier) and is_in_force(budget, at)
         ]
@@ -141,7 +141,7 @@ def _account(budget: BudgetRow, values: tuple[str | None, ...]) -> str:
 
 def scope_of(budget: BudgetRow, account: str | None = None) -> dict[str, str | None]:
     """For whom a budget counts, or one account of it."""
-    scope = {field: getattr(budget, field) for field in FIELDS}
+    scope = {field: getattr(budget, field) for field in SCOPE_FIELDS}
     if account is not None:
         separate = (field for field, value in scope.items() if value == EACH)
         scope |= dict(zip(list(separate), whose(account)[1], strict=True))

@@ -15,7 +15,7 @@ import orjson
 from toolgate.model import EXACT, MAX_DOLLARS, NANO, Entry, UnitCost, nano
 from toolgate.pipeline.usage import Estimate, UsageReport
 
-MOST = int(MAX_DOLLARS) * NANO
+MAX_NANO_DOLLARS = int(MAX_DOLLARS) * NANO
 """Nano-dollars that one call can cost, a billion dollars: the sum of a few still fits into 64 bits."""
 CHARACTERS_A_TOKEN = 4
 FLOAT_DIGITS = 12
@@ -46,15 +46,17 @@ def estimate(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
     attempts = 1 if entry.retry is None else entry.retry.max_attempts
     if attempts == 1 or not once.nano:
         return once
-    return Estimate(min(once.nano * attempts, MOST), "estimate", once.tokens, once.expected_ms, attempts)
+    return Estimate(min(once.nano * attempts, MAX_NANO_DOLLARS), "estimate", once.tokens, once.expected_ms, attempts)
 
 
 def _estimate_once(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
     price = entry.unit_cost
     if price is None:
         if entry.capability_nano and not entry.fixed_nano:
-            return Estimate(min(entry.capability_nano, MOST), "estimate", None, entry.expected_ms)
-        return Estimate(min(entry.fixed_nano, MOST), "exact" if entry.fixed_nano else "unknown", None, entry.expected_ms)
+            return Estimate(min(entry.capability_nano, MAX_NANO_DOLLARS), "estimate", None, entry.expected_ms)
+        return Estimate(
+            min(entry.fixed_nano, MAX_NANO_DOLLARS), "exact" if entry.fixed_nano else "unknown", None, entry.expected_ms
+        )
     units = _units(price, entry, arguments)
     tokens = math.ceil(units) if price.unit == "token" else None
     return Estimate(_metered(entry, price, units), "estimate", tokens, entry.expected_ms)
@@ -63,11 +65,11 @@ def _estimate_once(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
 def reservable(expected: Estimate) -> int:
     """What is reserved for an estimate. At least something: where nothing is left, what may turn out to cost something does
     not go through either."""
-    return max(min(expected.nano, MOST), 1)
+    return max(min(expected.nano, MAX_NANO_DOLLARS), 1)
 
 
 def _metered(entry: Entry, price: UnitCost, units: float) -> int:
-    return min(entry.fixed_nano + nano(EXACT.multiply(Decimal(str(units)), price.price)), MOST)
+    return min(entry.fixed_nano + nano(EXACT.multiply(Decimal(str(units)), price.price)), MAX_NANO_DOLLARS)
 
 
 def _units(price: UnitCost, entry: Entry, arguments: Mapping[str, Any]) -> float:
@@ -87,7 +89,7 @@ def _records(measured: Any, *, whole: bool) -> float:
         return len(measured)
     if isinstance(measured, bool) or not isinstance(measured, int | float) or math.isnan(measured) or measured < 0:
         return 1
-    return MOST if measured > MOST else math.ceil(measured)
+    return MAX_NANO_DOLLARS if measured > MAX_NANO_DOLLARS else math.ceil(measured)
 
 
 def _length(measured: Any) -> int:
@@ -108,16 +110,16 @@ def _length(measured: Any) -> int:
 def actual(entry: Entry, expected: Estimate, report: UsageReport | None, *, charged: int, failed: bool) -> int:
     """What a call cost, in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
     its effect (`charged` counts them all)."""
-    assumed = min(expected.each * charged, MOST)
+    assumed = min(expected.each * charged, MAX_NANO_DOLLARS)
     if report is None:
         return assumed
     unreported = expected.each * max(charged - report.attempts, 0)
     if report.cost_usd is not None:
-        return min(_reported(report.cost_usd, expected.each) + unreported, MOST)
+        return min(_reported(report.cost_usd, expected.each) + unreported, MAX_NANO_DOLLARS)
     price, tokens = entry.unit_cost, report.tokens_used
     if price is None or price.unit != "token" or type(tokens) is not int or tokens < 0 or not charged:
         return assumed
-    used = min(_metered(entry, price, min(tokens, MOST)) + unreported, MOST)
+    used = min(_metered(entry, price, min(tokens, MAX_NANO_DOLLARS)) + unreported, MAX_NANO_DOLLARS)
     return max(used, assumed) if failed else used
 
 
@@ -125,7 +127,7 @@ def _reported(cost: Any, otherwise: int) -> int:
     """A cost that a tool reports. One that makes no sense is no report: then the estimate counts."""
     if isinstance(cost, bool) or not isinstance(cost, int | float) or cost != cost or cost < 0:
         return otherwise
-    if cost * NANO >= MOST:
-        return MOST
+    if cost * NANO >= MAX_NANO_DOLLARS:
+        return MAX_NANO_DOLLARS
     counted = nano(Decimal(str(round(cost, FLOAT_DIGITS))))
     return max(counted, 1) if cost > 0 else 0

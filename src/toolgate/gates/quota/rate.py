@@ -28,7 +28,7 @@ from toolgate.store.database import Store
 MOST_COUNTS = 50_000
 """Counts kept in mind at which those that nothing was added to for a day are forgotten."""
 MOST_TOOLS = 200_000
-SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
+UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
 
 Name = tuple[str, ...]
 """What a count is of: the rule's number or the tool, and the values that it is counted by."""
@@ -77,7 +77,7 @@ class Window(NamedTuple):
     seconds: int
 
 
-class Rule(msgspec.Struct, frozen=True):
+class CompiledRule(msgspec.Struct, frozen=True):
     """A rule, made ready to be asked often."""
 
     id: str
@@ -110,8 +110,8 @@ class Rule(msgspec.Struct, frozen=True):
         return tuple(parts)
 
 
-Kept = dict[rates.RateLimitCount, tuple[Rule, Window]]
-Limits = Sequence[tuple[Name, Rule]]
+StoredCounts = dict[rates.RateLimitCount, tuple[CompiledRule, Window]]
+AppliedRules = Sequence[tuple[Name, CompiledRule]]
 """What applies to a call: each rule, with the name of the count that the call would be added to."""
 
 
@@ -134,7 +134,7 @@ class Rates:
         self._tidied = False
         ready = {made.id: (rule.tool, made) for number, rule in enumerate(rules, 1) for made in (_ready(number, rule),)}
         self._rules = tuple(ready.values())
-        self._of_tools: dict[str, tuple[Rule, ...]] = {}
+        self._of_tools: dict[str, tuple[CompiledRule, ...]] = {}
         self._counts: dict[Name, deque[float]] = {}
         self._look_at = MOST_COUNTS
         self.ruled = bool(self._rules)
@@ -178,13 +178,13 @@ class Rates:
             return error.message
         return _too_often(wait, rule, window).message if wait > 0 else None
 
-    def _limits(self, actor: Actor, entry: Entry) -> Limits:
+    def _limits(self, actor: Actor, entry: Entry) -> AppliedRules:
         rules = self._of_tools.get(entry.fingerprint)
         if rules is None:
             rules = self._find_rules(entry)
         return [(rule.name(actor, entry), rule) for rule in rules if rule.matches(actor)]
 
-    def _find_rules(self, entry: Entry) -> tuple[Rule, ...]:
+    def _find_rules(self, entry: Entry) -> tuple[CompiledRule, ...]:
         rules = tuple(rule for tool, rule in self._rules if tool is None or tool == entry.name)
         if entry.rate_limit is not None and (windows := _windows(entry.rate_limit)):
             rules = (_declared(entry, windows), *rules)
@@ -197,7 +197,7 @@ class Rates:
 
     # -- in memory
 
-    def _longest_wait(self, limits: Limits, now: float) -> tuple[float, Rule, Window]:
+    def _longest_wait(self, limits: AppliedRules, now: float) -> tuple[float, CompiledRule, Window]:
         rule = limits[0][1]
         longest, which, when = 0.0, rule, (*rule.windows, *rule.kept)[0]
         for name, rule in limits:
@@ -209,7 +209,7 @@ class Rates:
                     longest, which, when = wait, rule, window
         return longest, which, when
 
-    def _count(self, limits: Limits, now: float) -> None:
+    def _count(self, limits: AppliedRules, now: float) -> None:
         for name, rule in limits:
             if not rule.windows:
                 continue
@@ -218,7 +218,7 @@ class Rates:
                 past = self._counts[name] = deque(maxlen=max(window.limit for window in rule.windows))
             past.append(now)
         if len(self._counts) > self._look_at:
-            self._forget(now - SECONDS["day"])
+            self._forget(now - UNIT_SECONDS["day"])
 
     def _forget(self, before: float) -> None:
         for name in [name for name, past in self._counts.items() if past[-1] <= before]:
@@ -227,13 +227,13 @@ class Rates:
 
     # -- in the store
 
-    async def _acquire_kept(self, store: Store, limits: Limits, kept: "Kept", now: float) -> None:
+    async def _acquire_kept(self, store: Store, limits: AppliedRules, kept: "StoredCounts", now: float) -> None:
         """Count hours and days. What is refused there is not counted in memory either."""
         moment = self._clock()
         try:
             if not self._tidied:
                 self._tidied = True
-                await store.transact(rates.forget(moment - 2 * SECONDS["day"]))
+                await store.transact(rates.forget(moment - 2 * UNIT_SECONDS["day"]))
             await store.transact(rates.take(kept, moment))
         except rates.RateExceeded as refused:
             self._uncount(limits, now)
@@ -246,7 +246,7 @@ class Rates:
                 suggestion=error.suggestion,
             ) from error
 
-    def _uncount(self, limits: Limits, now: float) -> None:
+    def _uncount(self, limits: AppliedRules, now: float) -> None:
         for name, _ in limits:
             past = self._counts.get(name)
             if past is not None and now in past:
@@ -256,13 +256,13 @@ class Rates:
 
     # -- in Redis
 
-    async def _acquire_shared(self, redis: Redis, call: Call, limits: Limits) -> None:
+    async def _acquire_shared(self, redis: Redis, call: Call, limits: AppliedRules) -> None:
         wait, rule, window = await _ask(redis, call, limits, count=True)
         if wait > 0:
             raise _too_often(wait, rule, window)
 
 
-async def _ask(redis: Redis, call: Call, limits: Limits, *, count: bool) -> tuple[float, Rule, Window]:
+async def _ask(redis: Redis, call: Call, limits: AppliedRules, *, count: bool) -> tuple[float, CompiledRule, Window]:
     arguments: list[Argument] = [call.id, int(count)]
     for _, rule in limits:
         arguments.append(len(rule.windows))
@@ -280,14 +280,14 @@ async def _ask(redis: Redis, call: Call, limits: Limits, *, count: bool) -> tupl
     return wait / 1_000_000, rule, rule.windows[max(when - 1, 0)]
 
 
-def _split(rule: Rule) -> Rule:
+def _split(rule: CompiledRule) -> CompiledRule:
     """A rule whose hours and days are counted by the store."""
     kept = tuple(window for window in rule.windows if window.seconds in rates.SLICES)
     short = tuple(window for window in rule.windows if window.seconds not in rates.SLICES)
     return msgspec.structs.replace(rule, windows=short, kept=kept)
 
 
-def _kept(limits: Limits) -> "Kept":
+def _kept(limits: AppliedRules) -> "StoredCounts":
     """What the store counts of a call, and by which rule."""
     return {
         rates.RateLimitCount(orjson.dumps([window.unit, *name]).decode(), window.limit, window.seconds): (rule, window)
@@ -296,7 +296,7 @@ def _kept(limits: Limits) -> "Kept":
     }
 
 
-def _ready(number: int, rule: RateRule) -> Rule:
+def _ready(number: int, rule: RateRule) -> CompiledRule:
     """A rule of the settings. A user is always one of a tenant; a tool that is named is still one of its owner."""
     by = {*rule.by, *(("tenant",) if rule.user is not None or "user" in rule.by else ())}
     if rule.tool is not None:
@@ -304,24 +304,26 @@ def _ready(number: int, rule: RateRule) -> Rule:
     named = {"tenant": rule.tenant, "persona": rule.persona, "user": rule.user, "tool": rule.tool}
     whose = ", ".join(f"{field} {value}" for field, value in named.items() if value is not None) or "all calls"
     each = f", counted by {' and '.join(rule.by)}" if rule.by else ""
-    return Rule(
+    return CompiledRule(
         rule.model_dump_json(),  # what it says, so that a rule begins to count anew when it is changed
         rule.tenant, rule.persona, rule.user, tuple(sorted(by)), _windows(rule), f"rate_limits rule {number}: {whose}{each}",
     )  # fmt: skip
 
 
-def _declared(entry: Entry, windows: tuple[Window, ...]) -> Rule:
+def _declared(entry: Entry, windows: tuple[Window, ...]) -> CompiledRule:
     """What a tool says of itself: so often for each user."""
     said = "/".join(f"{window.limit} a {window.unit}" for window in windows)
-    return Rule(said, None, None, None, ("tenant", "tool", "user"), windows, f"{entry.name}'s own limit for each user")
+    return CompiledRule(
+        said, None, None, None, ("tenant", "tool", "user"), windows, f"{entry.name}'s own limit for each user"
+    )
 
 
 def _windows(said: RateLimit | RateRule) -> tuple[Window, ...]:
     asked = (("minute", said.per_minute), ("hour", said.per_hour), ("day", said.per_day))
-    return tuple(Window(limit, unit, SECONDS[unit]) for unit, limit in asked if limit is not None)
+    return tuple(Window(limit, unit, UNIT_SECONDS[unit]) for unit, limit in asked if limit is not None)
 
 
-def _too_often(wait: float, rule: Rule, window: Window) -> Denied:
+def _too_often(wait: float, rule: CompiledRule, window: Window) -> Denied:
     wait = math.ceil(round(wait * 1000, 3)) / 1000
     calls, article = "call" if window.limit == 1 else "calls", "an" if window.unit == "hour" else "a"
     return Denied(

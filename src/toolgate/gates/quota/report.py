@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from toolgate.gates.quota.ledger_accounts import EACH, Counted, described, is_in_force, period_after, period_of, scope_of
+from toolgate.gates.quota.ledger_accounts import (
+    EACH,
+    CountedBudget,
+    described,
+    is_in_force,
+    period_after,
+    period_of,
+    scope_of,
+)
 from toolgate.gates.quota.money import reservable
 from toolgate.model import NANO
 from toolgate.pipeline.usage import Estimate, dollars
@@ -55,7 +63,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
         }
 
 
-async def look(store: Store, counted: Sequence[Counted], estimate: Estimate) -> list[Look]:
+async def look(store: Store, counted: Sequence[CountedBudget], estimate: Estimate) -> list[Look]:
     """What each of these budgets would say to a call."""
     holds = await store.read(reservations.balances([each.account for each in counted]))
     looks = []

@@ -52,7 +52,7 @@ ARGUMENT_NAMES = {"args", "arguments", "params", "parameters", "flags", "extraar
 """Beside a command: the rest of its words."""
 VARIABLE_NAMES = {"env", "envs", "environ", "environment", "envvars", "environmentvariables"}
 FORMATS: dict[str, Kind] = {"path": "path", "file-path": "path", "directory-path": "path", "command": "command"}
-MARKS: dict[str, Kind] = {"x-path": "path", "x-command": "command"}
+PATH_MARKS: dict[str, Kind] = {"x-path": "path", "x-command": "command"}
 WEIGHT: tuple[Kind, ...] = ("command", "path", "neither")
 
 
@@ -173,7 +173,7 @@ def _said(schemas: Schemas) -> Kind | None:
     """What a schema says outright of a value; that it is a path weighs more than that it is none."""
     said: set[Kind] = set()
     for schema in schemas:
-        for key, kind in MARKS.items():
+        for key, kind in PATH_MARKS.items():
             if key in schema:
                 said.add(kind if schema[key] is not False else "neither")
         form = schema.get("format")

@@ -31,9 +31,9 @@ STARTS_LIKE_A_PATH = re.compile(r"\s*['\"]?(?:[./~\\$%]|[A-Za-z]:[\\/]|[a-z-]*:?
 ABSOLUTE = re.compile(r"\s*(?:[/~\\]|[A-Za-z]:|\w+://|file:)", re.IGNORECASE)
 ADDRESSES = {"api", "database", "service"}
 """Categories of tools whose paths are as likely those of an address or of a document as of a file."""
-MOST = 500
+MAX_GUARDED_VALUES = 500
 """Paths and commands in one call. Each costs up to a millisecond of looking at files."""
-LONGEST = 4096
+MAX_PATH_CHARS = 4096
 DECODINGS = 8
 FEW_PATHS_BYTES = 2_000
 """Bytes of arguments that hold few paths: each takes up to a millisecond to judge."""
@@ -117,8 +117,10 @@ class TierRules:
             _check_query(entry, name, arguments.get(name))
         looks: FolderLookups | None = None
         for number, found in enumerate(guards.find(arguments)):
-            if number == MOST:
-                raise _denied(entry, found, f"is one of more than {MOST} files or commands", "Make several calls of it.")
+            if number == MAX_GUARDED_VALUES:
+                raise _denied(
+                    entry, found, f"is one of more than {MAX_GUARDED_VALUES} files or commands", "Make several calls of it."
+                )
             looks = looks or _look()
             if found.kind == "command":
                 self._check_command(entry, found, cwd, looks, allow)
@@ -211,7 +213,7 @@ def _spellings(found: Guarded) -> Iterator[str]:
 
 def _looks_like_a_path(value: str, cwd: Path | None) -> bool:
     """Whether a text that may be a path or something else looks like one."""
-    if len(value) > LONGEST or "\n" in value:
+    if len(value) > MAX_PATH_CHARS or "\n" in value:
         return False
     slash = re.search(r"[/\\]|%2f|%5c", value, re.IGNORECASE) and not re.search(r"\s", value.strip())
     return bool(STARTS_LIKE_A_PATH.match(value) or slash) or _exists(value, cwd)
@@ -268,7 +270,7 @@ def _paths_in(word: str, cwd: Path | None, bases: Sequence[str]) -> Iterator[str
     if not addresses:
         pieces.update(word.split(":"))
     for piece in pieces - addresses:
-        if not piece or len(piece) > LONGEST:
+        if not piece or len(piece) > MAX_PATH_CHARS:
             continue
         is_there = _exists(piece, cwd) or any(_exists(f"{base}/{piece}", cwd) for base in bases)
         looks = not re.search(r"\s", piece) and not PACKAGE.match(piece) and re.search(r"[/.~]", piece)

@@ -7,10 +7,18 @@ it comes back: `screening.secret_patterns`.
 """
 
 from toolgate.gates.secrets.environment import from_environment
-from toolgate.gates.secrets.names import NAME, PREFIX, REFERENCE
-from toolgate.gates.secrets.sources import Listed, Source, Vault, open_sources
+from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE
+from toolgate.gates.secrets.sources import ListedSecret, Source, Vault, open_sources
 from toolgate.gates.secrets.step import Secrets
 
 __all__ = [
-    "NAME", "PREFIX", "REFERENCE", "Listed", "Secrets", "Source", "Vault", "from_environment", "open_sources",
+    "ENVIRONMENT_PREFIX",
+    "NAME",
+    "REFERENCE",
+    "ListedSecret",
+    "Secrets",
+    "Source",
+    "Vault",
+    "from_environment",
+    "open_sources",
 ]  # fmt: skip

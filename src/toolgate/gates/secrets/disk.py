@@ -16,7 +16,7 @@ except ImportError:  # Windows: one process at a time writes there
     fcntl = None  # type: ignore[assignment]
 
 LOCK_SECONDS = 30.0
-POLL_SECONDS = 0.02
+SECRETS_POLL_SECONDS = 0.02
 
 State = tuple[int, int, int]
 """What tells one content of a file from another: modification time, size, inode."""
@@ -104,7 +104,7 @@ def _wait_for(handle: int, path: Path) -> None:
                     f"{path} has been locked by another process for more than {LOCK_SECONDS:g} s.",
                     suggestion=f"Find the process that holds it (`fuser {path}`) and end it.",
                 ) from None
-            time.sleep(POLL_SECONDS)
+            time.sleep(SECRETS_POLL_SECONDS)
         else:
             return
 

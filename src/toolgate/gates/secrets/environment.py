@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 
-from toolgate.gates.secrets.names import NAME, PREFIX, SERVER_PREFIX, SERVERS
+from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, SERVER_PREFIX, SERVERS
 
 
 class Environment:
@@ -19,7 +19,7 @@ class Environment:
         space, slash, name = key.rpartition("/")
         if slash and space != SERVERS:
             return None
-        prefix = SERVER_PREFIX if slash else PREFIX
+        prefix = SERVER_PREFIX if slash else ENVIRONMENT_PREFIX
         return self._variables.get(prefix + name) or self._variables.get(prefix + name.upper())
 
     def why_not(self) -> str | None:
@@ -30,7 +30,7 @@ class Environment:
         """The keys that have a value."""
         found = [
             (space, variable.removeprefix(prefix))
-            for space, prefix in (("", PREFIX), (f"{SERVERS}/", SERVER_PREFIX))
+            for space, prefix in (("", ENVIRONMENT_PREFIX), (f"{SERVERS}/", SERVER_PREFIX))
             for variable, value in self._variables.items()
             if value and variable.startswith(prefix)
         ]

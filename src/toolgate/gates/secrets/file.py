@@ -35,7 +35,7 @@ _HEADER = re.compile(rb"toolgate-secrets 1 ([0-9a-f]{16})\n")
 
 
 @dataclass(slots=True, frozen=True)
-class Kept:
+class StoredSecret:
     """A secret and when it was set."""
 
     value: str = field(repr=False)
@@ -52,7 +52,7 @@ class EncryptedFile:
         self.key_path = path.with_suffix(".key")
         self._lock_path = path.with_suffix(".lock")
         self._variables = os.environ if environment is None else environment
-        self._known: tuple[disk.State, str | None, dict[str, Kept]] | None = None
+        self._known: tuple[disk.State, str | None, dict[str, StoredSecret]] | None = None
         """What was decrypted, of which state of the file, with which key of the environment."""
 
     def __call__(self, key: str) -> str | None:
@@ -78,7 +78,7 @@ class EncryptedFile:
     def set(self, key: str, value: str) -> None:
         """Keep a secret, in place of the one that was there."""
         with disk.locked(self._lock_path):
-            self._replace({**self._content(), folded(key): Kept(value, datetime.now(UTC))})
+            self._replace({**self._content(), folded(key): StoredSecret(value, datetime.now(UTC))})
 
     def remove(self, key: str) -> bool:
         """Forget a secret; False if there was none."""
@@ -91,7 +91,7 @@ class EncryptedFile:
 
     # -- the file
 
-    def _content(self) -> dict[str, Kept]:
+    def _content(self) -> dict[str, StoredSecret]:
         state = disk.state_of(self.path)
         if state is None:
             return {}
@@ -103,7 +103,7 @@ class EncryptedFile:
             self._known = (found[1], with_key, self._decrypted(found[0]))
         return self._known[2]
 
-    def _decrypted(self, content: bytes) -> dict[str, Kept]:
+    def _decrypted(self, content: bytes) -> dict[str, StoredSecret]:
         aead, invalid = _cipher()
         header = _HEADER.match(content)
         if header is None:
@@ -118,11 +118,11 @@ class EncryptedFile:
         nonce, rest = content[header.end() :][:NONCE_BYTES], content[header.end() + NONCE_BYTES :]
         try:
             plain = orjson.loads(aead(key).decrypt(nonce, rest, header[0]))
-            return {name: Kept(value, datetime.fromisoformat(at)) for name, (value, at) in plain.items()}
+            return {name: StoredSecret(value, datetime.fromisoformat(at)) for name, (value, at) in plain.items()}
         except (invalid, ValueError, TypeError, AttributeError):
             raise self._damaged() from None
 
-    def _replace(self, content: Mapping[str, Kept]) -> None:
+    def _replace(self, content: Mapping[str, StoredSecret]) -> None:
         aead, _ = _cipher()
         key = self._key(make=not self.path.exists())
         header = b"toolgate-secrets 1 " + _fingerprint(key) + b"\n"

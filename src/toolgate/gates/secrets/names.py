@@ -17,7 +17,7 @@ from toolgate.settings import SECRET_NAME
 
 REFERENCE = re.compile(r"\{\{\s{0,8}secret:([^{}]{0,200})\}\}")
 NAME = SECRET_NAME
-PREFIX = "TOOLGATE_SECRET_"
+ENVIRONMENT_PREFIX = "TOOLGATE_SECRET_"
 SERVER_PREFIX = "TOOLGATE_SERVER_SECRET_"
 SERVERS, LOGINS = "servers:", "mcp:"
 """Toolgate's own spaces: what the settings of servers refer to, and what is kept of logins at servers."""

@@ -33,7 +33,7 @@ class Vault(Readable, Protocol):
     def remove(self, key: str) -> bool: ...
 
 
-class Listed(NamedTuple):
+class ListedSecret(NamedTuple):
     """What may be shown of a secret."""
 
     name: str
@@ -63,6 +63,6 @@ def open_sources(
     return tuple(made)
 
 
-def listed(source: Readable) -> list[Listed]:
+def listed(source: Readable) -> list[ListedSecret]:
     """The secrets of a source, without their values."""
-    return [Listed(*parsed(key), source.name, set_at) for key, set_at in source.held().items()]
+    return [ListedSecret(*parsed(key), source.name, set_at) for key, set_at in source.held().items()]

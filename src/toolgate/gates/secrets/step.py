@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolgate.errors import CallError, Denied, StoreError
-from toolgate.gates.secrets.names import NAME, PREFIX, REFERENCE, Owner, key_of, keys_for
+from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
 from toolgate.gates.secrets.uses import Uses, is_code
 from toolgate.model import Actor, Entry, Outcome
@@ -17,11 +17,11 @@ from toolgate.pipeline.held import HoldingGate, hold
 from toolgate.pipeline.line import GateVerdict
 from toolgate.settings import SecretUse
 
-MARK = b"secret:"
+SECRET_MARK = b"secret:"
 """What the canonical arguments must hold for a look at them to be worth it."""
 
 
-ENDED = 1_000
+MAX_ENDED_CALLS = 1_000
 """Ended calls whose secrets are kept in mind."""
 
 
@@ -60,7 +60,7 @@ class Secrets(HoldingGate):
 
     def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor) -> None:
         """Refuses a call that lacks a secret, before a person is asked about it."""
-        if entry.auth is None and MARK not in canonical:
+        if entry.auth is None and SECRET_MARK not in canonical:
             return
         for name in _names_in(arguments):
             self._value(name, entry, actor)
@@ -80,9 +80,9 @@ class Secrets(HoldingGate):
 
     def enter(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
-        if entry.auth is None and MARK not in ctx.canonical:
+        if entry.auth is None and SECRET_MARK not in ctx.canonical:
             return arguments
-        if ctx.call.from_code and MARK in ctx.canonical:
+        if ctx.call.from_code and SECRET_MARK in ctx.canonical:
             raise Denied(
                 "SECURITY_VIOLATION", "Code in the sandbox can't name secrets: nobody saw what it would do with them."
             )
@@ -93,7 +93,7 @@ class Secrets(HoldingGate):
                 used[name] = self._value(name, entry, ctx.call.actor)
             return used[name]
 
-        filled: dict[str, Any] = _fill(arguments, value) if MARK in ctx.canonical else arguments
+        filled: dict[str, Any] = _fill(arguments, value) if SECRET_MARK in ctx.canonical else arguments
         if entry.auth is not None:
             ctx.credential = self.credential(entry, ctx.call.actor)
             if ctx.credential is not None:
@@ -118,7 +118,7 @@ class Secrets(HoldingGate):
         known = self._in_use.pop(ctx.id, None)
         if known is not None:
             self._ended[ctx.id] = known
-            while len(self._ended) > ENDED:
+            while len(self._ended) > MAX_ENDED_CALLS:
                 del self._ended[next(iter(self._ended))]
 
     # -- one secret
@@ -206,5 +206,5 @@ def _fill(value: Any, look_up: Callable[[str], str]) -> Any:
 def _how_to_set(name: str, url: str | None) -> str:
     if NAME.match(name) is None:
         return "The name of a secret has letters, digits and _, and does not begin with a digit."
-    words = f"`toolgate secrets set {name}`, or set {PREFIX}{name} in Toolgate's environment"
+    words = f"`toolgate secrets set {name}`, or set {ENVIRONMENT_PREFIX}{name} in Toolgate's environment"
     return f"{words}; get one at {url}" if url else f"{words}."

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from toolgate.gates.policy.documents import OPTIONAL, REQUIRED
-from toolgate.gates.policy.question import EVERYTHING, FIELDS, Reads
+from toolgate.gates.policy.question import EVERYTHING, INPUT_FIELDS, Reads
 
 _TOKEN = re.compile(r'#[^\n]*|"(?:\\.|[^"\\\n])*"|`[^`]*`', re.DOTALL)
 _INPUT = re.compile(r"(?<![\w.])input(?![\w])(?P<path>(?:\.[A-Za-z_]\w*)*)(?P<more>\s*\[)?")
@@ -47,7 +47,7 @@ def what_is_read(text: str) -> Reads:
     fields: set[str] = set()
     for found in _INPUT.finditer(code):
         path = tuple(found["path"].split(".")[1:])
-        if path[:1] == ("context",) and len(path) > 1 and path[1] in FIELDS:
+        if path[:1] == ("context",) and len(path) > 1 and path[1] in INPUT_FIELDS:
             fields.add(path[1])
         elif path not in _KNOWN or found["more"]:
             return EVERYTHING

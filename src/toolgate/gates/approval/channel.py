@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from toolgate.errors import described
 from toolgate.gates.approval.request import Answer, ApprovalRequest, Approver, visible
 
-POLL_SECONDS = 1.0
+ANSWER_POLL_SECONDS = 1.0
 """How often the store is asked whether another process had the answer."""
 
 logger = logging.getLogger("toolgate.gates.approval")
@@ -34,7 +34,7 @@ async def ask(
         while not asking.done():
             waking = asyncio.ensure_future(woken.wait())
             try:
-                await asyncio.wait((asking, waking), timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((asking, waking), timeout=ANSWER_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waking.cancel()
             woken.clear()
