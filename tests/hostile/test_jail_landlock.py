@@ -177,7 +177,7 @@ def test_the_supervisor_does_not_start_anything_if_its_own_reach_is_not_limited(
     """It ends programs with kill(-1). Here it is told that the host is a process that it can reach: itself."""
     code = f"""
 import importlib.util, os
-spec = importlib.util.spec_from_file_location("launcher", {str(landlock.LAUNCHER)!r})
+spec = importlib.util.spec_from_file_location("launcher", {str(landlock.LANDLOCK_LAUNCHER)!r})
 launcher = importlib.util.module_from_spec(spec); spec.loader.exec_module(launcher)
 try: launcher.reach_nobody_else(os.getppid()); print("limited")
 except OSError as error: print(error)
@@ -237,13 +237,13 @@ def test_what_its_user_cannot_reach_is_refused(tmp_path: Path) -> None:
 def test_folders_of_dead_hosts_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as other:
         known, when = landlock.processes_known(), landlock.began(other.pid)
-        living = tmp_path / f"{landlock.PREFIX}-{known}-{other.pid}-{when}-aa"
-        earlier = tmp_path / f"{landlock.PREFIX}-{known}-{other.pid}-{(when or 0) - 1}-aa"
-        elsewhere = tmp_path / f"{landlock.PREFIX}-{known + 1}-{other.pid}-{(when or 0) - 1}-aa"
-        foreign = tmp_path / f"{landlock.PREFIX}-notes"
+        living = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known}-{other.pid}-{when}-aa"
+        earlier = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known}-{other.pid}-{(when or 0) - 1}-aa"
+        elsewhere = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known + 1}-{other.pid}-{(when or 0) - 1}-aa"
+        foreign = tmp_path / f"{landlock.SCRATCH_PREFIX}-notes"
         for made in (living, earlier, elsewhere, foreign):
             (made / "home").mkdir(parents=True)
-        link = tmp_path / f"{landlock.PREFIX}-{known}-1-1-aa"
+        link = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known}-1-1-aa"
         link.symlink_to(foreign)
         landlock.remove_stale(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(

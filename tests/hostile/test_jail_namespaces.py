@@ -13,7 +13,7 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.matrix import of_jail
-from toolgate.sandbox.jails.namespaces import LAUNCHER
+from toolgate.sandbox.jails.namespaces import NAMESPACE_LAUNCHER
 
 pytestmark = [pytest.mark.requirement("SBX-2", "SBX-3"), *of_jail("namespaces")]
 
@@ -214,7 +214,7 @@ def test_the_launcher_follows_no_link(user: str, folder: Path, name: str) -> Non
         "world": [["bind", path, "read", path] for path in ("/usr", str(folder / "starter.py"), str(folder / name))],
         "place": "/tmp", "writes_proc": False, "starter": str(folder / "starter.py"),
     }  # fmt: skip
-    command = [jailed.interpreter(), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()]
+    command = [jailed.interpreter(), "-I", "-S", "-B", str(NAMESPACE_LAUNCHER), marshal.dumps(plan, 2).hex()]
     done = subprocess.run(command, capture_output=True, timeout=60, pass_fds=ends, text=True, **jailed.of_user(user))
     for end in ends:
         os.close(end)

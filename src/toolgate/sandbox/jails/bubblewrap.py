@@ -1,34 +1,27 @@
 """The jail that is preferred: bubblewrap builds a world of its own for each program, of namespaces and mounts.
 
-As an ordinary user everything happens in a user namespace, in which no further one can be made. As root there is none: the
-mounts are real ones, and the starter goes on as a user that nobody else is. bubblewrap limits neither how much may be used
-nor which system calls; the starter and the watcher do.
+bubblewrap limits neither how much may be used nor which system calls; the starter and the watchdog do.
 """
 
-import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from toolgate.sandbox.jails import identity, launch, placeholders, process, seccomp
+from toolgate.sandbox.jails import launch, process
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import OWN_WORLD, ChildPipe, Launch
-from toolgate.sandbox.jails.layers import Layers, layers_of
+from toolgate.sandbox.jails.launch import ChildPipe
+from toolgate.sandbox.jails.namespace_jail import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail
 from toolgate.sandbox.jails.process_tree import is_first, parent_of
 from toolgate.sandbox.jails.socket_handoff import SocketHandoff
-from toolgate.sandbox.jails.submounts import How, Submounts, parts
-from toolgate.sandbox.port import Feature, Spec, Unavailable
+from toolgate.sandbox.jails.submounts import How
+from toolgate.sandbox.port import Spec, Unavailable
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
 """Where bubblewrap is looked for: PATH could lead to a workspace."""
-SCRATCH = "/tmp"
-"""Inside: the one place, besides a workspace, that can be written to."""
 SMALL = "65536"
-DEVICES = ("null", "zero", "full", "random", "urandom")
-STREAMS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 KERNELS_OWN = (
     "kcore", "keys", "key-users", "kallsyms", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list",
 )  # fmt: skip
@@ -41,79 +34,31 @@ LISTENING = ("CAP_NET_BIND_SERVICE",)
 """And to listen on ports that are the system's."""
 FIRST_FREE = 1024
 
-ENFORCES: dict[Feature, str] = OWN_WORLD
 
-
-class Bubblewrap:
+class Bubblewrap(NamespaceJail):
     """Holds processes with bubblewrap."""
 
     name = "bubblewrap"
 
-    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:  # noqa: ARG002 - as all jails
+    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:
+        super().__init__(scratch_parent=scratch_parent, cpu=cpu)
         self._program = shutil.which("bwrap", path=PLACES)
-        self._cpu = cpu
         self._swept = False
-        self._processes: set[process.Process] = set()
-
-    def enforces(self) -> Mapping[Feature, str]:
-        """By what means each feature is held."""
-        return ENFORCES
 
     async def start(self, spec: Spec) -> process.Process:
-        """Start a process in a world of its own."""
+        """Start a process in namespaces of its own."""
         if self._program is None:
             raise Unavailable("bubblewrap is not installed.", suggestion="Install the package bubblewrap.")
-        self._processes = {other for other in self._processes if not other.closed}
         if not self._swept:
             self._swept = True
             end_orphans()
-        apart = parts(spec)
-        try:
-            made = self._launch(self._program, spec, apart)
-        except BaseException:
-            placeholders.release(apart.held)
-            raise
-        started = await process.start(made, spec)
-        self._processes.add(started)
-        return started
+        return await super().start(spec)
 
-    def _launch(self, program: str, spec: Spec, apart: Submounts) -> Launch:
-        mapped = identity.mappable(spec)
-        who = identity.choose(spec, mapped=mapped)
-        if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
-            identity.give(spec.workspace, who, spec.hidden)
-        remap = launch.remapping(spec, who, mapped, apart) if who else None
-        layers = layers_of(spec, who, mapped)
-        around = (*_walls(spec, who, remap=remap is not None), *_world(spec, apart, layers))
-        handing = SocketHandoff() if spec.listen else None
-        said = launch.order(
-            spec,
-            identity=who,
-            home=f"{SCRATCH}/home",
-            temporary=f"{SCRATCH}/tmp",
-            work=str(spec.workspace or f"{SCRATCH}/work"),
-            filter=seccomp.program(spec.profile, network=spec.network),
-            remap=remap,
-            cpu=self._cpu,
-            handing=handing,
-            gate=layers.gate if layers else None,
-        )
-        order, told = ChildPipe.down(said), ChildPipe.up()
-        argv = (program, "--info-fd", str(told.inner), *around, "--", *launch.start_command(spec, order))
-        return Launch(
-            argv=layers.command(launch.interpreter(spec), argv) if layers else argv,
-            layers=layers,
-            order=order,
-            told=told,
-            handing=handing,
-            places=(SCRATCH,),
-            release=apart.held,
-        )
-
-    async def close(self) -> None:
-        """End whatever still runs."""
-        await asyncio.gather(*(started.close() for started in self._processes))
-        self._processes.clear()
+    def _command(self, layout: Layout, order: ChildPipe, told: ChildPipe, _handoff: SocketHandoff | None) -> tuple[str, ...]:
+        spec = layout.spec
+        walls = _walls(spec, layout.identity, remap=layout.remap is not None)
+        command = (str(self._program), "--info-fd", str(told.inner), *walls, *_world(layout), "--")
+        return (*command, *launch.start_command(spec, order))
 
 
 def end_orphans() -> None:
@@ -146,8 +91,8 @@ def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:
     if spec.network != "host":
         yield "--unshare-net"
     yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv")
-    # Read by the C library before anything of ours runs: arenas would use up the address space.
-    yield from ("--setenv", "MALLOC_ARENA_MAX", "1")
+    for name, value in launch.ONE_ARENA.items():
+        yield from ("--setenv", name, value)
     low = LISTENING if any(port < FIRST_FREE for _, port in spec.listen) else ()
     if who is None and low:
         # With --disable-userns the starter would be in a second user namespace, to which the network does not belong. The
@@ -161,13 +106,14 @@ def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:
         yield from ("--cap-add", name)
 
 
-def _world(spec: Spec, apart: Submounts, layers: Layers | None = None) -> Iterator[str]:
+def _world(layout: Layout) -> Iterator[str]:
     """All that the program will see. Whatever is not a bind is memory, so all of it has a size or is made read-only."""
+    spec, source = layout.spec, layout.source
     yield from ("--perms", "1777", "--size", str(spec.limits.disk), "--tmpfs", SCRATCH)
     readable = launch.readable_paths(spec)
     views = (*launch.system_paths(), *launch.network_paths(spec.network))
     shown = [view.path for view in views if view.kind == "bind"]
-    written = ([spec.workspace] if spec.workspace else []) + list(spec.writable)
+    written = layout.written()
     yield from _ways([*shown, *readable, *written, *spec.projected, *(place for _, place in spec.shown)])
     for view in views:
         yield from ("--symlink", view.target, str(view.path)) if view.kind == "link" else _bind(view.path, Path(view.target))
@@ -175,12 +121,11 @@ def _world(spec: Spec, apart: Submounts, layers: Layers | None = None) -> Iterat
     inner = (*written, *spec.projected)
     around = [path for path in readable if any(folder.is_relative_to(path) for folder in inner)]
     mounts = [(path, _bind(path, path)) for path in around]
-    source = layers.source if layers else Path
     mounts += [(path, _bind(path, source(path))) for path in spec.projected]
-    mounts += [(path, _given(path, source(path))) for path in written]
-    mounts += [(path, _apart(path, how, source(path))) for path, how in apart.mounts.items()]
+    mounts += [(path, ("--bind", str(source(path)), str(path))) for path in written]
+    mounts += [(path, _apart(path, how, source(path))) for path, how in layout.submounts.mounts.items()]
     mounts += [(path, _bind(path, path)) for path in readable if path not in around]
-    mounts += [(place, _bind(place, source)) for source, place in spec.shown]
+    mounts += [(place, _bind(place, file)) for file, place in spec.shown]
     for _, words in sorted(mounts, key=lambda mount: len(mount[0].parts)):
         yield from words
     # The first process inside is bubblewrap's own, which no filter holds: its memory must not be within reach.
@@ -202,19 +147,13 @@ def _bind(path: Path, source: Path) -> tuple[str, ...]:
 
 
 def _devices() -> Iterator[str]:
-    """Those that hold nothing, and no terminals. Shared memory is in the scratch, and as big as that."""
+    """Those that hold nothing, and no terminals."""
     yield from ("--size", SMALL, "--tmpfs", "/dev")
     for name in DEVICES:
         yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
-    for name, target in STREAMS.items():
+    for name, target in DEVICE_LINKS.items():
         yield from ("--symlink", target, f"/dev/{name}")
-    yield from ("--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/dev")
-
-
-def _given(folder: Path, source: Path) -> tuple[str, ...]:
-    if Path(SCRATCH).is_relative_to(folder):
-        raise Unavailable(f"{folder} can't be a workspace: it holds the folder for temporary files.")
-    return ("--bind", str(source), str(folder))
+    yield from ("--remount-ro", "/dev")
 
 
 def _apart(path: Path, how: How, source: Path) -> tuple[str, ...]:

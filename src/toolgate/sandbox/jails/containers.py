@@ -24,10 +24,10 @@ import orjson
 from toolgate.sandbox.port import ResourceLimits, Unavailable
 from toolgate.threads import to_thread
 
-PROBE_SECONDS = 3.0
+ENGINE_PROBE_SECONDS = 3.0
 ASK_SECONDS = 20.0
 KILL_SECONDS = 1.0
-SCRATCH = "/tmp"
+CONTAINER_SCRATCH = "/tmp"
 """Inside the container: a file system of its own."""
 NOWHERE = "192.0.2.1"
 """An address that is nobody's, in place of the host's name servers."""
@@ -93,7 +93,7 @@ class Engine:
 
     async def machine(self) -> str:
         """The architecture of the engine that answers; raises Unavailable if none does."""
-        said = await self.ask("version", "--format", "{{.Server.Arch}}", seconds=PROBE_SECONDS)
+        said = await self.ask("version", "--format", "{{.Server.Arch}}", seconds=ENGINE_PROBE_SECONDS)
         if said not in MACHINES:
             raise Unavailable(f"the engine of {self.command[0]} runs on {said or 'nothing'}, which is not known here")
         return MACHINES[said]
@@ -272,13 +272,13 @@ def run_words(
     mounts: Sequence[Mount] = (),
     volumes: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    work: str = SCRATCH,
+    work: str = CONTAINER_SCRATCH,
     entrypoint: str | None = None,
 ) -> tuple[str, ...]:
     """`run`, with everything that holds the container."""
     uid, gid = user
     owned = f"uid={uid},gid={gid},mode=0700"
-    scratch = f"{SCRATCH}:rw,exec,nosuid,nodev,size={limits.disk},nr_inodes={limits.files},{owned}"
+    scratch = f"{CONTAINER_SCRATCH}:rw,exec,nosuid,nodev,size={limits.disk},nr_inodes={limits.files},{owned}"
     return (
         "run", "--rm", "--interactive", "--sig-proxy=false", "--pull", "never",
         "--name", name, "--label", f"{MACHINE}={machine()}", "--label", f"{HOST}={host()}",

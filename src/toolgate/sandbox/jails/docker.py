@@ -19,7 +19,7 @@ import msgspec
 
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
-from toolgate.sandbox.jails.containers import SCRATCH, Engine, new_name, run_words, seen
+from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
 from toolgate.sandbox.jails.launch import INSIDE
 from toolgate.sandbox.port import Feature, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes import shell
@@ -241,8 +241,9 @@ class Docker:
         spec = Spec(profile="shell", argv=tuple(command), workspace=workspace, limits=limits)
         words = run_words(
             name=new_name(), image=image, argv=command, user=self._user(spec), limits=limits, volumes=volumes,
-            mounts=seen(workspace, fixed, hidden, ()), work=SCRATCH if workspace is None else str(cwd or workspace),
-            environment={"HOME": SCRATCH, "TMPDIR": SCRATCH, **given},
+            mounts=seen(workspace, fixed, hidden, ()), 
+            work=CONTAINER_SCRATCH if workspace is None else str(cwd or workspace),
+            environment={"HOME": CONTAINER_SCRATCH, "TMPDIR": CONTAINER_SCRATCH, **given},
         )  # fmt: skip
         return await self._attach(words, spec)
 
@@ -258,9 +259,9 @@ class Docker:
 
     def _order(self, spec: Spec) -> bytes:
         """The starter's, for the image's own programs and without a limit that would count processes outside."""
-        work = f"{SCRATCH}/work" if spec.workspace is None else str(spec.cwd or spec.workspace)
+        work = f"{CONTAINER_SCRATCH}/work" if spec.workspace is None else str(spec.cwd or spec.workspace)
         told = launch.order(
-            spec, identity=None, home=f"{SCRATCH}/home", temporary=f"{SCRATCH}/tmp", work=work,
+            spec, identity=None, home=f"{CONTAINER_SCRATCH}/home", temporary=f"{CONTAINER_SCRATCH}/tmp", work=work,
             filter=seccomp.program(spec.profile, machine=self._machine),
         )  # fmt: skip
         order = marshal.loads(told[4:])

@@ -29,18 +29,18 @@ from toolgate.sandbox.jails.launch import ChildPipe, Launch
 from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.threads import to_thread
 
-LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
+LANDLOCK_LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
 NEEDED = 3
 """The first version that holds truncation."""
 HOLDS_SIGNALS = 6
 MAX_PIECES = 3_000
 """Of projected folders: each is a rule, and all of them go through one pipe."""
-PREFIX = "toolgate-box"
-DEVICES = {"null": True, "zero": False, "full": False, "random": False, "urandom": False}
+SCRATCH_PREFIX = "toolgate-box"
+DEVICE_RULES = {"null": True, "zero": False, "full": False, "random": False, "urandom": False}
 """Whether it may be written to."""
 _CREATE_RULESET, _ASK_VERSION = 444, 1
 
-ENFORCES: dict[Feature, str] = {
+LANDLOCK_ENFORCES: dict[Feature, str] = {
     "files": "Landlock: nothing else can be opened or changed; that a path exists, its size and its times can be seen",
     "environment": "built anew; /proc can't be read",
     "network": "no sockets (seccomp); Landlock",
@@ -67,7 +67,7 @@ class Landlock:
 
     def enforces(self) -> Mapping[Feature, str]:
         """By what means each feature is held."""
-        return ENFORCES
+        return LANDLOCK_ENFORCES
 
     async def start(self, spec: Spec) -> process.Process:
         """Start a process that Landlock holds; raises Unavailable for what it can't hold."""
@@ -110,10 +110,9 @@ class Landlock:
             "starter": str(inside_files.STARTER),
         }
         return Launch(
-            argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(plan, 2).hex()),
+            argv=(launch.interpreter(spec), "-I", "-S", "-B", str(LANDLOCK_LAUNCHER), marshal.dumps(plan, 2).hex()),
             order=order,
-            # Read by the C library before anything of ours runs: arenas would use up the address space.
-            environment={"MALLOC_ARENA_MAX": "1"},
+            environment=launch.ONE_ARENA,
             places=(str(scratch),),
             remove=(scratch,),
             kill_signal=signal.SIGTERM,
@@ -179,7 +178,7 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
         if is_reachable(path, who):
             yield _rule(path)
     yield from _pieces(spec)
-    for name, write in DEVICES.items():
+    for name, write in DEVICE_RULES.items():
         yield _rule(Path("/dev") / name, write=write, execute=False, optional=True)
     for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
         yield _rule(folder.resolve(), write=True)
@@ -246,7 +245,7 @@ def make_scratch(parent: Path, who: Identity | None) -> Path:
     """An empty folder of the program's own; its name says whose process made it."""
     parent.mkdir(parents=True, exist_ok=True)
     process = os.getpid()
-    folder = parent.resolve() / f"{PREFIX}-{processes_known()}-{process}-{began(process)}-{secrets.token_hex(8)}"
+    folder = parent.resolve() / f"{SCRATCH_PREFIX}-{processes_known()}-{process}-{began(process)}-{secrets.token_hex(8)}"
     folder.mkdir(mode=0o700)
     if who is not None:
         os.chown(folder, who.uid, who.gid)
@@ -272,12 +271,12 @@ def remove_stale(parent: Path) -> None:
     """Remove the folders of hosts that died before they could."""
     with suppress(FileNotFoundError):
         for entry in os.scandir(parent):
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
+            if entry.name.startswith(SCRATCH_PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
                 folder_removal.remove(Path(entry.path))
 
 
 def _is_stale(name: str) -> bool:
-    match name.removeprefix(f"{PREFIX}-").split("-"):
+    match name.removeprefix(f"{SCRATCH_PREFIX}-").split("-"):
         case [known, process, when, _] if known == str(processes_known()) and process.isdigit():
             return str(began(int(process))) != when
     return False

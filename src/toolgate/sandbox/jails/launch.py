@@ -29,7 +29,7 @@ from toolgate.sandbox.jails.inside_files import python as python
 from toolgate.sandbox.jails.layers import Layers
 from toolgate.sandbox.jails.socket_handoff import SocketHandoff
 from toolgate.sandbox.jails.submounts import Submounts, root_of
-from toolgate.sandbox.port import MB, Feature, Network, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.port import MB, Network, ResourceLimits, Spec, Unavailable
 
 ORDER_BYTES = MB
 """The most that an unprivileged pipe holds."""
@@ -46,19 +46,8 @@ SERVER_FILE = 4096 * MB
 UMASK, SERVER_UMASK = 0o077, 0o022
 """What a server writes in somebody's folders is for others to read, as usual."""
 
-OWN_WORLD: dict[Feature, str] = {
-    "files": "mount namespace with a root of its own; system read-only",
-    "environment": "built anew",
-    "network": "network namespace without interfaces; no sockets (seccomp)",
-    "processes": "pid namespace, RLIMIT_NPROC, seccomp",
-    "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
-    "cpu": "one core (affinity)",
-    "time": "killed by the host",
-    "disk": "tmpfs with a size, its files polled; a workspace is polled",
-    "output": "counted by the host",
-    "signals": "pid namespace",
-}
-"""By what means a jail that gives a process namespaces of its own holds each feature."""
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+"""Read by the C library before anything of ours runs: arenas would use up the address space."""
 
 
 class ChildPipe:

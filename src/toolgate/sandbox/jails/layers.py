@@ -20,7 +20,7 @@ from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
 from toolgate.sandbox.port import ProjectedEntry, Spec, Unavailable
 
-LAUNCHER = INSIDE / "layer_launcher.py"
+LAYER_LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0
 """How long a refresh may take."""
 PROJECTED = "projected"
@@ -95,7 +95,7 @@ class Layers:
 
     def command(self, interpreter: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """The command that lays the layers and then becomes the launcher."""
-        return (interpreter, "-I", "-S", "-B", str(LAUNCHER), marshal.dumps(self._plan, 2).hex(), *argv)
+        return (interpreter, "-I", "-S", "-B", str(LAYER_LAUNCHER), marshal.dumps(self._plan, 2).hex(), *argv)
 
     def uppers(self) -> list[int]:
         """The upper layers as open folders, in the order of the folders; none if the program never began. Ours to close."""

@@ -28,7 +28,7 @@ class Submounts(msgspec.Struct):
     """Stand-ins, to be released when the program has ended."""
 
 
-def parts(spec: Spec) -> Submounts:
+def submounts(spec: Spec) -> Submounts:
     """Raises Unavailable for what can't be held."""
     if not spec.hidden and not spec.fixed:
         return Submounts({}, ())
