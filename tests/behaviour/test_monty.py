@@ -18,7 +18,7 @@ import pytest_asyncio
 from tests.patience import until
 from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Stopped
 from toolgate.sandbox.runtimes.monty import confinement
-from toolgate.sandbox.runtimes.monty.confinement import PREFIX, landlock_version
+from toolgate.sandbox.runtimes.monty.confinement import FOLDER_PREFIX, landlock_version
 from toolgate.sandbox.runtimes.monty.run import MontyResult
 from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
 from toolgate.sandbox.worker_protocol import Refusal, Serve
@@ -55,7 +55,7 @@ def workers() -> list[int]:
 
 
 def folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    return set(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"))
 
 
 # -- what it gives
@@ -286,7 +286,7 @@ def resident(pid: int) -> int:
 
 
 async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = f"{PREFIX}{os.getpid()}-"  # other tests make theirs at the same time
+    own = f"{FOLDER_PREFIX}{os.getpid()}-"  # other tests make theirs at the same time
     monkeypatch.setattr(confinement, "PREFIX", own)
     lane = MontyRuntime(LIMITS)
     await asyncio.gather(*(run(lane, "sum(range(1000))") for _ in range(10)))

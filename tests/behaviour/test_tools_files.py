@@ -307,7 +307,7 @@ def test_what_a_program_may_not_change_or_see(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_too_large_to_search_is_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.sandbox.workspace_scan.MOST_ENTRIES", 50)
+    monkeypatch.setattr("toolgate.sandbox.workspace_scan.MAX_SCANNED_ENTRIES", 50)
     for number in range(50):
         (tmp_path / f"{number}.txt").touch()
     places = Workspaces(tmp_path / "home", tmp_path)

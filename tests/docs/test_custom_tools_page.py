@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import ROOT, Block, blocks
-from toolgate.sandbox.custom.fields import FIELDS, PERMISSIONS
+from toolgate.sandbox.custom.fields import PERMISSIONS, TOOL_FILE_FIELDS
 from toolgate.sandbox.custom.file import parse_tool_file
 
 PAGE = ROOT / "docs" / "howto" / "custom-tools.md"
@@ -22,4 +22,4 @@ def test_a_file_that_is_shown_is_read(block: Block) -> None:
 def test_every_field_is_named() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert len(SHOWN) == 2
-    assert [name for name in (*FIELDS, *PERMISSIONS) if f"`{name}" not in page and f"{name}:" not in page] == []
+    assert [name for name in (*TOOL_FILE_FIELDS, *PERMISSIONS) if f"`{name}" not in page and f"{name}:" not in page] == []

@@ -175,7 +175,7 @@ def test_a_main_module_reads_any_file_without_permission(tmp_path: Path) -> None
     """Why the code is never Deno's main module."""
     main = tmp_path / "main.ts"
     main.write_text("import t from '/etc/passwd' with { type: 'text' }; console.log(t)")
-    assert "root:" in plain_deno(tmp_path, *deno.FLAGS, str(main)).stdout
+    assert "root:" in plain_deno(tmp_path, *deno.DENO_FLAGS, str(main)).stdout
 
 
 def test_a_worker_runs_where_its_code_range_fits(tmp_path: Path) -> None:

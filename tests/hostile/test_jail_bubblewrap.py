@@ -475,7 +475,7 @@ async def test_who_closes_does_not_wait_for_ever(named: bool) -> None:
     os.kill(started.pid, signal.SIGSTOP)
     below = process_tree.descendants(started.pid)
     assert bool(below) >= named
-    async with asyncio.timeout(process.TOLD_SECONDS + process.PATIENCE + process.LAST_SECONDS + 30):
+    async with asyncio.timeout(process.TOLD_SECONDS + process.END_SECONDS + process.LAST_SECONDS + 30):
         await asyncio.gather(started.close(), started.close())
     assert await started.wait() == -signal.SIGKILL
     assert not [number for number in below if process_tree.parent_of(number) == started.pid]

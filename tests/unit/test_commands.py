@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import Denied
-from toolgate.screening.commands import CommandRules, clean_environment, parse
-from toolgate.screening.environment import leads_astray
+from toolgate.screening.commands import CommandRules, clean_environment, leads_astray, parse
 from toolgate.screening.programs import DENIED, family, gives
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toolgate.sandbox.port import MB, ResourceLimits
 from toolgate.sandbox.runtimes.monty import subset
 from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
-from toolgate.sandbox.runtimes.monty.subset import LONGEST, fits, misfit
+from toolgate.sandbox.runtimes.monty.subset import MAX_PROGRAM_BYTES, fits, misfit
 
 LIMITS = ResourceLimits(seconds=10)
 
@@ -90,8 +90,8 @@ def test_small_pure_programs_fit(code: str) -> None:
         "print(__builtins__)",
         "{1: 'a', True: 'b'}",
         "{2.0: 'a'}",
-        "x" * (LONGEST + 1),
-        "'é'" * LONGEST,
+        "x" * (MAX_PROGRAM_BYTES + 1),
+        "'é'" * MAX_PROGRAM_BYTES,
         "(" * 500,
         "-" * 100_000 + "1",
         "a\0b",

@@ -45,7 +45,7 @@ from toolgate.model.outcome import (
     Outcome,
     PendingInfo,
 )  # fmt: skip
-from toolgate.screening.mask import MASK
+from toolgate.screening import MASK
 
 __all__ = [
     "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-PACKAGES = ("node_modules", "site-packages", "dist-packages", "__pycache__")
+PACKAGE_FOLDERS = ("node_modules", "site-packages", "dist-packages", "__pycache__")
 """Folders whose content is installed, not written: a pattern has to name them."""
 
 _TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
 _COMPRESSED = ("gz", "bz2", "xz", "zst")
-DATA = (
+DATA_PATTERNS = (
     *(f"*.{suffix}" for suffix in (
         *_TABLES, "parquet", "arrow", "feather", "avro", "npy", "xlsx", "ods",
         "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "pdf", "docx", "pptx", "odt",
@@ -32,7 +32,7 @@ class IntakeRule:
 
     def __init__(self, patterns: Iterable[str], *, any_name: bool = False) -> None:
         """`any_name`: names may be made of anything."""
-        names = _ANY if any_name else _PLAIN
+        names = _ANY if any_name else _PLAIN_NAMES
         self._patterns = [_compiled(pattern, names) for pattern in patterns]
 
     def admits(self, parts: Parts) -> bool:
@@ -47,7 +47,7 @@ def is_plain(parts: Parts) -> bool:
     return all(_PLAIN_NAME.fullmatch(part.lower()) and part.isprintable() for part in parts)
 
 
-class _Names(NamedTuple):
+class _Wildcards(NamedTuple):
     """What wildcards stand for."""
 
     first: str
@@ -55,12 +55,12 @@ class _Names(NamedTuple):
     letter: str
 
 
-_NO_PACKAGE = "(?!(?:" + "|".join(PACKAGES) + ")(?:/|$))"
-_ANY = _Names(r"(?!\.)", "[^/]")
-_PLAIN = _Names(r"(?=[a-z0-9_(\[@\x80-\U0010ffff])", r"[a-z0-9_ .,+=@%()\[\]\x80-\U0010ffff-]")
+_NO_PACKAGE = "(?!(?:" + "|".join(PACKAGE_FOLDERS) + ")(?:/|$))"
+_ANY = _Wildcards(r"(?!\.)", "[^/]")
+_PLAIN_NAMES = _Wildcards(r"(?=[a-z0-9_(\[@\x80-\U0010ffff])", r"[a-z0-9_ .,+=@%()\[\]\x80-\U0010ffff-]")
 """In small letters. Of ASCII only what no shell obeys: people's Makefiles hand names to one (`$(wildcard *.csv)`). And no
 name is an option or a command to a program that is given `*`."""
-_PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN.first}{_PLAIN.letter}+")
+_PLAIN_NAME = re.compile(f"{_NO_PACKAGE}{_PLAIN_NAMES.first}{_PLAIN_NAMES.letter}+")
 
 
 class _Pattern(NamedTuple):
@@ -71,7 +71,7 @@ class _Pattern(NamedTuple):
     whole: re.Pattern[str]
 
 
-def _compiled(pattern: str, names: _Names) -> _Pattern:
+def _compiled(pattern: str, names: _Wildcards) -> _Pattern:
     folders = f"(?:{names.first}{_NO_PACKAGE}{names.letter}+/)*"
     *above, last = pattern.lower().strip("/").split("/") if "/" in pattern else ("**", pattern.lower())
     body = "".join(folders if segment == "**" else _segment(segment, names) + "/" for segment in above)
@@ -79,7 +79,7 @@ def _compiled(pattern: str, names: _Names) -> _Pattern:
     return _Pattern(re.split(r"[*?]", last)[-1], whole)
 
 
-def _segment(segment: str, names: _Names) -> str:
+def _segment(segment: str, names: _Wildcards) -> str:
     """One name. A wildcard that it begins with matches no hidden name, and one that is all of it no folder of packages."""
     wild = {"*": f"{names.letter}*", "?": names.letter}
     text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))

@@ -17,11 +17,11 @@ from toolgate.sandbox.worker_protocol import Worker
 
 START_SECONDS = 20.0
 """A worker that is not ready by then has failed to start."""
-LATER = 0.02
+REFILL_SECONDS = 0.02
 """Seconds after one was taken, the next is started: that holds the loop up for a moment, and a short job is done by then."""
-STARTING = 2
+MAX_STARTING = 2
 """Workers that are started at the same time, beyond those that somebody waits for."""
-RESIDENT: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}
+IDLE_BYTES: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}
 """What an idle worker of a kind takes, about."""
 
 logger = logging.getLogger("toolgate.sandbox")
@@ -57,12 +57,12 @@ class Pool:
             raise Unavailable("the sandbox is closed")
         shelf = self._shelf(spec)
         worker = self._waiting_one(shelf) or await self._next_one(spec, shelf)
-        for _ in range(STARTING):
+        for _ in range(MAX_STARTING):
             if worker.process.is_alive():
                 break
             self._in_background(worker.close())  # it died after it had said that it was ready, before that was heard
             worker = await self._next_one(spec, shelf)
-        asyncio.get_running_loop().call_later(LATER, self._refill, spec, shelf)
+        asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill, spec, shelf)
         return worker
 
     async def _next_one(self, spec: Spec, shelf: WarmWorkers) -> Worker:
@@ -90,7 +90,7 @@ class Pool:
 
     def _keep(self, spec: Spec, shelf: WarmWorkers, worker: Worker) -> None:
         """Put a worker that nobody waits for on its shelf, if there it may wait."""
-        full = len(shelf.idle) >= self._wanted(spec) or self._resident() + RESIDENT[spec.profile] > self._memory
+        full = len(shelf.idle) >= self._wanted(spec) or self._resident() + IDLE_BYTES[spec.profile] > self._memory
         if full or self._closed or self._shelves.get(spec) is not shelf:
             self._in_background(worker.close())
             return
@@ -120,7 +120,7 @@ class Pool:
             return
         starting = sum(other.starting for other in self._shelves.values())
         waiting = sum(not waiter.done() for waiter in shelf.waiting)
-        while len(shelf.idle) + shelf.starting - waiting < self._wanted(spec) and starting < STARTING:
+        while len(shelf.idle) + shelf.starting - waiting < self._wanted(spec) and starting < MAX_STARTING:
             if not self._make_room(spec):
                 return
             self._begin(spec, shelf)
@@ -174,7 +174,7 @@ class Pool:
     # -- letting go
 
     def _make_room(self, spec: Spec) -> bool:
-        wanted = RESIDENT[spec.profile]
+        wanted = IDLE_BYTES[spec.profile]
         for other in list(self._shelves):
             if self._resident() + wanted <= self._memory:
                 break
@@ -183,7 +183,7 @@ class Pool:
         return self._resident() + wanted <= self._memory
 
     def _resident(self) -> int:
-        return sum(RESIDENT[spec.profile] * (len(shelf.idle) + shelf.starting) for spec, shelf in self._shelves.items())
+        return sum(IDLE_BYTES[spec.profile] * (len(shelf.idle) + shelf.starting) for spec, shelf in self._shelves.items())
 
     def _drop(self, spec: Spec) -> None:
         """Let a kind's idle workers go; it is forgotten if nobody waits for one."""

@@ -27,7 +27,7 @@ MAX_CHANGES = 20_000
 """Of one set."""
 MAX_EARLIER = 100
 LIST = "list.json"
-CHUNK = 1 << 20
+COPY_BYTES = 1 << 20
 
 Kind = Literal["file", "link", "folder", "deleted", "other"]
 
@@ -240,7 +240,7 @@ def copy(source: int, target: int, size: int) -> None:
     """At most so many bytes of one open file into another."""
     offset = 0
     while offset < size:
-        piece = os.pread(source, min(CHUNK, size - offset), offset)
+        piece = os.pread(source, min(COPY_BYTES, size - offset), offset)
         if not piece:
             return
         offset += len(piece)

@@ -17,9 +17,9 @@ from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
 from toolgate.sandbox.workspaces import Workspaces
 
 LANGUAGES: Mapping[str, Language] = {"typescript": "typescript", "node": "javascript", "python": "python"}
-MOST_CALLS = 1_000
+MAX_HOST_CALLS = 1_000
 """Questions of one call of a custom tool."""
-AT_ONCE = 4
+MAX_CONCURRENT_ANSWERS = 4
 """Answers that are made for it at the same time: each may be a whole file."""
 MayRun = Callable[[InvokeContext, str, tuple[str, ...] | None], Awaitable[bool]]
 """Whether a command would be let through for the caller, given what the tool's definition allows."""
@@ -106,7 +106,7 @@ class Bridge:
     def __init__(self, ctx: InvokeContext, program: ToolProgram, may_run: MayRun, *, trusted: bool) -> None:
         self._ctx = ctx
         self._asked = 0
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_CONCURRENT_ANSWERS)
         self._may_run = may_run
         self._allow = program.allowlist if trusted else None
         """What a person wrote into a file beside the settings counts as those do; what was sent in at run time does not."""
@@ -128,8 +128,10 @@ class Bridge:
         if answer is None:
             raise Refusal("PERMISSION_DENIED", f"There is no function {quoted(wanted)} here.")
         self._asked += 1
-        if self._asked > MOST_CALLS:
-            raise Refusal("RATE_LIMITED", f"The tool has asked the host {MOST_CALLS} times, which is the most in one call.")
+        if self._asked > MAX_HOST_CALLS:
+            raise Refusal(
+                "RATE_LIMITED", f"The tool has asked the host {MAX_HOST_CALLS} times, which is the most in one call."
+            )
         try:
             async with self._room:
                 return await answer(*given)

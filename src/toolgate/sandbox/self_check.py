@@ -25,20 +25,20 @@ from toolgate.sandbox.runtimes.python import find_python
 from toolgate.threads import to_thread
 
 PROBE = Path(__file__).resolve().parent / "inside" / "probe.py"
-LIMITS = ResourceLimits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
+CHECK_LIMITS = ResourceLimits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
 TOO_MUCH = 192
 """Megabytes of memory."""
 TOO_BIG = 48
 """Megabytes on disk."""
 TOO_MANY = 4_000
 """Files."""
-PATIENCE = 30.0
+ATTEMPT_SECONDS = 30.0
 """Seconds until an attempt is given up; none needs as many, but on a machine that is busy with other things."""
-SOON = 10.0
+KILL_SECONDS = 10.0
 """Seconds within which what is killed has to be gone."""
-BURN = 0.6
+BURN_SECONDS = 0.6
 """Seconds of an attempt to use more than one processor."""
-AT_ONCE = 4
+MAX_CONCURRENT_ATTEMPTS = 4
 
 IN_ONE: dict[Feature, tuple[str, ...]] = {
     "files": ("own_file", "read_a_file", "read_by_another_root", "read_by_a_link", "write_a_file"),
@@ -178,7 +178,7 @@ class Bait:
 
 async def check(jail: Jail, *, python: Path | None = None) -> list[CheckResult]:
     """Try everything; takes a few seconds. `python`: the interpreter for the attempts that are in Python."""
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(MAX_CONCURRENT_ATTEMPTS)
     interpreter = str(find_python(python))
 
     async def in_turn(work: Awaitable[list[CheckResult]]) -> list[CheckResult]:
@@ -249,20 +249,20 @@ class EscapeAttempts:
 
     async def processors(self) -> list[CheckResult]:
         """Three that compute at once get no more than one processor."""
-        burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN}; kill $all; wait'
+        burn = f'for n in 1 2 3; do (while :; do :; done) & all="$all $!"; done; sleep {BURN_SECONDS}; kill $all; wait'
         clocked = f'began=$(date +%s%N); {burn}; echo "from $began to $(date +%s%N)"; times'
         said = await self._hear("shell", ("/bin/sh", "-c", clocked))
         spent = [60 * float(minutes) + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", said)]
         used = sum(spent[-2:])
         # On a busy machine a sleep takes longer than it should, and the others compute meanwhile.
         clock = re.search(r"from (\d+) to (\d+)", said)
-        took = max(BURN, (int(clock[2]) - int(clock[1])) / 1e9) if clock else BURN
+        took = max(BURN_SECONDS, (int(clock[2]) - int(clock[1])) / 1e9) if clock else BURN_SECONDS
         return [
             CheckResult(
                 "cpu",
                 "three_at_once",
                 used < 1.5 * took,
-                used > 0.01 * BURN,
+                used > 0.01 * BURN_SECONDS,
                 f"{used:.2f} s in {took:.2f} s; {said[-100:]!r}",
             )
         ]
@@ -297,7 +297,7 @@ class EscapeAttempts:
 
         async def as_far_as_wanted(process: JailedProcess) -> bytes:
             heard = b""
-            while len(heard) < LIMITS.output and (piece := await which(process)(65_536)):
+            while len(heard) < CHECK_LIMITS.output and (piece := await which(process)(65_536)):
                 heard += piece
             return heard
 
@@ -307,7 +307,7 @@ class EscapeAttempts:
                 "output",
                 name,
                 stopped == "output",
-                len(heard) >= LIMITS.output,
+                len(heard) >= CHECK_LIMITS.output,
                 f"{stopped}; {len(heard)} bytes; {heard[:200]!r}",
             )
         ]
@@ -321,15 +321,15 @@ class EscapeAttempts:
     ) -> tuple[bytes, Stopped | None]:
         """Start it, wait for a sign, end it. Why it was ended is none if it is not gone soon."""
         try:
-            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=CHECK_LIMITS))
         except Unavailable as error:
             return str(error).encode(), None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ATTEMPT_SECONDS):
                 sign = await until(process)
             process.kill(why)
             try:
-                async with asyncio.timeout(SOON):
+                async with asyncio.timeout(KILL_SECONDS):
                     await process.wait()
             except TimeoutError:
                 return sign, None
@@ -342,16 +342,16 @@ class EscapeAttempts:
     async def _hear(self, profile: Profile, argv: tuple[str, ...]) -> str:
         """All that it says until its end."""
         try:
-            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=LIMITS))
+            process = await self._jail.start(Spec(profile=profile, argv=argv, limits=CHECK_LIMITS))
         except Unavailable as error:
             return str(error)
         try:
             await process.close_stdin()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ATTEMPT_SECONDS):
                 said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
                 await process.wait()
         except TimeoutError:
-            return f"it did not end within {PATIENCE:g} s"
+            return f"it did not end within {ATTEMPT_SECONDS:g} s"
         finally:
             await process.close()
         return (said + b"\n" + complained).decode(errors="replace")
@@ -360,7 +360,7 @@ class EscapeAttempts:
 async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     heard = bytearray()
     while piece := await read(65_536):
-        if len(heard) < LIMITS.output:
+        if len(heard) < CHECK_LIMITS.output:
             heard += piece
     return bytes(heard)
 

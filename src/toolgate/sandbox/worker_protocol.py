@@ -19,12 +19,12 @@ from toolgate.sandbox.port import JailedProcess, ResourceLimits, Stopped, Unavai
 
 logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
-AT_ONCE = 16
+MAX_CONCURRENT_REQUESTS = 16
 """Questions of one job that are answered at the same time."""
-CHUNK = 65_536
-MOST_LOG_LINES = 200
-LONGEST_LOG_LINE = 2_000
-STARTER = b"toolgate-starter:"
+READ_BYTES = 65_536
+MAX_LOG_LINES = 200
+MAX_LOG_LINE_CHARS = 2_000
+STARTER_MESSAGE = b"toolgate-starter:"
 """What the starter says, on stderr, if it could not confine itself: then nothing was run."""
 
 Level = Literal["debug", "info", "warn", "error"]
@@ -100,7 +100,7 @@ class Worker:
         self.process = process
         self._limits = limits
         self._unread = bytearray()
-        self._longest = 8 * limits.output + CHUNK
+        self._longest = 8 * limits.output + READ_BYTES
         self._written = {"stdout": 0, "stderr": 0, "nothing": 0}
         self._texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self._errors = asyncio.ensure_future(self._drain_errors())
@@ -120,7 +120,7 @@ class Worker:
         self._limits = limits or self._limits
         heard = WorkerResult()
         asked: set[asyncio.Task[None]] = set()
-        room = asyncio.Semaphore(AT_ONCE)
+        room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         try:
             await self.process.write(orjson.dumps({"run": job}) + b"\n")
             while not await self._next(heard, serve, asked, room):
@@ -148,7 +148,7 @@ class Worker:
         frame = self._frame(line)
         if frame is None:
             return False  # its own words
-        if ("result" in frame or "failure" in frame) and len(line) <= self._limits.output + CHUNK:
+        if ("result" in frame or "failure" in frame) and len(line) <= self._limits.output + READ_BYTES:
             compiled = frame.get("compiled")
             heard.compiled = compiled if isinstance(compiled, str) else None
             heard.value = frame.get("result")
@@ -162,9 +162,9 @@ class Worker:
         elif "out" in frame:
             stream = "stderr" if frame["out"] == "stderr" else "stdout"
             self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))
-        elif "log" in frame and len(heard.logs) < MOST_LOG_LINES:
+        elif "log" in frame and len(heard.logs) < MAX_LOG_LINES:
             heard.logs.append(
-                WorkerLogLine(_level(frame["log"]), shortened(str(frame.get("message", "")), LONGEST_LOG_LINE))
+                WorkerLogLine(_level(frame["log"]), shortened(str(frame.get("message", "")), MAX_LOG_LINE_CHARS))
             )
         else:
             self._keep("nothing", line)
@@ -213,7 +213,7 @@ class Worker:
                 self.process.kill("output")
                 self._unread.clear()
                 return None
-            chunk = await self.process.read(CHUNK)
+            chunk = await self.process.read(READ_BYTES)
             if not chunk:
                 if not self._unread:
                     return None
@@ -239,7 +239,7 @@ class Worker:
         return b"".join(self._texts[stream]).decode("utf-8", "replace")
 
     async def _drain_errors(self) -> None:
-        while chunk := await self.process.read_errors(CHUNK):
+        while chunk := await self.process.read_errors(READ_BYTES):
             self._keep("stderr", chunk)
 
     # -- ends that are not told

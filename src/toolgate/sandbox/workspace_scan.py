@@ -23,14 +23,14 @@ from toolgate.sandbox.port import ProjectedEntry
 if TYPE_CHECKING:
     from toolgate.screening.paths import SensitivePaths
 
-MOST_ENTRIES = 30_000
+MAX_SCANNED_ENTRIES = 30_000
 """Files and folders of a workspace that are looked at before a program may work there."""
-MOST_PARTS = 500
+MAX_PROTECTED_PATHS = 500
 """Of what is held back, each costs the jail a mount."""
-PACKAGES = "node_modules"
+NODE_MODULES = "node_modules"
 PROGRAMS = ".bin"
 """In a folder of packages: programs that are run by their names."""
-UNSEARCHED = frozenset({PACKAGES, "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
+UNSEARCHED = frozenset({NODE_MODULES, "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
 """Folders full of what others wrote: they are not looked into, for that would take long."""
 ENVIRONMENT = "pyvenv.cfg"
 """What makes a folder a virtual environment of Python, whatever its name."""
@@ -41,7 +41,7 @@ GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modul
 FileIdentity = tuple[int | str, ...]
 """What a name stands for: it changes when something else is put in its place."""
 Protection = Literal["fixed", "hidden"]
-NOTHING: Mapping[Path, FileIdentity] = MappingProxyType({})
+NO_SECRETS: Mapping[Path, FileIdentity] = MappingProxyType({})
 NO_PIECES: Mapping[str, ProjectedEntry] = MappingProxyType({})
 NO_TIMES: Mapping[str, int] = MappingProxyType({})
 COARSE_NS = 50_000_000
@@ -55,7 +55,7 @@ class ProtectedPaths(NamedTuple):
     """To be read, not to be changed."""
     hidden: tuple[Path, ...]
     """Not to be seen."""
-    secret: Mapping[Path, FileIdentity] = NOTHING
+    secret: Mapping[Path, FileIdentity] = NO_SECRETS
     """What is hidden, and what it was."""
     repositories: frozenset[Path] = frozenset()
     pieces: Mapping[str, ProjectedEntry] = NO_PIECES
@@ -100,8 +100,8 @@ class WorkspaceScan:
         self._top = top
         self._home = home
         self._writes_git = writes_git
-        self._looks: FolderLookups = FolderLookups(most=20 * MOST_ENTRIES)
-        self._left = MOST_ENTRIES
+        self._looks: FolderLookups = FolderLookups(most=20 * MAX_SCANNED_ENTRIES)
+        self._left = MAX_SCANNED_ENTRIES
         self._fixed: dict[Path, None] = {}
         self._hidden: dict[Path, None] = {}
         self._secret: dict[Path, FileIdentity] = {}
@@ -126,7 +126,7 @@ class WorkspaceScan:
         held = unseen.union(self._fixed)
         fixed = tuple(path for path in self._fixed if held.isdisjoint(path.parents) and path not in self._hidden)
         hidden = tuple(path for path in self._hidden if unseen.isdisjoint(path.parents))
-        if len(fixed) + len(hidden) > MOST_PARTS:
+        if len(fixed) + len(hidden) > MAX_PROTECTED_PATHS:
             raise self._too_much()
         names = set(map(str, unseen))
         shown = {path: piece for path, piece in self._pieces.items() if not is_below(path, names)}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolgate.sandbox.quarantine import Quarantine
     from toolgate.screening.paths import SensitivePaths
 
-MOST_SESSIONS = 10_000
+MAX_SESSIONS = 10_000
 """Folders that callers gave to sessions; those unused for longest are forgotten."""
 FIRST_OWNER, OWNERS = 1_900_000_000, 100_000_000
 """Where Toolgate runs as root, the folder of a session belongs to a user of its own, which nobody is."""
@@ -102,7 +102,7 @@ class Workspaces:
         key = self._sessions.key(actor, session)
         self._given[key] = found
         self._given.move_to_end(key)
-        if len(self._given) > MOST_SESSIONS:
+        if len(self._given) > MAX_SESSIONS:
             self._given.popitem(last=False)
         return found
 
@@ -210,11 +210,11 @@ class Workspaces:
     ) -> "Intake":
         """Decides about the changes that a program (`by`) makes in a layer over a folder of somebody's. `bring_in`: more
         patterns, and `setting`: where they stand. `repositories`: of git, which is the program."""
-        from toolgate.sandbox.bring_in import DATA, IntakeRule
+        from toolgate.sandbox.bring_in import DATA_PATTERNS, IntakeRule
         from toolgate.sandbox.intake import Intake
         from toolgate.screening.folder_search import FolderLookups, slashed
 
-        rule = IntakeRule((*self._bring_in, *bring_in, *DATA))
+        rule = IntakeRule((*self._bring_in, *bring_in, *DATA_PATTERNS))
         kept = self.quarantine().begin(folder, by, max_bytes)
         inside = [path.relative_to(folder).parts for path in repositories]
         refuses = lambda path: self.rules.named(slashed(str(path)), FolderLookups(), writing=True) is not None  # noqa: E731

@@ -16,9 +16,9 @@ from toolgate.screening.lookalikes import fold, unseen
 from toolgate.screening.programs import DENIED, WRAPPERS, danger, denies, family, is_harmless, runs_others
 
 ALLOWED = ("npm install", "npm run", "git commit", "git push", "npx prisma", "docker build")
-PATH = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+PROGRAM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are looked for, whatever the environment says."""
-LONGEST, MOST_WORDS, DEEPEST = 100_000, 10_000, 5
+MAX_COMMAND_CHARS, MAX_COMMAND_WORDS, MAX_WRAPPERS = 100_000, 10_000, 5
 LINES = str.maketrans("", "", "\n\t")
 """What may stand inside of a word, in quotes or in a list: a message of several lines. Between words it is refused."""
 PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
@@ -41,7 +41,7 @@ def parse(command: str | Sequence[str]) -> list[str]:
     words = _split(command) if isinstance(command, str) else list(command)
     if not words:
         raise _refuse("it is empty")
-    if len(words) > MOST_WORDS:
+    if len(words) > MAX_COMMAND_WORDS:
         raise _refuse("it is too long")
     for word in words:
         if not isinstance(word, str):
@@ -53,7 +53,7 @@ def parse(command: str | Sequence[str]) -> list[str]:
 
 
 def _split(line: str) -> list[str]:
-    if len(line) > LONGEST:
+    if len(line) > MAX_COMMAND_CHARS:
         raise _refuse("it is too long")
     words: list[str] = []
     at, inside = 0, False
@@ -86,7 +86,7 @@ def _why_not(line: str, at: int) -> str:
     return f"it holds the character U+{ord(char):04X}, which is no space that separates words"
 
 
-ANYTHING = ("*",)
+ANY_PROGRAM = ("*",)
 
 
 class CommandRules:
@@ -138,7 +138,7 @@ class CommandRules:
             raise _refuse(f"{program} is allowed, but not with {more}")
 
     def _program(self, words: list[str], depth: int) -> str:
-        if not words or depth > DEEPEST:
+        if not words or depth > MAX_WRAPPERS:
             raise _refuse("it does not say what to run" if not words else "it is wrapped too often")
         program = words[0]
         if ASSIGNMENT.match(program):
@@ -153,10 +153,12 @@ class CommandRules:
 
     def _allowed(self, words: list[str]) -> int:
         """How many words the longest matching entry has; 0 if it does not name the program itself."""
-        fits = [0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANYTHING and _begins(words, entry)]
+        fits = [
+            0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANY_PROGRAM and _begins(words, entry)
+        ]
         if fits:
             return max(fits)
-        if ANYTHING in self.allow:
+        if ANY_PROGRAM in self.allow:
             return 0
         raise self._unknown(words[0], "is not on the list of allowed commands, at least not with these words after it")
 
@@ -193,4 +195,27 @@ def clean_environment(home: Path | None = None) -> dict[str, str]:
         return {
             "PATH": rf"{system}\System32;{system}", "SYSTEMROOT": system, "USERPROFILE": str(home or Path.home()),
         }  # fmt: skip
-    return {"PATH": os.pathsep.join(PATH), "HOME": str(home or Path.home()), "LANG": "C.UTF-8"}
+    return {"PATH": os.pathsep.join(PROGRAM_FOLDERS), "HOME": str(home or Path.home()), "LANG": "C.UTF-8"}
+
+
+# -- variables that make a program run, load or trust something else than its arguments say
+
+LEADS_ASTRAY = re.compile(
+    r"LD_\w+|DYLD_\w+|GIT_(?!(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)\Z|TERMINAL_PROMPT\Z)\w+|SSH_ASKPASS\w*|SVN_SSH|CVS_RSH|RSYNC_RSH"
+    r"|NODE_(?!ENV\Z)\w+|NPM_CONFIG_\w+|YARN_\w+|BUN_\w+|DENO_\w+|PYTHON(?!UNBUFFERED\Z|DONTWRITEBYTECODE\Z|UTF8\Z|HASHSEED\Z)\w+"
+    r"|PIP_\w+|UV_\w+|VIRTUAL_ENV|PERL\w*|RUBY(?:OPT|LIB|PATH)|GEM_\w+|BUNDLE_\w+|PHP(?:RC|_INI_SCAN_DIR)|LUA_(?:INIT|C?PATH)\w*"
+    r"|JAVA_HOME|\w*JAVA_(?:TOOL_)?OPTIONS|CLASSPATH|MAVEN_\w+|GRADLE_\w+|GO(?:FLAGS|ENV|ROOT|PROXY|PATH|TOOLCHAIN)|CARGO_\w+"
+    r"|RUSTC?_?(?:WRAPPER|FLAGS)|RUSTC|RUSTDOC|CC|CXX|CPP|LD|AR|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES|CMAKE_\w+|COMPILER_PATH|GCC_\w+"
+    r"|PATH|PATHEXT|CDPATH|FPATH|ENV|BASH_\w+|BASHOPTS|SHELL|SHELLOPTS|IFS|PS[0-4]|PROMPT_COMMAND|ZDOTDIR|GLOBIGNORE|COMSPEC"
+    r"|\w*EDITOR|VISUAL|\w*PAGER|BROWSER|LESSOPEN|LESSCLOSE|LESS|MANOPT|TAR_OPTIONS|GZIP|ZIPOPT|GREP_OPTIONS|TAPE|RSH"
+    r"|HOME|USERPROFILE|APPDATA|XDG_\w+|TMUX\w*|TERMINFO\w*|TERMCAP|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|RES_OPTIONS|MALLOC_\w+"
+    r"|GLIBC_TUNABLES|DOCKER_\w+|BUILDKIT_\w+|BUILDX_\w+|CONTAINER_HOST|KUBECONFIG|OPENSSL_\w+|SSL_CERT_\w+|SSLKEYLOGFILE|CURL_HOME"
+    r"|WGETRC|INPUTRC|PRISMA_\w+|\w+_PROXY|\w*PRELOAD\w*",
+    re.IGNORECASE,
+)
+"""By their names: loaders, start files, search paths, editors and pagers, where settings are read and whom to trust."""
+
+
+def leads_astray(name: str) -> bool:
+    """Whether a variable of this name decides what is run or loaded; also if it is no proper name."""
+    return LEADS_ASTRAY.fullmatch(name) is not None or re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None

@@ -3,8 +3,8 @@
 There is no kept-up list to depend on: scanners look at what files hold, and their lists of names are few and old. These are
 facts gathered from the documentation of the programs that write the files, from the names that scanners of repositories
 know (gitrob, shhgit, earlybird), from the sample files of leaky-repo, and from GitHub's templates for .gitignore. What
-stands hidden in a home needs no entry here, since all of that is refused (`homes`): these are the names that also turn up
-in projects, images, backups and under other homes. Each entry is lower case and says what the file holds.
+stands hidden in a home needs no entry here, since all of that is refused (`filenames.hidden_in_home`): these are the names
+that also turn up in projects, images, backups and under other homes. Each entry is lower case and says what the file holds.
 """
 
 TYPED = "what was typed into a shell"

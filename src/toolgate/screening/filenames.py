@@ -8,12 +8,14 @@ Some names say it for sure (`.env`, `id_rsa`); others only suggest it (`token`, 
 of an API may be called so too, and `paths` knows more about those.
 """
 
+import os
 import re
+from pathlib import Path
 
 from toolgate.screening.credential_names import FOLDERS, NAMES, PLACES, SUFFIXES, SUGGESTS, TYPED
 from toolgate.screening.toolgate_files import own_by_name
 
-WORDS = {
+SECRET_WORDS = {
     "secret": "secrets", "secrets": "secrets", "credential": "credentials", "credentials": "credentials",
     "creds": "credentials", "password": "passwords", "passwords": "passwords", "passwd": "passwords",
     "passphrase": "passwords", "passphrases": "passwords", "apikey": "API keys", "apikeys": "API keys",
@@ -32,7 +34,7 @@ SPEAKS_OF = {
 }  # fmt: skip
 """Suffixes of source code, documentation and pictures; and of what is public by nature."""
 
-EXAMPLES = {"example", "examples", "sample", "template", "tmpl", "tpl", "j2", "dist", "schema"}
+EXAMPLE_NAMES = {"example", "examples", "sample", "template", "tmpl", "tpl", "j2", "dist", "schema"}
 FEATURES = {"password", "passwords", "passwd", "passphrase", "passphrases"}
 """Words that as the name of a folder mean a part of a program rather than a store of secrets, unless it is hidden."""
 ABOUT = {
@@ -161,7 +163,7 @@ def _by_name(parts: list[str]) -> str | None:
 
 
 def _is_example(name: str) -> bool:
-    return bool(EXAMPLES.intersection(name.split(".")[-1 if ENVIRONMENT.match(name) else -2 :]))
+    return bool(EXAMPLE_NAMES.intersection(name.split(".")[-1 if ENVIRONMENT.match(name) else -2 :]))
 
 
 def _suggested(parts: list[str], path: str) -> str | None:
@@ -178,4 +180,40 @@ def _suggested(parts: list[str], path: str) -> str | None:
     if not TRANSLATIONS.isdisjoint(parts[-4:-1]):
         return None
     stores = {NOT_A_WORD.sub("", part) for part in parts[:-1] if part.startswith(".") or part not in FEATURES}
-    return next((WORDS[word] for word in words | (stores if bare not in ABOUT else set()) if word in WORDS), None)
+    return next(
+        (SECRET_WORDS[word] for word in words | (stores if bare not in ABOUT else set()) if word in SECRET_WORDS), None
+    )
+
+
+# -- what programs keep out of sight in a home: no list of it is ever complete, so all of it is sensitive
+
+ANY_HOME = re.compile(r"(?:/[a-z]:)?/(?:root|(?:home|users|export/home|var/home|usr/home)/[^/]+)(?=/)")
+"""Homes as systems lay them out, in lower case: other people's count as well."""
+HIDDEN = re.compile(r"/(?:\.[^/]|library(?=/|\Z)|appdata(?=/|\Z))[^/]*")
+
+
+def hidden_in_home(path: str, homes: tuple[str, ...]) -> bool:
+    """Tells whether an absolute path with slashes is hidden in a home. `homes` are more homes, in lower case."""
+    lower = path.lower()
+    entry = next(filter(None, (_hidden(lower, home) for home in (*homes, *_any_home(lower)))), None)
+    if entry is None:
+        return False
+    here = os.path.realpath(Path.cwd()).replace(os.sep, "/").lower()
+    return not (_inside(here, entry) and _inside(lower, here))
+
+
+def _any_home(path: str) -> tuple[str, ...]:
+    found = ANY_HOME.match(path)
+    return () if found is None else (found[0],)
+
+
+def _hidden(path: str, home: str) -> str | None:
+    """The hidden entry of a home that a path is or is in."""
+    if not path.startswith(f"{home}/"):
+        return None
+    found = HIDDEN.match(path, len(home))
+    return None if found is None else path[: found.end()]
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")

@@ -12,13 +12,13 @@ from fnmatch import translate
 from itertools import islice
 from pathlib import Path
 
-MOST_LOOKS = 20_000
+MAX_LOOKUPS = 20_000
 """Entries of folders that are looked at for one call; comparing one with a pattern counts again."""
 MATCH_LOOKS = 4
 """What a match of a pattern counts for: it is followed to where it leads, and judged there."""
-MOST_ENTRIES = 2000
+MAX_FOLDER_ENTRIES = 2000
 """Entries that are looked at for one pattern, and in one folder."""
-LONGEST_PART = 255
+MAX_PART_CHARS = 255
 """Of a pattern between two slashes: to read a longer one takes long by itself."""
 MAGIC = re.compile(r"[*?\[]")
 
@@ -30,7 +30,7 @@ class LookupLimitExceeded(Exception):
 class FolderLookups:
     """What one call has seen of the file system."""
 
-    def __init__(self, most: int = MOST_LOOKS) -> None:
+    def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._left = most
         self._folders: dict[str, list[os.DirEntry[str]]] = {}
         self._inodes: dict[str, dict[int, list[os.DirEntry[str]]]] = {}
@@ -56,7 +56,7 @@ class FolderLookups:
     def found(self, pattern: str) -> Iterator[str]:
         """What an absolute pattern finds, as a shell would: a wildcard does not stand for the dot of a hidden name. Of a
         broad pattern, what is among the first entries."""
-        left = MOST_ENTRIES
+        left = MAX_FOLDER_ENTRIES
         found = ["/"]
         for part in pattern.split("/")[1:]:
             if not MAGIC.search(part):
@@ -71,7 +71,7 @@ class FolderLookups:
                 yield path
 
     def _matching(self, folders: list[str], part: str, left: int) -> tuple[list[str], int]:
-        if len(part) > LONGEST_PART:
+        if len(part) > MAX_PART_CHARS:
             raise LookupLimitExceeded
         fits = re.compile(translate(part)).match
         hidden = part.startswith((".", "["))
@@ -100,7 +100,7 @@ class FolderLookups:
         if known is None:
             try:
                 with os.scandir(folder) as entries:
-                    known = list(islice(entries, MOST_ENTRIES))
+                    known = list(islice(entries, MAX_FOLDER_ENTRIES))
             except OSError:
                 known = []
             self._folders[folder] = known

@@ -19,23 +19,21 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from toolgate.errors import Denied
-from toolgate.screening.filenames import holds, runs, runs_by_name
+from toolgate.screening.filenames import hidden_in_home, holds, runs, runs_by_name
 from toolgate.screening.folder_search import MAGIC, FolderLookups, LookupLimitExceeded, slashed
-from toolgate.screening.homes import hidden_in_home
 from toolgate.screening.lookalikes import fold, fold_lower
 from toolgate.screening.safe_open import PathEscape, name_of, open_beneath, open_plainly
-from toolgate.screening.spellings import MOST_READINGS, alternatives, bared, from_windows, odd, of_url
 from toolgate.screening.toolgate_files import own_by_content
 
-LONGEST = 4096
+MAX_PATH_CHARS = 4096
 WELL_KNOWN = (
     "", ".ssh", ".aws", ".aws/sso/cache", ".gnupg", ".gnupg/private-keys-v1.d", ".azure", ".kube", ".docker",
     ".config/gcloud", ".config/gh",
 )  # fmt: skip
 """Folders of a home in which another name of a file is looked for."""
 SYSTEM = ("/etc", "/etc/ssh", "/etc/ssl/private", "/run/secrets")
-VARIABLE = re.compile(r"\$(?:\{HOME\}|HOME\b)|%(?:USERPROFILE|HOME)%", re.IGNORECASE)
-ADVICE = "Name another file. If this one is harmless, its owner can add it to the setting paths.allowed."
+HOME_VARIABLE = re.compile(r"\$(?:\{HOME\}|HOME\b)|%(?:USERPROFILE|HOME)%", re.IGNORECASE)
+PATH_ADVICE = "Name another file. If this one is harmless, its owner can add it to the setting paths.allowed."
 
 
 class SensitivePaths:
@@ -66,7 +64,7 @@ class SensitivePaths:
         self._data = None if data is None else slashed(os.path.realpath(data))
         self._own, self.unwritable = tuple(own), tuple(unwritable)
 
-    advice = ADVICE
+    advice = PATH_ADVICE
     """What to do about a refusal."""
 
     def reason(
@@ -84,14 +82,14 @@ class SensitivePaths:
         `holder`: it is a folder that only holds what is written. `doubtful`: it may be no path at all, so where there is no
         such file, a name that merely suggests secrets is innocent. `looks` is what a call has seen of the file system.
         """
-        if len(path) > LONGEST:
-            return f"it is longer than {LONGEST} characters"
+        if len(path) > MAX_PATH_CHARS:
+            return f"it is longer than {MAX_PATH_CHARS} characters"
         strange = odd(path, path)
         if strange is not None:
             return strange
         try:
             readings = self._readings(path)
-            if len(readings) > MOST_READINGS:
+            if len(readings) > MAX_READINGS:
                 return "it can be read in too many ways"
             judge = _Judgement(self, cwd or Path.cwd(), looks or FolderLookups(), writing, holder, doubtful)
             judged = (odd(reading, path) or judge.reading(reading) for reading in readings)
@@ -124,17 +122,17 @@ class SensitivePaths:
         return os.fdopen(opened, "rb")
 
     def _denied(self, reason: str) -> Denied:
-        return Denied("SECURITY_VIOLATION", f"The file is refused: {reason}.", suggestion=ADVICE, reason=reason)
+        return Denied("SECURITY_VIOLATION", f"The file is refused: {reason}.", suggestion=PATH_ADVICE, reason=reason)
 
     # -- how a path can be read
 
     def _readings(self, path: str) -> dict[str, None]:
-        """Every way in which a tool might read a path, or a few more than MOST_READINGS."""
+        """Every way in which a tool might read a path, or a few more than MAX_READINGS."""
         ways: tuple[Callable[[str], str], ...] = (
             bared, unquote, fold, fold_lower, of_url, from_windows, self._at_home,
         )  # fmt: skip
         found, new = {path: None}, [path]
-        while new and len(found) <= MOST_READINGS:
+        while new and len(found) <= MAX_READINGS:
             reading = new.pop()
             others = [other for other in (*(way(reading) for way in ways), *alternatives(reading)) if other not in found]
             found.update(dict.fromkeys(others))
@@ -142,7 +140,7 @@ class SensitivePaths:
         return found
 
     def _at_home(self, path: str) -> str:
-        path = VARIABLE.sub(lambda _match: self.home, path)
+        path = HOME_VARIABLE.sub(lambda _match: self.home, path)
         if path == "~" or path.startswith(("~/", "~\\")):
             return self.home + path[1:]
         return os.path.expanduser(path) if path.startswith("~") else path  # noqa: PTH111 - Path raises for an unknown user
@@ -310,3 +308,46 @@ def _compiled(pattern: str, home: str) -> re.Pattern[str]:
     pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     body = "".join(pieces.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
     return re.compile(f"{start}{body}(?:/.*)?\\Z", re.IGNORECASE)
+
+
+# -- how else a text can be read as a path: without quotes, with braces expanded, as Windows and URLs have it
+
+MAX_READINGS = 64
+FILE_URL = re.compile(r"(?:[a-z-]{1,20}:)?file:(?://(?:localhost|127\.0\.0\.1)?(?=/|\\|$)|(?!//))", re.IGNORECASE)
+BEHIND = re.compile(r"[?#|]|!/")
+DRIVE = re.compile(r"[A-Za-z]:(?=[^/])")
+BRACES = re.compile(r"\{([^{}]*)\}")
+AROUND = " \t'\"`<>;,"
+"""What is taken off both ends of a path by those who mean it well."""
+
+
+def odd(reading: str, given: str) -> str | None:
+    """What makes a text no path at all."""
+    if reading.isascii() and reading.isprintable():
+        return None
+    if any(char < " " or "\x7f" <= char <= "\x9f" for char in reading):
+        return "it holds a control character"
+    if any("\ud800" <= char <= "\udfff" for char in reading) or ("\ufffd" in reading and "\ufffd" not in given):
+        return "it is not valid Unicode"
+    return None
+
+
+def of_url(path: str) -> str:
+    """The path in a file: URL; of any text, what stands before a query, a fragment or a place in an archive."""
+    start = FILE_URL.match(path)
+    return BEHIND.split(path[start.end() if start else 0 :], maxsplit=1)[0] or path
+
+
+def from_windows(path: str) -> str:
+    return DRIVE.sub("", path.replace("\\", "/"), count=1) if DRIVE.match(path) else path.replace("\\", "/")
+
+
+def bared(path: str) -> str:
+    return path.strip().strip(AROUND)
+
+
+def alternatives(path: str) -> Iterator[str]:
+    """What a text with {a,b} in it stands for, for who expands that."""
+    found = BRACES.search(path)
+    if found is not None and "," in found[1]:
+        yield from (path[: found.start()] + middle + path[found.end() :] for middle in found[1].split(",")[:MAX_READINGS])

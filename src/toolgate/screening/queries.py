@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from toolgate.errors import Denied
 
-LONGEST = 100_000
+MAX_QUERY_CHARS = 100_000
 
 ASKING = frozenset(("select", "with", "values", "table"))
 CHANGING = frozenset(("insert", "update", "delete", "merge"))
@@ -85,8 +85,8 @@ def check_query(sql: str) -> None:
     """Raises Denied (SECURITY_VIOLATION) if it does anything but ask."""
     if not isinstance(sql, str) or not sql.strip():
         raise _refused("it is empty")
-    if len(sql) > LONGEST:
-        raise _refused(f"it is longer than {LONGEST} characters")
+    if len(sql) > MAX_QUERY_CHARS:
+        raise _refused(f"it is longer than {MAX_QUERY_CHARS} characters")
     tokens = list(scan(sql))
     if tokens and tokens[-1] == Token("sign", ";"):
         tokens.pop()

@@ -12,8 +12,8 @@ import stat
 import sys
 from pathlib import Path
 
-FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-FLAGS |= getattr(os, "O_BINARY", 0)
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+OPEN_FLAGS |= getattr(os, "O_BINARY", 0)
 """Not blocking, so that a pipe put in the file's place can't hold us up."""
 OPENAT2 = 437
 """The number of the system call, the same on all machines that Python runs on."""
@@ -28,7 +28,7 @@ class PathEscape(Exception):
 
 def open_plainly(base: Path, path: str) -> int:
     """A file that may be anywhere, relative to a folder."""
-    return os.open(os.path.join(base, path), FLAGS)  # noqa: PTH118 - Path would fold the spelling
+    return os.open(os.path.join(base, path), OPEN_FLAGS)  # noqa: PTH118 - Path would fold the spelling
 
 
 def open_beneath(root: Path, base: Path, path: str) -> int:
@@ -138,7 +138,7 @@ def _openat2(folder: int, path: str) -> int | None:
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
-    how = (ctypes.c_uint64 * 3)(FLAGS, 0, BENEATH_WITHOUT_MAGIC)
+    how = (ctypes.c_uint64 * 3)(OPEN_FLAGS, 0, BENEATH_WITHOUT_MAGIC)
     for _ in range(TRIES):
         opened: int = library.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
         number = ctypes.get_errno()
@@ -165,7 +165,7 @@ def _walk(folder: int, top: str, path: str) -> int:
             below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
             os.close(here)
             here = below
-        return os.open(parts[-1], FLAGS | os.O_NOFOLLOW, dir_fd=here)
+        return os.open(parts[-1], OPEN_FLAGS | os.O_NOFOLLOW, dir_fd=here)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise PathEscape("what it leads to keeps changing") from None
@@ -176,7 +176,7 @@ def _walk(folder: int, top: str, path: str) -> int:
 
 def _open_and_compare(top: str, path: str) -> int:
     """Where files can't be opened relative to a folder: open, then see where the file is."""
-    opened = os.open(os.path.join(top, path), FLAGS)  # noqa: PTH118
+    opened = os.open(os.path.join(top, path), OPEN_FLAGS)  # noqa: PTH118
     name = name_of(opened)
     if name is not None and os.path.normcase(name).startswith(os.path.normcase(top)):
         return opened

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from toolgate.screening.mask import MASK
+from toolgate.screening import MASK
 
 STRONG = frozenset(
     {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}
@@ -34,7 +34,7 @@ MANY_CHANGES = 5
 
 HINTS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "jwt", "session", "sid", "bearer")
 """What every name that is looked for has in it."""
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_FIELD_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])|(?<=[A-Z])(?=[a-z])")
 _TYPE = re.compile(
     r"(?:str|string|bytes|int|integer|bool|boolean|float|number|object|any|none|null|true|false|undefined|unknown|self|required"
@@ -61,7 +61,7 @@ Rank = Callable[[str], int]
 
 def rank_of(name: str) -> int:
     """2: what the field holds is a secret, 1: it is if it looks like one, 0: it is not."""
-    words = [word.lower() for word in _WORD.findall(name[:200])]
+    words = [word.lower() for word in _FIELD_WORD.findall(name[:200])]
     pairs = set(pairwise(words))
     if pairs & INNOCENT:
         return 0

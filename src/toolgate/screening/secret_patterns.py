@@ -17,7 +17,7 @@ from html import escape, unescape
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from toolgate.screening.mask import MASK
+from toolgate.screening import MASK
 
 SHORTEST_CODE = 8
 """A shorter piece of base64 or hexadecimal digits may be anything; so may a shorter text without its punctuation."""
@@ -39,7 +39,7 @@ _BETWEEN = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _READABLE = bytes([*range(32, 127), *b"\t\r\n"])
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
-_WORD = re.compile(r"\S+")
+_SECRET_WORD = re.compile(r"\S+")
 
 
 # -- the shapes of one value
@@ -216,7 +216,7 @@ class Masker:
             text = _replaced(text, spans)
         if not self._is_in_escapes(text, MOST_LAYERS, budget):
             return text
-        words = [word.span() for word in _WORD.finditer(text) if self._is_in_escapes(word[0], MOST_LAYERS, budget)]
+        words = [word.span() for word in _SECRET_WORD.finditer(text) if self._is_in_escapes(word[0], MOST_LAYERS, budget)]
         return _replaced(text, words) if words else MASK
 
     def _is_in(self, text: str, layers: int, budget: list[int]) -> bool:

@@ -166,8 +166,10 @@ class TierRules:
     ) -> None:
         rules = self.commands if allow is None else self.commands.allowing(allow)
         try:
-            # Built-in tools run commands in the sandbox only; what others do with a command is not known.
-            words = rules.check(_words(found.value), jailed=entry.tool.source == "builtin")
+            # Built-in tools run commands in the sandbox only, and a person agrees to each. With `allow` somebody agreed to
+            # these commands at once, and not to what their arguments could make of them.
+            jailed = entry.tool.source == "builtin" and allow is None
+            words = rules.check(_words(found.value), jailed=jailed)
         except Denied as refused:
             raise _denied(entry, found, f"is a command that may not run: {refused.reason}", refused.suggestion) from None
         for word in words[1:]:
@@ -195,7 +197,7 @@ def _look() -> "FolderLookups":
 
 
 def _check_variable(entry: Entry, found: Guarded) -> None:
-    from toolgate.screening.environment import leads_astray
+    from toolgate.screening.commands import leads_astray
 
     if leads_astray(found.value):
         words = "sets a variable that can change what a command runs or whom it trusts"

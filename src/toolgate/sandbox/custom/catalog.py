@@ -15,7 +15,7 @@ from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
 from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
 
-POLL_SECONDS = 1.0
+FOLDER_POLL_SECONDS = 1.0
 """How often the folder is looked at."""
 
 Check = Callable[[ToolFile], Awaitable[ToolProblem | None]]
@@ -125,7 +125,7 @@ class CustomTools:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(FOLDER_POLL_SECONDS)
             try:
                 await self.check()
                 await self.look()

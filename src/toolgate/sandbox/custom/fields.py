@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, get_args
 from toolgate.errors import CODES, Fault, nearest, unknown
 from toolgate.model import Cost, Example, Runtime, UnitCost
 
-NEEDED = ("name", "description", "schema", "code")
+REQUIRED_FIELDS = ("name", "description", "schema", "code")
 TOOL_FIELDS = {
     "name": "name", "description": "description", "schema": "input_schema", "enabled": "enabled",
     "tokenCost": "declared_tokens", "version": "version", "timeout": "timeout", "outputSchema": "output_schema",
@@ -16,7 +16,7 @@ TOOL_FIELDS = {
 PROGRAM_FIELDS = {"code": "code", "runtime": "runtime", "examples": "examples"}
 PERMISSIONS = {"allowlist": "allowlist", "autoAccept": "auto_accept", "riskLevel": "risk_level"}
 """The same in its `ToolProgram`."""
-FIELDS = (*TOOL_FIELDS, *PROGRAM_FIELDS, "permissions")
+TOOL_FILE_FIELDS = (*TOOL_FIELDS, *PROGRAM_FIELDS, "permissions")
 MEANT = {"input_schema": "schema", "inputSchema": "schema", "parameters": "schema", "args": "arguments"}
 """What others call our fields."""
 TOLD_AS: dict[str, tuple[str, ...]] = {
@@ -26,7 +26,7 @@ TOLD_AS: dict[str, tuple[str, ...]] = {
 }
 RUNTIMES: tuple[str, ...] = get_args(Runtime)
 NO_MAPPING = "it must hold names and values"
-MOST_ADVICE = 10
+MAX_ADVICE = 10
 """Unknown names for which the nearest known one is looked for."""
 
 Steps = tuple[str | int, ...]
@@ -44,10 +44,10 @@ def tool_fields(value: Any) -> tuple[dict[str, Any], list[FieldFault]]:
     wrong: list[FieldFault] = []
     if not isinstance(value, dict):
         return {}, [FieldFault((), f"{NO_MAPPING}, such as `name: my_tool`")]
-    given = {name: part for name, part in _named(value, FIELDS, (), wrong).items() if part is not None}
+    given = {name: part for name, part in _named(value, TOOL_FILE_FIELDS, (), wrong).items() if part is not None}
     if "runtime" in given and given["runtime"] not in RUNTIMES:  # what else is wrong follows from it, or can wait
         return {}, [FieldFault(("runtime",), unknown(given["runtime"], RUNTIMES))]
-    wrong += [FieldFault((name,), "it is missing") for name in NEEDED if name not in given]
+    wrong += [FieldFault((name,), "it is missing") for name in REQUIRED_FIELDS if name not in given]
     tool = {ours: given[theirs] for theirs, ours in TOOL_FIELDS.items() if theirs in given}
     program = {ours: given[theirs] for theirs, ours in PROGRAM_FIELDS.items() if theirs in given}
     program |= _permissions(given.get("permissions", {}), wrong)
@@ -109,7 +109,7 @@ def _named(mapping: Mapping[str, Any], known: Sequence[str], at: Steps, wrong: l
     for key, value in mapping.items():
         name = names.get(key)
         if name is None:
-            advice = f"; {_advice(key, known, names)}" if len(wrong) < MOST_ADVICE else ""
+            advice = f"; {_advice(key, known, names)}" if len(wrong) < MAX_ADVICE else ""
             wrong.append(FieldFault((*at, key), f"there is no such field{advice}"))
         elif name in fields:
             wrong.append(FieldFault((*at, key), f"{name} stands there already, in its other spelling"))

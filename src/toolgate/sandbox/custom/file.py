@@ -6,6 +6,8 @@ sandbox can compile is checked there, and `ToolFile.problem` says where in the f
 
 import os
 import stat
+import symtable
+import warnings
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +18,6 @@ from toolgate.model import Capability, Entry, Risk, Tier, Tool, ToolProgram
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.sandbox.custom.fields import FieldFault, Steps, found_at, tool_fields, wrong_in_file
-from toolgate.sandbox.custom.syntax import CodeFault, check_python
 from toolgate.yamltext import MAX_YAML_BYTES, Position, YamlDocument, YamlError, read_yaml
 
 TIER_OF_RISK: dict[Risk | None, Tier] = {
@@ -24,7 +25,7 @@ TIER_OF_RISK: dict[Risk | None, Tier] = {
 }  # fmt: skip
 ASKS = (Capability(action="run", description="Run the tool's code.", requires_confirmation=True),)
 """What `autoAccept: false` means: a person is asked before each call."""
-MOST_FAULTS = 10
+MAX_SHOWN_FAULTS = 10
 NO_EXECUTE = "it has no function execute(args, context)"
 
 
@@ -153,10 +154,10 @@ def _refused(file: Path, document: YamlDocument, wrong: list[FieldFault]) -> Too
     places = [document.position(found_at(document.value, fault.steps)[0]) for fault in wrong]
     words = [
         f"{_dotted(fault.steps)}{f' (line {place.line})' if number and place else ''}: {fault.message}"
-        for number, (fault, place) in enumerate(zip(wrong[:MOST_FAULTS], places, strict=False))
+        for number, (fault, place) in enumerate(zip(wrong[:MAX_SHOWN_FAULTS], places, strict=False))
     ]
-    if len(wrong) > MOST_FAULTS:
-        words.append(f"and {len(wrong) - MOST_FAULTS} more")
+    if len(wrong) > MAX_SHOWN_FAULTS:
+        words.append(f"and {len(wrong) - MAX_SHOWN_FAULTS} more")
     faults = [Fault(_dotted(fault.steps), fault.message) for fault in wrong]
     return ToolFileError(ToolProblem(_where(file, places[0]), "; ".join(words)), faults)
 
@@ -167,3 +168,31 @@ def _dotted(steps: Steps) -> str:
 
 def _where(file: Path, place: Position | None) -> str:
     return str(file) if place is None else f"{file}:{place.line}:{place.column}"
+
+
+# -- Python that nobody vouches for, compiled to see whether it can be: it is not run
+
+
+class CodeFault(ToolgateError):
+    """The code can't be compiled."""
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+def check_python(code: str, name: str) -> bool:
+    """Whether the code gives a meaning to a name; CodeFault says where it is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape is no reason to refuse it
+            compile(code, "code", "exec", dont_inherit=True)
+            symbols = symtable.symtable(code, "code", "exec").get_symbols()
+    except SyntaxError as error:
+        raise CodeFault(error.msg, error.lineno, error.offset) from None
+    except (MemoryError, RecursionError):
+        raise CodeFault("it is nested too deeply to be compiled") from None
+    except (ValueError, OverflowError) as error:
+        raise CodeFault(f"it can't be compiled: {error}") from None
+    return any(symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported()) for symbol in symbols)

@@ -9,7 +9,7 @@ import os
 import sys
 from types import CodeType
 
-STARTER = __file__.rpartition("/")[0] + "/starter.py"
+STARTER_FILE = __file__.rpartition("/")[0] + "/starter.py"
 
 
 def read_exactly(size: int) -> bytes:
@@ -41,9 +41,9 @@ def main() -> CodeType:
     file = os.memfd_create("order")
     os.write(file, len(told).to_bytes(4, "little") + told)
     os.lseek(file, 0, os.SEEK_SET)
-    sys.argv = [STARTER, str(file)]
-    with open(STARTER, "rb") as source:  # noqa: PTH123
-        return compile(source.read(), STARTER, "exec")
+    sys.argv = [STARTER_FILE, str(file)]
+    with open(STARTER_FILE, "rb") as source:  # noqa: PTH123
+        return compile(source.read(), STARTER_FILE, "exec")
 
 
 try:
@@ -51,4 +51,4 @@ try:
 except Exception as error:  # noqa: BLE001 - whatever it is, nothing is run
     os.write(2, f"toolgate-starter: {error}\n".encode(errors="replace"))
     os._exit(125)
-exec(starter, {"__name__": "__main__", "__file__": STARTER, "__builtins__": __builtins__})
+exec(starter, {"__name__": "__main__", "__file__": STARTER_FILE, "__builtins__": __builtins__})

@@ -18,7 +18,7 @@ globals()["__builtins__"] = dict(vars(builtins))
 MAX_DEPTH = 250
 """Levels of nesting that the host reads."""
 _LIST, _DECODE = "; use list(…)", "; use .decode() or base64"
-ADVICE = {
+JSON_ADVICE = {
     "set": "; use sorted(…) or list(…)", "frozenset": "; use sorted(…) or list(…)", "generator": _LIST, "map": _LIST,
     "filter": _LIST, "zip": _LIST, "range": _LIST, "bytes": _DECODE, "bytearray": _DECODE, "coroutine": "; await it",
     "Decimal": "; use str(…) or float(…)", "function": "; call it",
@@ -85,7 +85,7 @@ class _Conversion:
             return self._counted(number, 3)
         if issubclass(kind, (dict, list, tuple)):
             return self._container(value, path)
-        raise NotJson(f"it is {_article(kind.__name__)}, which JSON has no word for{ADVICE.get(kind.__name__, '')}")
+        raise NotJson(f"it is {_article(kind.__name__)}, which JSON has no word for{JSON_ADVICE.get(kind.__name__, '')}")
 
     def _text(self, value: str) -> str:
         text = str.__str__(value)

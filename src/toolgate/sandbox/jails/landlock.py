@@ -30,7 +30,7 @@ from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.threads import to_thread
 
 LANDLOCK_LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
-NEEDED = 3
+LANDLOCK_VERSION = 3
 """The first version that holds truncation."""
 HOLDS_SIGNALS = 6
 MAX_PIECES = 3_000
@@ -138,8 +138,8 @@ def version() -> int:
 
 def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     """Raise Unavailable rather than hold half of it."""
-    if found < NEEDED:
-        raise Unavailable(f"Landlock version {NEEDED} is needed (Linux 6.2); this kernel has {found or 'none'}.")
+    if found < LANDLOCK_VERSION:
+        raise Unavailable(f"Landlock version {LANDLOCK_VERSION} is needed (Linux 6.2); this kernel has {found or 'none'}.")
     if spec.network == "loopback":
         raise Unavailable("Landlock can't let a program reach some hosts and no others; bubblewrap can.")
     if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-MARK = 318_398_706
+PLACEHOLDER_TIME = 318_398_706
 """When a stand-in was last changed: a moment of 1980 that no real file has, and that every file system can note. Whoever
 fills a folder changes it."""
 
@@ -70,7 +70,7 @@ def _take(lock: int, how: int) -> bool:
 
 def _is_one(found: os.stat_result) -> bool:
     empty = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size == 0)
-    return empty and found.st_mtime == MARK
+    return empty and found.st_mtime == PLACEHOLDER_TIME
 
 
 def _lock(path: Path) -> int | None:
@@ -94,4 +94,4 @@ def _make(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
     else:
         path.mkdir(mode=0o755)
-    os.utime(path, (MARK, MARK), follow_symlinks=False)
+    os.utime(path, (PLACEHOLDER_TIME, PLACEHOLDER_TIME), follow_symlinks=False)

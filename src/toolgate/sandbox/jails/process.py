@@ -26,13 +26,13 @@ from toolgate.threads import to_thread
 TOLD_SECONDS = 2.0
 """How long a launcher that is no longer wanted may take to name the first process inside."""
 
-PATIENCE = 2.0
+END_SECONDS = 2.0
 """After it, a launcher that was asked to end everything is no longer asked."""
 
 LAST_SECONDS = 1.0
 """How long the dead may take to go. A process that the kernel itself holds up, on a stuck disk say, goes when it can."""
 
-SIGNALLED = 128
+SIGNAL_EXIT_CODE = 128
 """Launchers say so much more than the number of the signal that ended the program."""
 
 logger = logging.getLogger("toolgate.sandbox")
@@ -169,7 +169,7 @@ class Process(Pipes):
         code = await asyncio.shield(self._ended)
         if self._killed:
             return -signal.SIGKILL
-        return SIGNALLED - code if code > SIGNALLED and self.spec.profile != "shell" else code
+        return SIGNAL_EXIT_CODE - code if code > SIGNAL_EXIT_CODE and self.spec.profile != "shell" else code
 
     def kill(self, why: Stopped | None = None) -> None:
         """End it and everything that it started, now."""
@@ -211,7 +211,7 @@ class Process(Pipes):
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_SECONDS):
                 await self._named.wait()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(END_SECONDS):
                 await self._gone()
                 return
         self._named.set()

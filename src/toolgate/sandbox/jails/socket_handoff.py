@@ -9,7 +9,7 @@ import os
 import socket
 from contextlib import suppress
 
-MOST = 250
+MAX_SOCKETS = 250
 """Sockets that come out of one jail; the kernel hands over no more than 253 at once."""
 
 
@@ -33,7 +33,7 @@ class SocketHandoff:
             loop.remove_reader(self._outer)
         numbers: list[int] = []
         with suppress(OSError):
-            _, numbers, _, _ = socket.recv_fds(self._outer, 1, MOST, socket.MSG_CMSG_CLOEXEC)
+            _, numbers, _, _ = socket.recv_fds(self._outer, 1, MAX_SOCKETS, socket.MSG_CMSG_CLOEXEC)
         return [socket.socket(fileno=number) for number in numbers]
 
     def close_inner(self) -> None:

@@ -18,7 +18,7 @@ RUNNER = Path(__file__).resolve().parent.parent / "inside" / "deno_runner.js"
 LEAST_MEMORY = 96 * MB
 """Deno itself takes about 40 MB."""
 
-FLAGS = (
+DENO_FLAGS = (
     "--quiet",
     "--no-prompt",
     "--no-remote",
@@ -74,7 +74,7 @@ def spec(deno: Path, limits: ResourceLimits) -> Spec:
         raise Unavailable(f"Deno needs at least {LEAST_MEMORY // MB} MB of memory; the limit is {limits.memory // MB} MB.")
     return Spec(
         profile="deno",
-        argv=(str(deno), "run", *FLAGS, f"--v8-flags={','.join(_engine_flags(limits))}", str(RUNNER)),
+        argv=(str(deno), "run", *DENO_FLAGS, f"--v8-flags={','.join(_engine_flags(limits))}", str(RUNNER)),
         environment=(("DENO_NO_UPDATE_CHECK", "1"), ("NO_COLOR", "1")),
         readable=(RUNNER,),
         limits=limits,

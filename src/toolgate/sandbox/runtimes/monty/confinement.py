@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from toolgate.sandbox.port import MB, ResourceLimits, Spec
 
-PREFIX = "toolgate-monty-"
+FOLDER_PREFIX = "toolgate-monty-"
 SPARE_MEMORY = 64 * MB
 """What a worker may take beyond what it counts as the program's."""
 
@@ -40,7 +40,7 @@ class ConfinedCommand:
         if sys.platform != "linux" or landlock_version() < 3:
             return None
         _sweep()
-        held = cls(Path(tempfile.mkdtemp(prefix=PREFIX)))
+        held = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
         held._write(binary, limits)
         return held
 
@@ -83,7 +83,7 @@ class ConfinedCommand:
 
 def _sweep() -> None:
     """Remove what was left by those who were killed."""
-    for order in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/order"):
+    for order in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/order"):
         with suppress(OSError), order.open("rb") as lock:
             if order.stat().st_uid == os.geteuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,7 +20,7 @@ from toolgate.sandbox.worker_protocol import CodeFailure, WorkerResult, limit_me
 if TYPE_CHECKING:
     from pydantic_monty import Monty, MontyError, MontySession, SyncSnapshot
 
-MOST_TOOL_CALLS = 100_000
+MAX_TOOL_CALLS = 100_000
 """Questions to the host; whoever serves them sets the real limit."""
 VALUE, TEXT, LIBRARY = "_toolgate_value", "_toolgate_text", "_toolgate_json"
 
@@ -131,7 +131,7 @@ class MontyRun:
         return {
             "max_feed_duration_secs": self._limits.seconds,
             "max_memory": self._limits.memory,
-            "max_suspensions": MOST_TOOL_CALLS,
+            "max_suspensions": MAX_TOOL_CALLS,
         }
 
     def _feed(self, session: "MontySession", text: MontySource, printed: "PrintedOutput") -> Any:

@@ -10,7 +10,7 @@ There is no `try` in it, so whatever fails in Monty ends the program, and one th
 import ast
 from functools import lru_cache
 
-LONGEST = 16_384
+MAX_PROGRAM_BYTES = 16_384
 """Bytes. To judge a longer program would take longer than a worker takes to run it."""
 
 SYNTAX = (
@@ -76,7 +76,7 @@ def fits(code: str, *, program: bool = False) -> bool:
 @lru_cache(maxsize=512)
 def misfit(code: str, program: bool = False) -> str | None:
     """Why Monty can't run it, or None if it can."""
-    if len(code) > LONGEST or len(code.encode("utf-8", "surrogatepass")) > LONGEST:
+    if len(code) > MAX_PROGRAM_BYTES or len(code.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
         return "it is long"
     try:
         tree = ast.parse(code)

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from toolgate.jsontext import find_not_json
-from toolgate.sandbox.worker_protocol import AT_ONCE, Refusal, Serve
+from toolgate.sandbox.worker_protocol import MAX_CONCURRENT_REQUESTS, Refusal, Serve
 
 if TYPE_CHECKING:
     from pydantic_monty import FunctionSnapshot
@@ -72,7 +72,7 @@ class MontyToolCalls:
         return answers
 
     async def _together(self, calls: list[tuple[Any, Any]]) -> list[Any]:
-        room = asyncio.Semaphore(AT_ONCE)
+        room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
         async def one(name: Any, arguments: Any) -> Any:
             async with room:

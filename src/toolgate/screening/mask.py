@@ -1,3 +1,0 @@
-"""What stands for a secret wherever one was."""
-
-MASK = "[REDACTED]"
