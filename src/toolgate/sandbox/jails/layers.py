@@ -139,6 +139,12 @@ class Layers:
         number = next(number for number, root in enumerate(self._projected) if path.startswith(f"{root}/"))
         return [number, path[len(str(self._projected[number])) + 1 :], *(piece or ("gone", 0, 0, ""))]
 
+    def close_inner(self) -> None:
+        """For a start that failed."""
+        for number in self.inner:
+            os.close(number)
+        self.inner = ()
+
     def close(self) -> None:
         """Let go of all of it: with the program gone, the layers are gone. May be called twice."""
         self._outer.close()

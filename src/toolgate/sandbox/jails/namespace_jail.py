@@ -116,7 +116,19 @@ class NamespaceJail(ABC):
             )
         )
         told = ChildPipe.up()
-        argv = self._command(layout, order, told, handoff)
+        try:
+            argv = self._command(layout, order, told, handoff)
+        except BaseException:
+            for pipe in (order, told):
+                pipe.close_inner()
+                pipe.close_outer()
+            if handoff is not None:
+                handoff.close_inner()
+                handoff.close()
+            if layers is not None:
+                layers.close_inner()
+                layers.close()
+            raise
         return Launch(
             argv=layers.command(launch.interpreter(spec), argv) if layers else argv,
             layers=layers,
