@@ -22,7 +22,7 @@ NOT_OBEYED = frozenset({"tools", "sessions", "backups", ".gitignore"})
 
 
 class Discovery(NamedTuple):
-    """Where the search ended."""
+    """The result of the search for the project folder."""
 
     folder: Path
     """The project folder, without links; the working directory if there is none."""
@@ -50,7 +50,7 @@ def discover() -> Discovery:
 
 
 def _barrier(folder: Path, device: int, records: dict[str, TrustedContent]) -> str | None:
-    """Why the search ends below a folder; None if it goes on."""
+    """Gives the reason why the search ends below a folder; None if it goes on."""
     try:
         found = folder.stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree; below everything, it imports nothing of ours.
+"""All errors, as one tree; below everything, it imports nothing of ours.
 
     ToolgateError
     ├── CallError                  a call ended otherwise than by success; raised by outcome.raise_for_status()
@@ -35,7 +35,7 @@ Status = Literal["success", "failure", "timeout", "denied", "pending"]
 
 
 class Code(NamedTuple):
-    """What one error code means: the status of the outcome, whether trying again may help, and its usual words."""
+    """The meaning of one error code: the status of the outcome, whether trying again may help, and its usual words."""
 
     status: Status
     retryable: bool
@@ -90,7 +90,7 @@ def quoted(text: str, most: int = 40) -> str:
 
 
 def unknown(given: object, known: Sequence[str]) -> str:
-    """What to say of a value that is none of those that are known."""
+    """Words for a value that is none of those that are known."""
     shown = quoted(given) if isinstance(given, str) else f"a {type(given).__name__}"
     near = nearest(given, known) if isinstance(given, str) else None
     listed = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -213,7 +213,7 @@ def printable(name: Any) -> str:
 
 
 def not_found(name: Any, reason: str | None = None) -> Failed:
-    """What a caller is told of a tool that does not exist or that it may not see: the same."""
+    """The error of a tool that does not exist, and of one that the caller may not see: the same."""
     return Failed(
         "TOOL_NOT_FOUND",
         f"There is no tool named '{printable(name)}'.",

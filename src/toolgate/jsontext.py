@@ -47,7 +47,7 @@ def json_path(parts: Iterable[Any]) -> str:
 
 
 def _search(value: Any, wrong: Callable[[Any], str | None], depth: int = 0) -> tuple[str, list[Any]] | None:
-    """What is wrong with the first part of a value that has something wrong, and the way back from it."""
+    """Finds the first part of a value that has something wrong: what it is, and the way back from it."""
     words = wrong(value) if depth <= MAX_JSON_DEPTH else f"is nested more than {MAX_JSON_DEPTH} levels deep"
     if words is not None:
         return words, []
@@ -77,7 +77,7 @@ def _printable(part: Any) -> Any:
 
 
 def holds_too_much(text: bytes, most: int = MAX_JSON_VALUES) -> bool:
-    """Whether JSON holds more values than are read: told by what stands between them, other than in texts."""
+    """Tells whether JSON holds more values than are read: told by what stands between them, other than in texts."""
     if len(text) <= most or _marks(text) <= most:
         return False
     plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -91,7 +91,8 @@ def _marks(text: bytes) -> int:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Whether a value is nested deeper than so many levels. It calls nothing that calls itself, so any depth is measured."""
+    """Tells whether a value is nested deeper than so many levels. It calls nothing that calls itself, so any depth is
+    measured."""
     waiting = [value]
     for _ in range(levels + 1):
         inner: dict[int, Any] = {}

@@ -53,7 +53,7 @@ class FoundFile(NamedTuple):
 
 
 class TrustChange(NamedTuple):
-    """What is there, compared with what was agreed to."""
+    """A file that is there, compared with what was agreed to."""
 
     state: State
     found: FoundFile
@@ -210,7 +210,7 @@ class Project:
         self._agreed = TrustedContent({change.found.name: change.found.digest for change in changes})
 
     def refusal(self, file: Path, content: bytes) -> str | None:
-        """Why a file whose content was just read is not obeyed; None if it may be."""
+        """Gives the reason why a file whose content was just read is not obeyed; None if it may be."""
         judged = file in self._policies or any(file.is_relative_to(folder) for folder in (*self._python, *self._custom))
         if self.is_named or not judged:
             return None
@@ -260,7 +260,7 @@ class Project:
 
     @property
     def judges_database(self) -> bool:
-        """Whether the database is compared with the record."""
+        """Tells whether the database is compared with the record."""
         return self._judges_database and not self.is_named
 
     def bind(self, mark: str, *, fresh: bool) -> None:
@@ -319,7 +319,7 @@ def _python_files(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _caution(file: Path) -> str:
-    """Who else could have written a file."""
+    """A caution if others could have written a file."""
     try:
         found = file.stat()
     except OSError:

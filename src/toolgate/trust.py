@@ -67,7 +67,7 @@ def read_regular(file: Path) -> bytes:
 
 @dataclass
 class TrustedContent:
-    """What was agreed to of one folder."""
+    """The content of one folder that a person agreed to."""
 
     files: dict[str, str] = field(default_factory=dict)
     """By name, the digest of the content."""

@@ -1,4 +1,4 @@
-"""What a call is: who makes it, through which door, and what it asks for."""
+"""A call: who makes it, through which door, and what it asks for."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ MAX_REQUEST_ID_CHARS = 128
 
 
 class Actor(msgspec.Struct, frozen=True, gc=False):
-    """Who calls: a user of a tenant, in the role of a persona."""
+    """The caller: a user of a tenant, in the role of a persona."""
 
     tenant: str = "default"
     persona: str | None = None
@@ -51,7 +51,7 @@ class SpendingLimit(msgspec.Struct):
 
 
 class Caller(Protocol):
-    """What the door that a call came through can do for it while it runs. Only doors that keep in touch with whoever called
+    """The way back to whoever called, while the call runs. Only doors that keep in touch with whoever called
     have one (MCP); the methods never raise, except that `ask` raises a CallError where there is no answer."""
 
     capabilities: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Caller(Protocol):
         """Put a request of the tool's to the client (elicitation/create, sampling/createMessage, roots/list)."""
 
     def remind(self, state: str | None, requests: Mapping[str, Any]) -> None:
-        """What the tool wants to know, and to have back when it is called again with the answers."""
+        """Keeps what the tool asked, and what it wants back when it is called again with the answers."""
 
     def goes_on(self) -> None:
         """The tool takes long: whoever called need not wait for it."""

@@ -1,4 +1,4 @@
-"""What a tool is: the definition that a person writes, with its parts. Its faults are named with their path, so it is a
+"""A tool: the definition that a person writes, with its parts. Its faults are named with their path, so it is a
 pydantic model."""
 
 import re
@@ -68,7 +68,7 @@ class UnitCost(DefinitionPart):
 
 
 class Cost(DefinitionPart):
-    """What a call costs, in dollars."""
+    """The price of a call, in dollars."""
 
     model: Literal["free", "usage_based", "subscription", "one_time"] = "usage_based"
     fixed: Decimal = Field(default=Decimal(0), ge=0, le=MAX_DOLLARS)
@@ -93,7 +93,8 @@ class Capability(DefinitionPart):
 
 
 class Retry(DefinitionPart):
-    """How a failed attempt is repeated. `max_attempts` counts the first too; `codes` are the errors after which it is."""
+    """The way a failed attempt is repeated. `max_attempts` counts the first too; `codes` are the errors after which it
+    is."""
 
     max_attempts: int = Field(default=3, ge=1, le=20)
     backoff_ms: int = Field(default=200, ge=0, le=600_000)
@@ -111,7 +112,7 @@ class Retry(DefinitionPart):
 
 
 class CacheRule(DefinitionPart):
-    """How long a result may be given out again, and to whom."""
+    """The time for which a result may be given out again, and to whom."""
 
     ttl: float = Field(gt=0)
     scope: Literal["tenant", "user"] | None = None
@@ -119,7 +120,7 @@ class CacheRule(DefinitionPart):
 
 
 class RateLimit(DefinitionPart):
-    """How often a tool may be called by one user."""
+    """The number of calls that one user may make of a tool."""
 
     per_minute: int | None = Field(default=None, ge=1)
     per_hour: int | None = Field(default=None, ge=1)
@@ -142,7 +143,7 @@ class Example(DefinitionPart):
 
 
 class ToolProgram(DefinitionPart):
-    """The code of a tool that runs in the sandbox, and what it may ask the host for (document E)."""
+    """The code of a tool that runs in the sandbox, and what it may ask the host for."""
 
     runtime: Runtime = "typescript"
     code: str = Field(min_length=1)
@@ -223,7 +224,7 @@ def nano(amount: Decimal) -> int:
 
 
 def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
-    """Why a person must be asked before a call; None if nobody has to be."""
+    """Gives the reason why a person must be asked before a call; None if nobody has to be."""
     if tier == "execute":
         return "tier execute asks for every run"
     if tier == "external_api":
@@ -234,6 +235,7 @@ def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
 
 
 def _destroys(name: str) -> bool:
-    """Whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not airdrop, dropdown."""
+    """Tells whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not airdrop,
+    dropdown."""
     words = {word.lower() for word in WORD.findall(name)}
     return any(word in name.lower() for word in DESTRUCTIVE) or not words.isdisjoint(DESTRUCTIVE_WORDS)

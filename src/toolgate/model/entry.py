@@ -1,4 +1,4 @@
-"""What a call finds ready: a tool in the catalog, with all that can be computed before the first call."""
+"""A tool in the catalog as a call finds it: a tool in the catalog, with all that can be computed before the first call."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol

@@ -1,4 +1,4 @@
-"""How a call ends: the outcome that every door gives, as a value and as JSON."""
+"""The end of a call: the outcome that every door gives, as a value and as JSON."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, get_type_hints
@@ -30,7 +30,7 @@ class OutcomePart(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorInfo(OutcomePart, frozen=True, gc=False):
-    """Why a call did not succeed, for programs (code, retryable) and for people (message, suggestion)."""
+    """The error of a call, for programs (code, retryable) and for people (message, suggestion)."""
 
     code: str
     message: str
@@ -40,14 +40,14 @@ class ErrorInfo(OutcomePart, frozen=True, gc=False):
 
 
 class PendingInfo(OutcomePart, frozen=True, gc=False):
-    """What a pending call waits for."""
+    """The approval or job that a pending call waits for."""
 
     kind: str
     id: str
 
 
 class Metrics(OutcomePart, frozen=True, gc=False):
-    """What a call took."""
+    """The time, attempts and cost of a call."""
 
     duration_ms: float = 0.0
     attempts: int = 0
@@ -58,7 +58,7 @@ class Metrics(OutcomePart, frozen=True, gc=False):
 
 
 class Artifact(OutcomePart, frozen=True, gc=False):
-    """What was too long to give out whole: kept under an id, with a list of what was cut."""
+    """An output that was too long to give out whole: kept under an id, with a list of what was cut."""
 
     id: str
     bytes: int
@@ -66,7 +66,8 @@ class Artifact(OutcomePart, frozen=True, gc=False):
 
 
 class Outcome(OutcomePart, frozen=True, gc=False):
-    """How a call ended: `output` if `status` is success, else `error`, with `pending` if it waits. Every door gives this."""
+    """The end of a call: `output` if `status` is success, else `error`, with `pending` if it waits. Every door gives
+    this."""
 
     id: str
     tool: str
@@ -111,7 +112,7 @@ class Outcome(OutcomePart, frozen=True, gc=False):
         return iter(self.to_dict().items())
 
     def __repr__(self) -> str:
-        """What a failed assertion shows: how the call ended, in one line. The rest is in `to_dict`."""
+        """One line for failed assertions: how the call ended. The rest is in `to_dict`."""
         if self.status == "success":
             ended = f"success, output={shortened(repr(self.output), MAX_REPR_CHARS)}"
         elif self.pending is not None:

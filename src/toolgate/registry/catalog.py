@@ -21,7 +21,7 @@ MAX_CACHED_FLAGS = 5_000_000
 
 
 class FlagData(Protocol):
-    """What the store knows about who has which tool."""
+    """The store's data on who has which tool."""
 
     epoch: int
     operator: dict[str, bool]
@@ -157,7 +157,7 @@ class Catalog:
         return not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
 
     def why_off(self, entry: Entry, tenant: str) -> str | None:
-        """Why a tenant does not have a tool; None if it has."""
+        """Gives the reason why a tenant does not have a tool; None if it has."""
         name = entry.name
         flags = self._flags
         if flags is not None and tenant in flags.tenants and name not in self._enforced:
@@ -171,11 +171,11 @@ class Catalog:
         yield GateVerdict("flags", "deny" if off else "pass", off or "it is enabled")
 
     def is_on(self, name: str) -> bool:
-        """Whether a tool is enabled for those who have no flag of their own."""
+        """Tells whether a tool is enabled for those who have no flag of their own."""
         return name not in self._off
 
     def tenant_flag(self, name: str, tenant: str) -> bool | None:
-        """What a tenant's own flag says of a tool; None if it has none."""
+        """Gives a tenant's own flag for a tool; None if it has none."""
         return None if self._flags is None else self._flags.tenants.get(tenant, {}).get(name)
 
     def is_enforced(self, name: str) -> bool:
@@ -186,7 +186,7 @@ class Catalog:
         return [*self._entries.values(), *self.dynamic()]
 
     def policy_entry(self, name: str, tenant: str) -> dict[str, Any] | None:
-        """What the policy is told of a tool that a tenant has; None if it has none of that name."""
+        """Gives what the policy is told of a tool that a tenant has; None if it has none of that name."""
         entry = self._entries.get(name)
         if entry is None and self._dynamic:
             entry = self._dynamic.get(tenant, {}).get(name)
@@ -239,14 +239,14 @@ class Catalog:
         return seen
 
     def _off_for(self, tenant: str) -> set[str]:
-        """What `why_off` says, for all tools of a tenant at once."""
+        """Gives what `why_off` says, for all tools of a tenant at once."""
         flags = self._flags.tenants.get(tenant, {}) if self._flags is not None else {}
         counting = {name: on for name, on in flags.items() if name not in self._enforced}
         return {name for name in self._off if not counting.get(name)} | {name for name, on in counting.items() if not on}
 
 
 def origin(entry: Entry) -> str:
-    """Where a tool is defined: its file and line, if it has any."""
+    """The place where a tool is defined: its file and line, if it has any."""
     return where_of(getattr(entry.implementation, "function", None)) or entry.name
 
 

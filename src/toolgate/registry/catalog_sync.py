@@ -189,7 +189,7 @@ class CatalogSync:
                 logger.warning("flags could not be read: %s", error)
 
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:
-        """What definitions cost a model to read: as it is on record, or counted now."""
+        """The token costs of definitions: as they are on record, or counted now."""
         await self.save()
         known = await self._store.read(table.known_tools())
         costs = {}
@@ -202,14 +202,14 @@ class CatalogSync:
 
 
 def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow]]]:
-    """What is on record, as it was at one moment."""
+    """Reads the whole record, as it was at one moment."""
     flags = yield from table.flags()
     dynamic = yield from table.dynamic_tools()
     return flags, dynamic, (yield from budgets.list_budgets())
 
 
 def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
-    """Whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
+    """Tells whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
     return known is not None and known[0] == entry.fingerprint and (known[1] is not None or not is_exact())
 
 

@@ -59,7 +59,7 @@ DRAFTS = (
 
 
 class DefinitionRules(msgspec.Struct, frozen=True):
-    """What settings say about all definitions."""
+    """Rules of the settings for all definitions."""
 
     tiers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Tools whose tier is raised, and to what."""
@@ -106,7 +106,7 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
 
 
 def _advice(fields: Mapping[str, Any], path: str) -> str | None:
-    """What the author of a Python tool should do about a fault; None if its message says so."""
+    """Advice to the author of a Python tool on what to do about a fault; None if its message says so."""
     if path == "description" and not fields.get("description"):
         return "add a docstring: its first paragraph tells models what the tool does"
     if path == "name" and fields.get("name") == "<lambda>":
@@ -115,7 +115,7 @@ def _advice(fields: Mapping[str, Any], path: str) -> str | None:
 
 
 def _stages_of(made: Any) -> list[Hook]:
-    """`before_execution(**arguments)` and `after_execution(output)` of a class-based tool (document D), as the hook they
+    """`before_execution(**arguments)` and `after_execution(output)` of a class-based tool, as the hook they
     are: the innermost one at will_execute and did_execute."""
     stages: dict[str, Callable[[Hook, InvokeContext], Any]] = {}
     before, after = getattr(made, "before_execution", None), getattr(made, "after_execution", None)
@@ -141,7 +141,7 @@ def definition(fields: Mapping[str, Any]) -> Tool:
 
 
 def _words(fault: ErrorDetails) -> str:
-    """What pydantic found wrong with a field, for somebody who does not know pydantic."""
+    """Words for what pydantic found wrong with a field, for somebody who does not know pydantic."""
     if fault["type"] == "literal_error":
         return unknown(fault["input"], CHOICE.findall(fault["ctx"]["expected"]))
     return fault["msg"].removeprefix("Value error, ")
@@ -217,8 +217,8 @@ def compile_entry(
 
 
 def _runs_in_sandbox(tool: Tool) -> bool:
-    """Whether the code or command of a call has the time that sandbox.seconds gives: of custom tools, and of the built-in
-    tools that run what their caller sends."""
+    """Tells whether the code or command of a call has the time that sandbox.seconds gives: of custom tools, and of the
+    built-in tools that run what their caller sends."""
     return tool.kind == "sandbox" or (tool.source == "builtin" and tool.tier == "execute")
 
 
@@ -240,7 +240,7 @@ def _cache(tool: Tool, implementation: Any, hooks: tuple[Any, ...]) -> CacheRule
 
 
 def _asking(tool: Tool, why: str | None) -> str | None:
-    """Why a person is asked, and what they should know of a program's definition when they answer."""
+    """The reason why a person is asked, and what they should know of a program's definition when they answer."""
     if why is None or tool.program is None:
         return why
     if tool.source == "dynamic":
@@ -334,7 +334,7 @@ def _validator(schema: bytes) -> Validator:
 
 
 def _reference_in(schema: Any, words: str) -> list[str] | None:
-    """Where the reference is that an error speaks of: it names the reference, but not its place."""
+    """The path of the reference that an error speaks of: it names the reference, but not its place."""
     for path, part in located(schema):
         for key in REFERENCES:
             if isinstance(part.get(key), str) and part[key].lstrip("#") in words:

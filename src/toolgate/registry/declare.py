@@ -40,7 +40,7 @@ class ClassTool(Protocol):
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What `@tool` leaves on a function or class: the fields of its definition and the code behind it."""
+    """The declaration that `@tool` leaves on a function or class: the fields of its definition and the code behind it."""
 
     fields: dict[str, Any]
     make: Callable[[Any], Implementation]
@@ -118,8 +118,8 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
 
 
 def declared(code: Any) -> Declaration | None:
-    """What `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it was
-    refused with."""
+    """Gives what `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it
+    was refused with."""
     found = _mark_of(code)
     if isinstance(found, DefinitionError):
         raise found

@@ -10,7 +10,7 @@ _FIELD = re.compile(r"^:\w+[^:]*:(\s|$)")
 
 
 class Docstring(NamedTuple):
-    """What was read."""
+    """The parts of a docstring that a definition uses."""
 
     summary: str
     arguments: dict[str, str]

@@ -77,7 +77,7 @@ def _object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _for_gemini(schema: Any, root: dict[str, Any], depth: int = 0) -> dict[str, Any]:
-    """What Gemini's subset can say of a schema: references put in place, a choice with null as `nullable`, one type each."""
+    """A schema in Gemini's subset: references put in place, a choice with null as `nullable`, one type each."""
     if not isinstance(schema, dict):
         return {}
     if isinstance(schema.get("$ref"), str):

@@ -135,7 +135,8 @@ def _tools_in(offered: Any) -> Iterable[Any]:
 
 
 def _problem(where: str, error: BaseException, folder: FolderPackage | None) -> ToolProblem:
-    """What could not be loaded, and why, also for the log: with the traceback, where code of the author's raised it."""
+    """Notes a tool that could not be loaded, and why, also for the log: with the traceback, where code of the author's
+    raised it."""
     problem = ToolProblem(_place(error, folder) or where, _words(error, folder))
     told = isinstance(error, DefinitionError | SyntaxError) or (isinstance(error, ImportError) and error.path == where)
     logger.warning("%s: %s", *problem, exc_info=None if told else error)

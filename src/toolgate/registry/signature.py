@@ -101,7 +101,8 @@ def _field(parameter: inspect.Parameter, described: str | None) -> tuple[Any, An
 
 
 def _is_plain(hint: Any, *, inside: bool = False) -> bool:
-    """Whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand where 3 is meant."""
+    """Tells whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand where 3 is
+    meant."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return all(_is_plain(part, inside=inside) for part in parts)

@@ -1,4 +1,4 @@
-"""Where tools come from: one file for each source, each a `Source`."""
+"""The port of tool sources: one implementation for each place that tools come from."""
 
 from collections.abc import Iterable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What a tool's definition costs a model to read, counted with a real tokenizer (o200k) where one is installed."""
+"""The token cost of a tool's definition, counted with a real tokenizer (o200k) where one is installed."""
 
 from functools import lru_cache
 from typing import Any
@@ -9,7 +9,7 @@ from toolgate.model import Tool
 
 
 def definition_text(tool: Tool) -> str:
-    """What a model is given of a tool."""
+    """The text that a model is given of a tool."""
     shape = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return orjson.dumps(shape).decode()
 

@@ -40,7 +40,7 @@ class _SchemaReader:
         self._depth = 0
 
     def read(self, schema: Schema, write: Callable[[dict[str, Any]], str], anything: str) -> str:
-        """What is written of a schema that is an object; `anything` where it says nothing, or too much."""
+        """Writes a schema that is an object; `anything` where it says nothing, or too much."""
         if not isinstance(schema, dict) or self._left <= 0 or self._depth >= MAX_TYPE_DEPTH:
             return anything
         self._left -= 1

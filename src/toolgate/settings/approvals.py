@@ -13,7 +13,7 @@ OTHER = "\0"
 
 
 class ApprovalRule(Section):
-    """Who must agree to the calls that it matches."""
+    """The people who must agree to the calls that it matches."""
 
     tenant: str | None = None
     """Whose calls; None: every tenant's."""
@@ -38,7 +38,7 @@ class ApprovalRule(Section):
 
 
 class ApprovalSettings(Section):
-    """Who may answer a question, how long that takes at most, and how many are asked."""
+    """The people who may answer a question, the time they have, and the number of questions."""
 
     expire_seconds: float = Field(default=3600, gt=0, le=30 * 86_400)
     """An approval that is not given, or not used, within this time is void."""

@@ -74,7 +74,7 @@ def _explain(root: type[Section], error: ValidationError, layers: Sequence[Layer
 
 
 def _origin(path: Sequence[Name], layers: Sequence[Layer]) -> str:
-    """Where a setting was read: the last layer that says it, and in a file the line."""
+    """The place where a setting was read: the last layer that says it, and in a file the line."""
     layer: Layer = max(reversed(layers), key=lambda one: _depth(one.values, path))
     if layer.document is None:
         return layer.origin

@@ -10,7 +10,7 @@ from toolgate.settings.section import Section
 
 
 class LimitSettings(Section):
-    """How big a call may be."""
+    """Limits on the size, number and duration of calls."""
 
     input_bytes: int = Field(default=4_194_304, ge=1024)
     """Arguments larger than this, as JSON, are refused; so are more than 100,000 values."""
@@ -69,7 +69,7 @@ class BudgetSettings(Section):
 
 
 class RateRule(Section):
-    """How often calls may be made: of those that match, counted separately for each value of the fields in `by`."""
+    """A rate limit on calls: of those that match, counted separately for each value of the fields in `by`."""
 
     tenant: str | None = None
     persona: str | None = None

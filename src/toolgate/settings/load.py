@@ -1,4 +1,4 @@
-"""Where settings are read: the file, if a person named or trusted it, then TOOLGATE_* in the environment, then arguments."""
+"""Reads settings: the file, if a person named or trusted it, then TOOLGATE_* in the environment, then arguments."""
 
 import os
 from collections.abc import Mapping

@@ -8,13 +8,13 @@ from toolgate.settings.section import Section
 
 
 class ToolSettings(Section):
-    """What the settings file says of one tool; what the store says (CLI, API, console) wins over it."""
+    """Settings of one tool; what the store says (CLI, API, console) wins over them."""
 
     enabled: bool | None = None
 
 
 class EnforcementSettings(Section):
-    """What an organisation decides for everyone who uses this installation."""
+    """Decisions of an organisation for everyone who uses this installation."""
 
     disable_local_tools: bool = False
     """Refuse tools that people keep in their own folders (`python_tools` and, later, YAML tools)."""
@@ -23,7 +23,7 @@ class EnforcementSettings(Section):
 
 
 class PolicySettings(Section):
-    """Which policy decides, and how long a decision is remembered."""
+    """The policy that decides, and how long a decision is remembered."""
 
     file: Path | None = None
     """A Rego file of package soma.policy; None: the policy that comes with Toolgate."""
@@ -53,7 +53,7 @@ class PathSettings(Section):
 
 
 class CommandSettings(Section):
-    """Which commands tools of tier execute may run."""
+    """The commands that tools of tier execute may run."""
 
     allow: tuple[str, ...] = (
         "npm install", "npm run", "git commit", "git push", "npx prisma", "docker build",

@@ -131,7 +131,7 @@ class Settings(Section):
 
     @property
     def named(self) -> frozenset[str]:
-        """Which of the settings that lead to files (`names_in`) a person named, in a file, a variable or in code."""
+        """The settings that lead to files (`names_in`) which a person named, in a file, a variable or in code."""
         return self._named if self._named is not None else names_in(self.model_dump(exclude_unset=True))
 
     @property
@@ -165,7 +165,7 @@ class Settings(Section):
 
     @property
     def deciding_files(self) -> list[Path]:
-        """What decides what tools may do, and what tools there are: no tool may change it."""
+        """The files that decide what tools may do, and what tools there are: no tool may change them."""
         files = (self.policy.file, *self.policy.observe, self._read_from, self.home / "tools", *self.python_folders)
         return [file for file in files if file is not None]
 

@@ -9,7 +9,7 @@ from toolgate.settings.section import Section
 
 
 class SandboxSettings(Section):
-    """Where code that nobody vouches for is run, and what it may use."""
+    """The sandbox that runs code nobody vouches for, and what it may use."""
 
     backend: Literal["auto", "bubblewrap", "namespaces", "landlock", "docker"] = "auto"
     """What holds it. auto: the first of bubblewrap, namespaces and landlock that passes a trial on this machine."""

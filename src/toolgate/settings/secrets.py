@@ -37,7 +37,7 @@ class SecretUse(Section):
 
 
 class SecretSettings(Section):
-    """Where secrets are kept, and which tools may be given them."""
+    """The places where secrets are kept, and the tools that may be given them."""
 
     use: dict[str, tuple[SecretUse, ...]] = Field(default_factory=dict)
     """By name of a secret, the tools into whose arguments callers may have it put with `{{secret:NAME}}`, and for which

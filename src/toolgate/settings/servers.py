@@ -12,7 +12,7 @@ from toolgate.trust import working_directory
 
 
 class ServerToolSettings(Section):
-    """What is said here of one tool of an MCP server, beyond what the server says of it."""
+    """Settings of one tool of an MCP server, beyond what the server says of it."""
 
     name: str | None = None
     """What it is called here, in place of `mcp_{server}_{tool}`."""
@@ -33,7 +33,7 @@ class ServerToolSettings(Section):
 
 
 class OAuthSettings(Section):
-    """How a remote server is logged in to. Tokens, and what a registration gives, are kept as secrets."""
+    """The login to a remote server. Tokens, and what a registration gives, are kept as secrets."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """Whether a person logs in, or Toolgate does by itself."""

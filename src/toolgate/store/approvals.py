@@ -1,4 +1,4 @@
-"""What people were asked, and what they said: approvals.
+"""Questions to people, and their answers: approvals.
 
 Every step from one state to the next is a single UPDATE that names the state it leaves, so of any number of callers in any
 number of processes exactly one makes it.
@@ -20,7 +20,7 @@ MAX_PRUNED_ROWS = 1_000
 
 
 class ApprovalRow(NamedTuple):
-    """What is kept of one question."""
+    """A row of approvals: one question."""
 
     id: str
     call_id: str
@@ -67,7 +67,7 @@ class ApprovalRow(NamedTuple):
 
 
 class QuestionLimits(NamedTuple):
-    """What is asked of people at most."""
+    """Limits on the questions to people."""
 
     user_hourly: int
     tenant_hourly: int
@@ -82,7 +82,7 @@ class AskedTooOften(Exception):
 
 
 class AnswerRow(NamedTuple):
-    """What a person said, as the columns have it."""
+    """A person's answer, as the columns have it."""
 
     state: str
     answered_by: str
@@ -158,7 +158,7 @@ def forget_sealed(at: datetime) -> Transaction[None]:
 
 
 def sealed(id: str) -> Transaction[str | None]:
-    """What only an approver may see of a question, encrypted; None: nothing, or no more."""
+    """Reads what only an approver may see of a question, encrypted; None: nothing, or no more."""
     rows = yield "SELECT sealed FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id}
     return rows[0][0] if rows else None
 
@@ -183,7 +183,8 @@ def _same_question(
 
 
 def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
-    """How many questions of the draft's user wait. Who asks at the same moment is not counted: it is no exact bound."""
+    """Counts the questions of the draft's user that wait. Who asks at the same moment is not counted: it is no exact
+    bound."""
     rows = yield (
         f"SELECT count(*) FROM approvals WHERE tenant_id = :tenant AND user_id = :user AND {STATE_SQL['waiting']}",
         {"tenant": draft.tenant_id, "user": draft.user_id, "moment": draft.created_at},
@@ -228,7 +229,7 @@ def vote(
 
 
 def votes(id: str) -> Transaction[list[str]]:
-    """Who has agreed to a question that several must agree to, in order."""
+    """Those who have agreed to a question that several must agree to, in order."""
     rows: Rows = yield (
         "SELECT answered_by FROM approval_votes WHERE approval_id = :id ORDER BY created_at, answered_by",
         {"id": id},
@@ -326,7 +327,7 @@ def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: st
 
 
 def waiting(at: datetime) -> Transaction[dict[str, int]]:
-    """How many wait, of each tenant that has any."""
+    """Counts the questions that wait, of each tenant that has any."""
     rows = yield (
         f"SELECT tenant_id, count(*) FROM approvals WHERE {STATE_SQL['waiting']} GROUP BY tenant_id ORDER BY tenant_id",
         {"moment": at},

@@ -7,7 +7,7 @@ from toolgate.store.database import Transaction, now
 
 
 class ArtifactRow(NamedTuple):
-    """What is kept."""
+    """A row of artifacts."""
 
     id: str
     call_id: str

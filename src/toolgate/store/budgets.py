@@ -46,7 +46,7 @@ class BudgetRow(NamedTuple):
 
 
 class CostLine(NamedTuple):
-    """What some calls cost together."""
+    """The cost of some calls together."""
 
     name: str | None
     """The tool, user, persona or tenant; or the first quarter of an hour since 1970 of what is summed."""
@@ -68,7 +68,7 @@ def list_budgets() -> Transaction[list[BudgetRow]]:
 
 
 class SpentBefore(NamedTuple):
-    """What was spent in a budget's period before the budget was set."""
+    """Spending in a budget's period before the budget was set."""
 
     starts: str
     """The first day of the period."""
@@ -81,7 +81,7 @@ class SpentBefore(NamedTuple):
 
 
 def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) -> Transaction[SpentBefore]:
-    """What the log says that calls under a budget cost since its period began, by account. It may take long."""
+    """Sums what calls under a budget cost since its period began, by account, from the log. It may take long."""
     end = yield "SELECT coalesce(max(seq), 0) FROM audit_log", {}
     fields = {"tenant_id": row.tenant, "persona_id": row.persona, "user_id": row.user, "tool_name": row.tool}
     named = {name: value for name, value in fields.items() if value not in (None, EACH)}
@@ -161,7 +161,7 @@ def _accounts_of(budget: str) -> str:
 
 
 def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[AccountBalance]]:
-    """What all accounts of budgets hold: (budget, first day of the period)."""
+    """The balances of all accounts of budgets: (budget, first day of the period)."""
     found: dict[str, AccountBalance] = {}
     for budget, starts in budgets:
         rows = yield (
@@ -174,7 +174,7 @@ def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[AccountB
 
 
 def usage(by: By, since: datetime, tenant: str | None = None) -> Transaction[list[CostLine]]:
-    """How many calls ran since then, and what they cost."""
+    """Counts the calls that ran since then, and what they cost."""
     whose, name = _GROUPS[by]
     where = "at >= :since" if tenant is None else "at >= :since AND tenant_id = :tenant"
     parameters: dict[str, Any] = {"since": int(since.timestamp() * 1_000_000)}

@@ -13,7 +13,7 @@ PolicyList = Literal["global_tool_deny", "code_execution_restricted_tenants"]
 
 
 class CatalogRow(NamedTuple):
-    """What is kept of a tool."""
+    """A row of the catalog: a tool."""
 
     name: str
     enabled: bool

@@ -49,7 +49,7 @@ START = Head(0, GENESIS)
 
 
 class NotedHeads(NamedTuple):
-    """What the head file says: heads, oldest first, and how many of its lines can't be read."""
+    """The content of the head file: heads, oldest first, and how many of its lines can't be read."""
 
     heads: list[Head]
     damaged: int = 0
@@ -65,7 +65,7 @@ def link(previous: Head, row: LogRow) -> LinkedRow:
 
 
 class LogVerdict(NamedTuple):
-    """What verification found."""
+    """The result of verification."""
 
     rows: int
     head: Head
@@ -80,7 +80,7 @@ class LogVerdict(NamedTuple):
 
 
 class HeadClaim(NamedTuple):
-    """What a signed head says of the log: the root of the tree over rows `first` + 1 to `seq`."""
+    """A signed head's claim about the log: the root of the tree over rows `first` + 1 to `seq`."""
 
     first: int
     seq: int
@@ -238,7 +238,7 @@ class HeadFile:
         return _parse(os.read(handle, HEAD_LINE_BYTES - 1))
 
     def _minute_runs(self, handle: int, size: int) -> bool:
-        """Whether the last line may still move: the one before it stands for the minute that went before."""
+        """Tells whether the last line may still move: the one before it stands for the minute that went before."""
         before = self._line(handle, size - HEAD_LINE_BYTES)
         return before is not None and before[1] > time.time() - KEEP_SECONDS
 

@@ -21,7 +21,7 @@ Suspended = Literal["waits", "too many", "taken over"]
 
 
 class ContinuationRow(NamedTuple):
-    """What is kept of an outer call."""
+    """A row of continuations: an outer call."""
 
     id: str
     tenant_id: str
@@ -52,7 +52,7 @@ class ContinuationRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """What is kept of a call inside it."""
+    """A row of its steps: a call inside it."""
 
     continuation_id: str
     step: str
@@ -112,7 +112,7 @@ def same_call(wanted: ContinuationRow, at: datetime) -> Transaction[Continuation
 
 
 def questions(id: str) -> Transaction[list[ApprovalRow]]:
-    """What it waits for, oldest first."""
+    """The questions that it waits for, oldest first."""
     rows = yield (
         f"SELECT {approvals.APPROVAL_COLUMNS} FROM approvals WHERE id IN (SELECT approval_id FROM continuation_steps "
         "WHERE continuation_id = :id AND state = 'asked') ORDER BY created_at, id",
@@ -122,7 +122,7 @@ def questions(id: str) -> Transaction[list[ApprovalRow]]:
 
 
 def workspaces(id: str) -> Transaction[frozenset[str]]:
-    """Where its inner calls worked that were asked about, whatever became of the questions."""
+    """The workspaces of its inner calls that were asked about, whatever became of the questions."""
     rows = yield "SELECT DISTINCT workspace FROM approvals WHERE outer_call = :id", {"id": id}
     return frozenset(workspace for (workspace,) in rows)
 
@@ -134,7 +134,7 @@ def tools(at: datetime) -> Transaction[frozenset[str]]:
 
 
 def are_over(at: datetime) -> Transaction[bool]:
-    """Whether there is something to prune."""
+    """Tells whether there is something to prune."""
     rows = yield (
         "SELECT 1 FROM continuations WHERE expires_at <= :moment AND state = 'waiting' AND (idempotency_key IS NULL "
         "OR EXISTS (SELECT 1 FROM continuation_steps WHERE continuation_id = continuations.id)) LIMIT 1",
@@ -187,8 +187,8 @@ def _names(step: StepRow) -> dict[str, Any]:
 
 
 def confirm(id: str, call_id: str) -> Transaction[bool]:
-    """Whether it is still this call's. Asked once a start record is on disk: whoever takes the call for dead before that
-    takes it from the call here, and whoever does so later finds that the call began."""
+    """Tells whether it is still this call's. Asked once a start record is on disk: whoever takes the call for dead before
+    that takes it from the call here, and whoever does so later finds that the call began."""
     rows = yield f"UPDATE continuations SET state = 'running' WHERE {OURS} RETURNING id", {"id": id, "call": call_id}
     return bool(rows)
 

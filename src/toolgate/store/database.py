@@ -30,7 +30,7 @@ class LogRecord(Protocol):
 
 
 class Store(Protocol):
-    """Where things are kept."""
+    """The port of the databases."""
 
     name: str
     written: int
@@ -38,7 +38,7 @@ class Store(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why the log can't be written, if it can't."""
+        """The reason why the log can't be written, if it can't."""
 
     async def start(self) -> None:
         """Open, and bring the schema up to date. Raises StoreError with what to do."""
@@ -50,7 +50,7 @@ class Store(Protocol):
         """Hand a record to the log. It is on disk within 50 ms, if callers await `room` first whenever it is `late`."""
 
     def late(self) -> bool:
-        """Whether records come faster than they can be written."""
+        """Tells whether records come faster than they can be written."""
 
     def append_durably(self, record: LogRecord) -> Awaitable[None]:
         """Log a record; awaited, it is on disk."""

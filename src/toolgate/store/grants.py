@@ -1,4 +1,4 @@
-"""What people allowed ahead: grants, each with what it may cost and has cost."""
+"""Permissions that people gave ahead: grants, each with what it may cost and has cost."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ MAX_CLOCK_SKEW = timedelta(minutes=5)
 
 
 class GrantRow(NamedTuple):
-    """What is kept of a grant."""
+    """A row of grants."""
 
     id: str
     tenant_id: str

@@ -38,7 +38,7 @@ class HeadKeys(Protocol):
     def sign(self, statement: bytes) -> bytes: ...
 
     def verify(self, key_id: str, statement: bytes, signature: bytes) -> bool | None:
-        """Whether the key signed it; None: a key that is not known here."""
+        """Tells whether the key signed it; None: a key that is not known here."""
 
     def rotate(self) -> str:
         """Make a new key, which signs from now on; gives its id."""
@@ -173,7 +173,7 @@ def is_signed(public_key: str, statement: bytes, signature: bytes) -> bool:
 
 
 class _Cryptography:
-    """What is used of the package, which takes long to import."""
+    """The parts of the package that are used; it takes long to import."""
 
     def __init__(self) -> None:
         from cryptography.exceptions import InvalidSignature

@@ -1,4 +1,4 @@
-"""Who has which idempotency key, and what came of it: idempotency_keys. Whether a call began is asked of audit_log.
+"""Idempotency keys, their holders and what came of them: idempotency_keys. Whether a call began is asked of audit_log.
 
 A key is in one of three states. `running`: a call has it. `done`: its outcome is on record. `unknown`: its call began and
 nobody knows how it ended, until that call says so after all or a person settles it. A key that had no effect has no row.
@@ -25,7 +25,7 @@ IDEMPOTENCY_COLUMNS = (
 
 
 class Scope(NamedTuple):
-    """What a key is unique in: every user of every tenant has keys of their own."""
+    """The scope in which a key is unique: every user of every tenant has keys of their own."""
 
     tenant: str
     user: str
@@ -33,7 +33,7 @@ class Scope(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Whose a key is, and for what."""
+    """The call that has a key, and what the key stands for."""
 
     call_id: str
     process: str
@@ -44,7 +44,8 @@ class Holder(NamedTuple):
 
     @property
     def what(self) -> tuple[str, str, str]:
-        """What the key stands for: a call of another tool, with other arguments or in another role may not use it."""
+        """The call that the key stands for: a call of another tool, with other arguments or in another role may not use
+        it."""
         return self.tool, self.args_hash, self.role_hash
 
 
@@ -104,7 +105,7 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
 
 
 def _began(call_id: str) -> Transaction[bool]:
-    """Whether the call may have had an effect: its start is on disk before its effect."""
+    """Tells whether the call may have had an effect: its start is on disk before its effect."""
     rows = yield "SELECT 1 FROM audit_log WHERE call_id = :call_id AND kind = 'start' LIMIT 1", {"call_id": call_id}
     return bool(rows)
 
@@ -117,8 +118,8 @@ def _set_unknown(scope: Scope, at: datetime) -> Transaction[None]:
 
 
 def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
-    """Whether the key is still this call's. Asked once the start record is on disk: whoever takes the call for dead before
-    that takes the key from it here, and whoever does so later finds that it began."""
+    """Tells whether the key is still this call's. Asked once the start record is on disk: whoever takes the call for dead
+    before that takes the key from it here, and whoever does so later finds that it began."""
     rows = yield (
         f"UPDATE idempotency_keys SET state = 'running' WHERE {SAME_KEY} AND call_id = :call_id AND state <> 'done' "
         "RETURNING call_id",
@@ -128,7 +129,7 @@ def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
 
 
 def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
-    """Whether a call no longer has the key, or is dead."""
+    """Tells whether a call no longer has the key, or is dead."""
     rows = yield (
         f"SELECT 1 FROM idempotency_keys WHERE {SAME_KEY} AND call_id = :call_id AND state = 'running' AND NOT ({IS_DEAD})",
         {**scope._asdict(), "call_id": call_id, **alive_since(lease)},
@@ -137,7 +138,7 @@ def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
 
 
 def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
-    """What came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
+    """Records what came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
     rows = yield (
         "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
         "state, outcome, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, "

@@ -1,4 +1,4 @@
-"""What was there before a tool changed it: backups. Paths and states; the contents are files beside the database."""
+"""The state of files before a tool changed them: backups. Paths and states; the contents are files beside the database."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ MAX_LISTED_CALLS = 20
 
 
 class BackupRow(NamedTuple):
-    """What is kept of one path."""
+    """A row of backups: one path."""
 
     id: str
     call_id: str
@@ -55,7 +55,7 @@ def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Tran
 
 
 def of_call(call_id: str, tenant: str, user: str) -> Transaction[list[BackupRow]]:
-    """What a call of this user changed, first change first."""
+    """The changes of a call of this user, first change first."""
     rows = yield (
         "SELECT id, call_id, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, undone_at FROM backups "
         "WHERE call_id = :call_id AND tenant_id = :tenant AND user_id = :user ORDER BY seq, id",

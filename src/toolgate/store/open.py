@@ -1,4 +1,4 @@
-"""Which store a database URL means."""
+"""Opens the store that a database URL names."""
 
 from pathlib import Path
 

@@ -174,7 +174,7 @@ class PostgresStore(LoggedStore):
         return [record for record in records if record is not None]
 
     async def _noted_before(self) -> dict[int, str]:
-        """What the log holds where a head was noted last: asked within the transaction, for after it nothing may fail."""
+        """Reads the hashes where heads were noted last: asked within the transaction, for after it nothing may fail."""
         try:
             noted = self._head_file.last() if self._head_file is not None else None
         except StoreError:

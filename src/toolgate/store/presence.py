@@ -1,5 +1,5 @@
-"""Who is alive. What an App takes before an effect (money, an idempotency key) is settled by the App itself; what belongs
-to one that died is settled by the others, who see that it no longer renews its row in `processes`.
+"""Signs of life of Apps. What an App takes before an effect (money, an idempotency key) is settled by the App itself; what
+belongs to one that died is settled by the others, who see that it no longer renews its row in `processes`.
 
 Nothing is lost if a living one is taken for dead, because a clock jumped or a machine slept: whoever settles for it assumes
 the worst (the money is spent, the effect unknown), and the living one puts that right when its call ends.
@@ -75,17 +75,17 @@ class Presence:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the last sign is so young that nobody can take this App for dead now."""
+        """Tells whether the last sign is so young that nobody can take this App for dead now."""
         return self._seen is not None and awake() - self._seen < self.seconds / 2
 
     @property
     def lapses(self) -> int:
-        """How often this App was without a sign for so long that others may have taken it for dead. While it is fresh and
-        this has not changed, what was taken in its name is still its own."""
+        """The number of times that this App was without a sign for so long that others may have taken it for dead. While it
+        is fresh and this has not changed, what was taken in its name is still its own."""
         return self._lapses
 
     async def leave(self) -> None:
-        """What is still held in this App's name may be settled by others from now on."""
+        """Lets others settle what is still held in this App's name."""
         if self._beating is not None:
             beating, self._beating, self._seen = self._beating, None, None
             beating.cancel()

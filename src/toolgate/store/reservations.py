@@ -32,7 +32,7 @@ _State = Literal["held", "settled", "reaped"]
 
 
 class Account(NamedTuple):
-    """Where money is taken from: one budget, for one of those whom it counts separately, in one period."""
+    """The account that money is taken from: one budget, for one of those whom it counts separately, in one period."""
 
     name: str
     starts: str
@@ -41,7 +41,7 @@ class Account(NamedTuple):
 
 
 class AccountBalance(NamedTuple):
-    """What an account holds."""
+    """The money that an account holds."""
 
     account: str
     starts: str
@@ -150,7 +150,7 @@ def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) ->
 
 
 def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
-    """Whether a call has no row; it has one from now on, as settled. Waits for one that is being written."""
+    """Tells whether a call has no row; it has one from now on, as settled. Waits for one that is being written."""
     first = yield (
         "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
         "VALUES (:call, :process, 0, '[]', 'settled', :moment) ON CONFLICT (call_id) DO NOTHING RETURNING call_id",
@@ -193,7 +193,7 @@ def reap(call: str, alive_since: Mapping[str, Any]) -> Transaction[bool]:
 
 
 def _assumed(records: Mapping[str, str], estimate: int) -> int:
-    """What a call cost by its records: what the last one says, the estimate if it began, nothing if it did not."""
+    """The cost of a call by its records: what the last one says, the estimate if it began, nothing if it did not."""
     if "end" not in records:
         return estimate if "start" in records else 0
     try:
@@ -213,7 +213,7 @@ def forget() -> Transaction[None]:
 
 
 class _EndedReservation(NamedTuple):
-    """What a reservation that has ended was to its accounts."""
+    """An ended reservation, as its accounts had counted it."""
 
     reserved: int
     spent: int
@@ -270,7 +270,7 @@ def balance_of(row: tuple[Any, ...]) -> AccountBalance:
 
 
 def balances(accounts: Iterable[Account]) -> Transaction[list[AccountBalance]]:
-    """What these accounts hold in their period, or in a later one that has begun."""
+    """The balances of these accounts in their period, or in a later one that has begun."""
     found: list[AccountBalance] = []
     for account in accounts:
         rows = yield (

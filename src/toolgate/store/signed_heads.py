@@ -28,7 +28,7 @@ LOCK_POLL_SECONDS = 0.02
 
 
 class SignedHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was signed: the log's end, and the root of the tree over the hashes of rows `first` + 1 to `seq`."""
+    """A signed statement: the log's end, and the root of the tree over the hashes of rows `first` + 1 to `seq`."""
 
     log: str
     first: int
@@ -65,7 +65,7 @@ def parse(text: bytes | str) -> SignedHead | None:
 
 
 def log_name(database: str) -> str:
-    """What a log is called in its heads: a hash of where its database is, without user and password."""
+    """The name of a log in its heads: a hash of where its database is, without user and password."""
     scheme, _, place = database.partition("://")
     place = os.path.realpath(place.removeprefix("/")) if scheme == "sqlite" else place.rpartition("@")[2].partition("?")[0]
     return sha256(f"{scheme[:6]}:{place}".encode()).hexdigest()[:24]

@@ -105,7 +105,7 @@ class LogWriter:
             raise StoreError(f"The audit log takes no more records: {self.trouble or 'the database does not keep up'}.")
 
     def late(self) -> bool:
-        """Whether the oldest record that is not on disk is so old that more would break the promise: await `room`."""
+        """Tells whether the oldest record that is not on disk is so old that more would break the promise: await `room`."""
         return len(self._queue) >= FEW_RECORDS and monotonic() - self._oldest > SLOW_SECONDS
 
     def _rouse(self) -> None:
@@ -267,7 +267,7 @@ class LoggedStore(ABC):
 
     @property
     def trouble(self) -> str | None:
-        """Why the log can't be written, if it can't."""
+        """The reason why the log can't be written, if it can't."""
         return self._writer.trouble
 
 

@@ -42,7 +42,7 @@ class CallFolder(NamedTuple):
 
 
 async def folder_of(ctx: InvokeContext) -> CallFolder:
-    """Where a call works."""
+    """Gives the folder that a call works in."""
     places: Workspaces = ctx.get(Workspaces)
     return CallFolder(await to_thread(places.of, ctx.call), places)
 
@@ -58,7 +58,7 @@ def refused(reason: str) -> Denied:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """What the system says, in words that help."""
+    """Raises what the system says in words that help."""
     try:
         yield
     except PathEscape as escape:

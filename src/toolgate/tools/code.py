@@ -177,7 +177,7 @@ class Calls:
 
     @property
     def spent(self) -> int:
-        """What its calls have cost, and those that they made, in nano-dollars."""
+        """The cost of its calls, and of those that they made, in nano-dollars."""
         return self._had - self._limit.left
 
     async def serve(self, wanted: str, given: list[Any]) -> Any:

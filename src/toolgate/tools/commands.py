@@ -42,7 +42,7 @@ class CommandOutput(TypedDict):
 
 
 class Workspace(NamedTuple):
-    """What a program works in."""
+    """The workspace of a program."""
 
     work: CallFolder
     parts: ProtectedPaths
@@ -54,7 +54,7 @@ class Workspace(NamedTuple):
         return {"workspace": self.work.folder, "fixed": self.parts.fixed, "hidden": self.parts.hidden, "layer": layer}
 
     async def noted(self, stderr: str, left: Sequence[str]) -> str:
-        """What the program wrote, with what was done about its changes. Raises Failed if it may not be given out."""
+        """The output of the program, with what was done about its changes. Raises Failed if it may not be given out."""
         if self.intake is None:  # a layer keeps what is hidden hidden, whatever is put in its place
             await to_thread(check_secrets, self.work.folder, self.parts)
         if not left:
@@ -79,13 +79,13 @@ async def workspace_of(ctx: InvokeContext, command: Sequence[str] = ()) -> Works
 
 
 def moves_files(command: Sequence[str]) -> bool:
-    """Whether a command of git puts files of the repository, in which only git writes, into the workspace."""
+    """Tells whether a command of git puts files of the repository, in which only git writes, into the workspace."""
     word = command[1] if len(command) > 1 else ""
     return word in GIT_MOVES or (word == "init" and all(other in ("-q", "--quiet") for other in command[2:]))
 
 
 def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> float:
-    """How long a run may take: what is asked for, within what settings, tool and caller allow."""
+    """The seconds that a run may take: what is asked for, within what settings, tool and caller allow."""
     most = min(sandbox.limits.seconds, ctx.time_limit)  # as `tools info` shows it
     return most if timeout is None else min(most, timeout / 1000)
 
@@ -166,7 +166,7 @@ def _folder(work: CallFolder, cwd: str) -> Path:
 
 
 def done(ended: CommandResult, stderr: str) -> CommandOutput:
-    """What the caller is given of a command that came to its end; raises if it was stopped."""
+    """The result for the caller of a command that came to its end; raises if it was stopped."""
     if ended.stopped is not None:
         raise limit_error(msgspec.structs.replace(ended, stderr=stderr))
     return {"stdout": ended.stdout, "stderr": stderr, "exitCode": ended.exit_code}

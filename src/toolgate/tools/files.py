@@ -285,7 +285,7 @@ async def _to_its_end(change: Callable[..., None], *arguments: object) -> None:
 
 
 def _place(work: CallFolder, path: str) -> Path:
-    """Where something is to be written: the journal keeps what is there by that name."""
+    """The path of what is to be written: the journal keeps what is there by that name."""
     work.judge(path, writing=True)
     with explained(path):
         folder_of_it = _open_folder(work, path)
@@ -318,7 +318,7 @@ def _check_file(work: CallFolder, path: str) -> None:
 
 
 def _is_there(work: CallFolder, path: str) -> bool:
-    """Whether the folder is there; raises if something else is."""
+    """Tells whether the folder is there; raises if something else is."""
     with explained(path):
         found = _open_folder(work, path)
         if found is None:
@@ -353,7 +353,8 @@ def _write(work: CallFolder, path: str, data: bytes, make: bool) -> None:
 
 
 def _replaceable(name: str, folder: int, path: str) -> os.stat_result | None:
-    """What stands where a file is to be put; None if nothing does. Raises if it can't be replaced by a file."""
+    """The status of what stands where a file is to be put; None if nothing does. Raises if it can't be replaced by a
+    file."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
