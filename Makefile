@@ -27,6 +27,11 @@ test: engines ## Set up and run the tests, each promise on one backend; TESTS= n
 test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
 	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
 
+.PHONY: test-list
+test-list: $(READY) ## Write into build/tests.md which tests are left to the matrix, and what holds each requirement in make test
+	@mkdir -p build
+	@$(BIN)/python -m pytest --collect-only -qq --matrix-report=build/tests.md >/dev/null && echo "written: build/tests.md"
+
 .PHONY: coverage
 coverage: engines ## Run the tests of make test and measure their branch coverage, with a floor for each package
 	rm -rf build/coverage

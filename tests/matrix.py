@@ -8,7 +8,7 @@ A test need not say which of its parameters belong to the matrix. A parameter wh
 is a choice along that axis, whatever its name. `make test` takes the value that stands first there; cases with another one
 get the mark. So a test function without the mark keeps every one of its cases in `make test`, each on one choice.
 
-    pytest --collect-only -q --matrix-report=FILE       # which tests are left to the matrix, and what holds each requirement
+    make test-list              # which tests are left to the matrix, and what holds each requirement without them
 """
 
 import os

@@ -65,8 +65,9 @@ class Postgres:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
 
-    def create(self, database: str) -> None:
-        self.run(f'CREATE DATABASE "{database}"')
+    def create(self, database: str, template: str = "template1") -> None:
+        """A new database, or a copy of another that nobody is connected to."""
+        self.run(f'CREATE DATABASE "{database}" TEMPLATE "{template}"')
 
     def drop(self, database: str) -> None:
         """Drop it, whoever is still connected."""
