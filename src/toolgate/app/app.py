@@ -20,6 +20,7 @@ from toolgate.app.idempotency import IdempotencyFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
 from toolgate.app.renamed import renamed
+from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.sessions import SessionsFacet
 from toolgate.app.tools import ToolsFacet
@@ -53,6 +54,7 @@ class App:
         self.grants = GrantsFacet(parts)
         self.budgets = BudgetsFacet(parts)
         self.policy = PolicyFacet(parts)
+        self.secrets = SecretsFacet(parts)
         self.servers = ServersFacet(parts)
         self.audit = AuditFacet(parts)
         self.idempotency = IdempotencyFacet(parts)

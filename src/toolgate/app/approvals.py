@@ -7,6 +7,7 @@ from toolgate.app.renamed import CallableFacet
 from toolgate.gates.approval.answers import ANSWERS_PAGE
 from toolgate.gates.approval.request import Answer, Approval, Approver, State
 from toolgate.model import LOCAL, Actor, Outcome
+from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
@@ -17,14 +18,25 @@ class ApprovalsFacet(CallableFacet):
     """The calls that wait for a person."""
 
     def __init__(self, parts: "Parts", invoke: Callable[..., Awaitable[Outcome]]) -> None:
+        self.canonical = parts.checks.canonical
+        """Gives arguments that a person edited as they would run; raises `CallError` if they do not fit the tool."""
         self._consent = parts.consent
         self._continuations = parts.continuations
         self._invoke = invoke
+        self._store = parts.store
 
     def add_approver(self, approver: Approver) -> None:
         """Attaches somebody who can be asked: a function that is given an `ApprovalRequest` and gives an `Answer`, True,
         False, or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
         self._consent.add(approver)
+
+    async def get(self, id: str, tenant: str) -> Approval:
+        """Gives one question of a tenant, and what became of it. Raises `ToolgateError` if there is none."""
+        return await self._consent.show(id, tenant)
+
+    async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
+        """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
+        return await self._store.read(table.ids("approvals", tenant, beginning))
 
     async def counts(self) -> dict[str, int]:
         """Gives how many questions wait for an answer, by tenant: for whoever runs this installation."""
@@ -61,6 +73,9 @@ class ApprovalsFacet(CallableFacet):
         actor: Actor | None = None,
         limit: int = ANSWERS_PAGE,
         after: str | None = None,
+        all_tenants: bool = False,
     ) -> list[Approval]:
-        """Gives the questions of the actor's tenant, oldest first: at most `limit`, beginning after the id `after`."""
-        return await self._consent.list((actor or LOCAL).tenant, state, limit=limit, after=after)
+        """Gives the questions of the actor's tenant, or of all, oldest first: at most `limit`, beginning after the id
+        `after`."""
+        tenant = None if all_tenants else (actor or LOCAL).tenant
+        return await self._consent.list(tenant, state, limit=limit, after=after)

@@ -23,6 +23,7 @@ class AuditFacet:
     def __init__(self, parts: "Parts") -> None:
         self.is_signed = parts.heads is not None
         """Whether heads of the log are signed (setting audit.key)."""
+        self._artifacts = parts.artifacts
         self._details = parts.details
         self._events = parts.events
         self._head_file = parts.head_file
@@ -37,6 +38,10 @@ class AuditFacet:
             return await self._heads.verify(self._head_file, heads)
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self._store, Verifier(noted))
+
+    async def artifact(self, id: str, tenant: str) -> bytes | None:
+        """Gives the whole output of a call that was cut, of any user of a tenant; None if there is none."""
+        return await self._artifacts.fetch_any(id, tenant)
 
     async def of_call(self, call_id: str) -> Rows:
         """Gives the records of a call, as rows of the log, oldest first; a beginning of its id will do if it is the only one

@@ -21,6 +21,11 @@ class BudgetsFacet:
         self._budgets = parts.budgets
         self._catalog_sync = parts.catalog_sync
         self._events = parts.events
+        self._store = parts.store
+
+    async def limits(self) -> list[BudgetRow]:
+        """Gives the budgets as they are on record."""
+        return await self._store.read(table.list_budgets())
 
     @uninterrupted
     async def remove(self, id: str, *, actor: Actor | None = None) -> bool:

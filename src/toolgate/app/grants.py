@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from toolgate.app.renamed import CallableFacet
 from toolgate.gates.approval.request import Grant, GrantTerms
 from toolgate.model import LOCAL, Actor
+from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class GrantsFacet(CallableFacet):
     def __init__(self, parts: "Parts") -> None:
         self._catalog = parts.catalog
         self._consent = parts.consent
+        self._store = parts.store
 
     @uninterrupted
     async def create(
@@ -35,6 +37,10 @@ class GrantsFacet(CallableFacet):
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self._catalog.resolve(tool, actor.tenant)
         return await self._consent.make_grant(entry, terms, actor, by, session=session, reason=reason)
+
+    async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
+        """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
+        return await self._store.read(table.ids("grants", tenant, beginning))
 
     @uninterrupted
     async def revoke(self, id: str, *, actor: Actor | None = None) -> Grant:

@@ -4,12 +4,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Denied
-from toolgate.model import LOCAL, Actor
+from toolgate.model import LOCAL, Actor, Decision
 from toolgate.store import catalog as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
+    from toolgate.gates.policy.documents import PolicyData
+    from toolgate.gates.policy.question import Action, EmbeddedEngine, RemoteEngine
     from toolgate.gates.policy.replay import Replay
 
 
@@ -20,8 +22,23 @@ class PolicyFacet:
         self._catalog = parts.catalog
         self._catalog_sync = parts.catalog_sync
         self._events = parts.events
+        self._guard = parts.guard
         self._store = parts.store
         self._sync = parts.policy
+
+    @property
+    def engine(self) -> "EmbeddedEngine | RemoteEngine":
+        """What decides: the policy in this process, or an OPA server."""
+        return self._guard.engine
+
+    @property
+    def data(self) -> "PolicyData":
+        """What the policy decides by, as it holds now."""
+        return self._sync.data
+
+    async def decide(self, actor: Actor, action: "Action", tool: str, **about: Any) -> Decision:
+        """Gives what the policy says to an action, without doing it."""
+        return await self._guard.decide(actor, action, tool, **about)
 
     async def documents(self) -> dict[str, Any]:
         """Gives the data that the policy decides by."""

@@ -322,6 +322,31 @@ class ServersFacet(CallableFacet):
         await self._events.record("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
         return issuer
 
+    @property
+    def problems(self) -> list[ToolProblem]:
+        """Servers and tools of theirs that can't be used, and why."""
+        return self._mcp_tools.problems
+
+    def is_listed(self, name: str) -> bool:
+        """Tells whether it is known what a server has."""
+        return self._mcp_tools.is_listed(name)
+
+    def why_unusable(self, name: str) -> str | None:
+        """Gives what is wrong with the settings of a server; None: nothing is, or there is no such server."""
+        return self._mcp_tools.why_unusable(name)
+
+    def has(self, name: str) -> bool:
+        """Tells whether there is a server of this name, usable or not."""
+        return name in self._mcp_tools.upstreams or self.why_unusable(name) is not None
+
+    def items(self, name: str) -> list[str]:
+        """Gives the prompts and resources of a server that were accepted."""
+        return [*self._mcp_tools.items.labels(name)]
+
+    def on_step(self, name: str, tell: Callable[[str], None]) -> None:
+        """Has a function called with each step of a server's installation and start."""
+        self._engine.listen(lambda server, what, words: tell(words or "") if (server, what) == (name, "step") else None)
+
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
         """Gives the names of the secrets that a server is to be given, and that are not set."""
         return self._secrets.missing(secrets_in(settings))

@@ -29,6 +29,7 @@ class ToolsFacet(CallableFacet):
         self._kinds = parts.kinds
         self._mcp_tools = parts.mcp_tools
         self._notices = parts.notices
+        self._policy = parts.policy
         self._rules = parts.rules
 
     # -- what there is
@@ -67,6 +68,44 @@ class ToolsFacet(CallableFacet):
         """The tools that could not be loaded, and why."""
         custom = self._custom.problems if self._custom is not None else ()
         return [*self._catalog.problems, *custom, *self._mcp_tools.problems]
+
+    def entries(self) -> list[Entry]:
+        """Gives every tool in the catalog as it is compiled, of all tenants: for whoever runs this installation."""
+        return self._catalog.entries()
+
+    def get(self, name: str, actor: Actor | None = None) -> Entry:
+        """Gives a tool of the actor's tenant, enabled or not. Raises `CallError` (TOOL_NOT_FOUND)."""
+        return self._catalog.resolve(name, (actor or LOCAL).tenant)
+
+    async def why_off(self, entry: Entry, actor: Actor, *, door: str = "python") -> str | None:
+        """Gives why an actor does not have a tool; None if it has."""
+        if entry.tool.tenant not in (None, actor.tenant):
+            return f"{entry.name} belongs to tenant {entry.tool.tenant}"
+        if (off := self._catalog.why_off(entry, actor.tenant)) is not None:
+            return off
+        decision = await self._guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door=door)
+        return None if decision.allow else decision.reason
+
+    def is_off(self, entry: Entry, tenant: str) -> bool:
+        """Tells whether flags disable a tool for a tenant."""
+        return self._catalog.why_off(entry, tenant) is not None
+
+    def is_enforced(self, name: str) -> bool:
+        """Tells whether `enforcement` keeps a tool enabled."""
+        return self._catalog.is_enforced(name)
+
+    def flag(self, name: str, *, tenant: str | None = None, persona: str | None = None) -> bool | None:
+        """Gives the flag of a tool for everybody, a tenant or a persona; None: there is none."""
+        if tenant is not None:
+            return self._catalog.tenant_flag(name, tenant)
+        if persona is not None:
+            return name not in self._policy.data.personas.get(persona, {})
+        return self._catalog.is_on(name)
+
+    @property
+    def withheld(self) -> Mapping[str, str]:
+        """The names of tools that wait to be accepted, and why."""
+        return self._mcp_tools.withheld
 
     # -- where they come from
 

@@ -18,6 +18,14 @@ class UndoFacet(CallableFacet):
         self._events = parts.events
         self._journal = parts.journal
 
+    async def calls(self, beginning: str, actor: Actor | None = None) -> "list[str]":
+        """Gives the ids of the actor's calls that can be undone and begin so."""
+        return await self._journal.calls(beginning, actor or LOCAL)
+
+    async def preview(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
+        """Gives what `revert` would do, and does nothing."""
+        return await self._journal.preview(call_id, actor or LOCAL, force)
+
     @uninterrupted
     async def revert(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
         """Puts back the files that a call changed. `force`: also those that were changed again since."""

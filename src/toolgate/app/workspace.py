@@ -1,7 +1,7 @@
 """`app.workspace`: changes to files that programs and servers made and that wait for a person."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import InvalidInput
 from toolgate.model import LOCAL, Actor
@@ -23,6 +23,14 @@ class WorkspaceFacet:
     def changes(self) -> "list[QuarantineSet]":
         """Gives the sets of changes that programs and servers made in workspaces and that wait, oldest first."""
         return self._places.quarantine().sets()
+
+    def get(self, number: str) -> "QuarantineSet":
+        """Gives one set of changes. Raises `ToolgateError` if there is none."""
+        return self._places.quarantine().get(number)
+
+    def content(self, one: "QuarantineSet", change: Any) -> bytes | None:
+        """Gives the content that a change of a set would bring in."""
+        return self._places.quarantine().content(one, change)
 
     @uninterrupted
     async def take(self, number: str, paths: Iterable[str] = (), *, actor: Actor | None = None) -> list[str]:

@@ -43,7 +43,6 @@ from toolgate.gates.approval.request import (
 )
 from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import LOCAL, MASK, Actor, Outcome
-from toolgate.store import approvals as kept
 
 SHORT = 60
 """Characters of arguments that a list shows."""
@@ -87,7 +86,13 @@ async def list_approvals(
 
     async with opened(ctx) as app:
         start = None if after is None else (await whole_id(app, "approvals", whose, after))[0]
-        found = await app.parts.consent.list(whose, None if state == "all" else state, limit=limit + 1, after=start)
+        found = await app.approvals.list(
+            state=None if state == "all" else state,
+            actor=Actor(whose) if whose is not None else None,
+            limit=limit + 1,
+            after=start,
+            all_tenants=whose is None,
+        )
         waiting = await app.approvals.counts() if tenant is None and state == "waiting" else {}
     found, rest = found[:limit], found[limit:]
     last = found[-1].request.id if rest else None
@@ -132,7 +137,7 @@ async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Own
     whose = _owner(tenant)
 
     async with opened(ctx) as app:
-        approval = await app.parts.consent.show(*await whole_id(app, "approvals", whose, approval_id))
+        approval = await app.approvals.get(*await whole_id(app, "approvals", whose, approval_id))
     if as_json:
         emit(to_dict(approval))
         return 0
@@ -252,11 +257,11 @@ async def reject(
 
 async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -> Answer | None:
     """The answer with what a person makes of a call's arguments in their editor; None if they agree to nothing."""
-    approval = await app.parts.consent.show(*await whole_id(app, "approvals", whose, beginning))
+    approval = await app.approvals.get(*await whole_id(app, "approvals", whose, beginning))
     note(approval.request.text(most=WHOLE), lines=True)
     if approval.state != "waiting":
         raise ApprovalError(f"Approval {approval.request.id} no longer waits for an answer: it is {approval.state}.")
-    changed = await edited(approval.request, approval.request.arguments, app.parts.checks.canonical)
+    changed = await edited(approval.request, approval.request.arguments, app.approvals.canonical)
     if changed is None or not await agrees("Approve these arguments?"):
         return None
     return msgspec.structs.replace(answer, verdict="edit", arguments=changed)
@@ -270,7 +275,7 @@ def _say_counted(approval: Approval) -> None:
 
 async def _give(app: App, beginning: str, answer: Answer, whose: str | None, user: str) -> Approval:
     id, owner = await whole_id(app, "approvals", whose, beginning)
-    return await app.parts.consent.answer(id, answer, Actor(owner, user=user), "cli")
+    return await app.approvals.answer(id, answer, actor=Actor(owner, user=user), through="cli")
 
 
 def _owner(tenant: str | None) -> str | None:
@@ -312,7 +317,7 @@ async def whole_id(app: App, table: Literal["approvals", "grants"], tenant: str 
     command says."""
     found: list[tuple[str, str]] = []
     if beginning.isascii() and beginning.isprintable() and beginning:
-        found = await app.parts.store.read(kept.ids(table, tenant, beginning))
+        found = await (app.approvals if table == "approvals" else app.grants).ids(tenant, beginning)
     exact = [one for one in found if one[0] == beginning]
     if len(exact or found) == 1:
         return (exact or found)[0]

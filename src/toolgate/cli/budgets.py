@@ -16,7 +16,6 @@ from toolgate.gates.quota.money import parse_dollars
 from toolgate.gates.quota.report import BudgetStatus
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
-from toolgate.store import budgets as store
 from toolgate.store.budgets import BudgetRow, Period
 from toolgate.store.database import now
 
@@ -117,13 +116,13 @@ async def set_budgets(
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
 
     async with opened(ctx) as app:
-        before = {budget.id: budget for budget in await app.parts.store.read(store.list_budgets())}
+        before = {budget.id: budget for budget in await app.budgets.limits()}
         make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
         wanted = [
             _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
         ]  # all of them make sense, or nothing is changed
         set_anew = any(cap is not None for _, cap in caps)
-        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.parts.catalog.entries()):
+        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.tools.entries()):
             note((f"There is no tool {tool} now; the budget applies once there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if as_json:

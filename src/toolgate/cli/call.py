@@ -22,8 +22,6 @@ from toolgate.errors import Failed, span_words
 from toolgate.mcp.runner import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome, check_request_id
 from toolgate.pipeline.usage import dollars
-from toolgate.store import idempotency as keys
-from toolgate.store.idempotency import Scope
 
 EXIT = {"success": 0, "pending": 3}
 """By the status of the outcome; every other is 1."""
@@ -144,7 +142,7 @@ async def _call(
     spinner = None if as_json or not has_spinner() else Spinner(name)
     async with opened(ctx) as app:
         quiet = nullcontext if spinner is None else spinner.paused
-        approver = approver_for(name, app.parts.checks.canonical, yes=options.yes, quiet=quiet)
+        approver = approver_for(name, app.approvals.canonical, yes=options.yes, quiet=quiet)
         if approver is not None:
             app.approvals.add_approver(approver)
         arguments = None  # those that were approved
@@ -165,7 +163,7 @@ async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
     """A suggestion for the person at the terminal, where the pipeline's own suggestion does not say it."""
     if code == "TOOL_NOT_FOUND":
         return await why_missing(app, name, actor)
-    needed = (app.parts.policy.data.entry(name, actor.tenant) or {}).get("requires_permission")
+    needed = (app.policy.data.entry(name, actor.tenant) or {}).get("requires_permission")
     if code == "PERMISSION_DENIED" and needed is not None and needed not in actor.scopes:
         return f"It needs the scope {needed}: add `--scope {shlex.quote(needed)}`."
     return None
@@ -173,9 +171,9 @@ async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:
 
 async def _say_whom_it_waits_for(app: App, actor: Actor, key: str) -> None:
     """Say at a terminal that a call with the same key has not ended, since this one waits for it."""
-    first = await app.parts.store.read(keys.find(Scope(actor.tenant, actor.user, key)))
+    first = await app.idempotency.get(key, actor=actor)
     if first is not None and first.state == "running":
-        wait = span_words(app.parts.presence.seconds)
+        wait = span_words(app.idempotency.lease_seconds)
         words = f"Waiting for call {first.holder.call_id}, which has the same key and has not ended."
         note((f"{words} If its process has died, that is known within {wait}.", "dim"))
 

@@ -69,20 +69,14 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
     tokens = await app.tools.token_costs()
     return [
         ListedTool(entry, tokens[entry.name], await why_off(app, entry, actor))
-        for entry in sorted(app.parts.catalog.entries(), key=lambda entry: entry.name)
+        for entry in sorted(app.tools.entries(), key=lambda entry: entry.name)
         if of_all_tenants or entry.tool.tenant in (None, actor.tenant)
     ]
 
 
 async def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
     """Why an actor does not have a tool; None if it has."""
-    if entry.tool.tenant not in (None, actor.tenant):
-        return f"{entry.name} belongs to tenant {entry.tool.tenant}"
-    off = app.parts.catalog.why_off(entry, actor.tenant)
-    if off is not None:
-        return off
-    decision = await app.parts.guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door="cli")
-    return None if decision.allow else decision.reason
+    return await app.tools.why_off(entry, actor, door="cli")
 
 
 def total(tools: list[ListedTool]) -> int:
@@ -130,13 +124,13 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     entry = entry_named(app, name, actor)
     if entry is not None:
         return await _hidden(app, entry, actor)
-    if (why := app.parts.mcp_tools.withheld.get(name)) is not None:
+    if (why := app.tools.withheld.get(name)) is not None:
         return f"{clean(name)} is offered by an MCP server, but {why}: `toolgate tools accept {name}`."
-    owners = sorted({str(one.tool.tenant) for one in app.parts.catalog.entries() if one.name == name})
+    owners = sorted({str(one.tool.tenant) for one in app.tools.entries() if one.name == name})
     if owners:
         return f"{clean(name)} is a tool of tenant {clean(', '.join(owners))}: add --tenant {shlex.quote(owners[0])}."
     server = next((one for one in app.settings.servers if name.startswith(f"mcp_{one}_")), None)
-    if server is not None and (why := app.parts.mcp_tools.why_unusable(server)) is not None:
+    if server is not None and (why := app.servers.why_unusable(server)) is not None:
         return f"Server {server} can't be used: {clean(why).rstrip('.')}. Correct its settings (servers.{server})."
     problem = next((one for one in app.tools.problems if _may_hold(one, name)), None)
     if problem is not None:
@@ -144,10 +138,10 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     idle = _file_without(app, name)
     if idle is not None:
         return f"{idle} was loaded, but has no tool of this name: put `@tool` (from toolgate) above its function or class."
-    near = did_you_mean(name, [one.name for one in app.parts.catalog.entries() if await why_off(app, one, actor) is None])
+    near = did_you_mean(name, [one.name for one in app.tools.entries() if await why_off(app, one, actor) is None])
     if near is not None:
         return near
-    waiting = did_you_mean(name, app.parts.mcp_tools.withheld)
+    waiting = did_you_mean(name, app.tools.withheld)
     return f"{waiting} It has to be accepted first: `toolgate tools accept --all`." if waiting else LIST
 
 
@@ -159,11 +153,9 @@ async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
     command = f"toolgate explain {entry.name}{naming(actor, user=True)}"
     if actor.persona is not None:
         command += f" --persona {shlex.quote(actor.persona)}"
-    if app.parts.catalog.why_off(entry, actor.tenant) is None:
+    if not app.tools.is_off(entry, actor.tenant):
         return f"The tool is there, but hidden from this caller: {reason}. `{command}` says which rule decides."
-    only = (
-        "" if app.parts.catalog.tenant_flag(entry.name, actor.tenant) is None else f" --tenant {shlex.quote(actor.tenant)}"
-    )
+    only = "" if app.tools.flag(entry.name, tenant=actor.tenant) is None else f" --tenant {shlex.quote(actor.tenant)}"
     return f"The tool is there, but {reason}: `toolgate tools enable {entry.name}{only}`."
 
 

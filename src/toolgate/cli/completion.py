@@ -86,18 +86,15 @@ def approval_ids(ctx: typer.Context, incomplete: str) -> Offered:
     """Those that wait."""
 
     async def look(app: App) -> Offered:
-        found = await app.parts.consent.list(None, "waiting", limit=MAX_IDS)
+        found = await app.approvals.list(limit=MAX_IDS, all_tenants=True)
         return [(one.request.id, _few_words(one.request.tool)) for one in found]
 
     return _offer(ctx, look, incomplete)
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> Offered:
-    from toolgate.gates.secrets.sources import Readable, listed
-
     async def look(app: App) -> Offered:
-        sources = [one for one in app.parts.secrets.sources if isinstance(one, Readable) and one.why_not() is None]
-        return [(name, "") for name in sorted({one.name for source in sources for one in listed(source)})]
+        return [(name, "") for name in sorted({one.name for source in app.secrets.list() for one in source.secrets})]
 
     return _offer(ctx, look, incomplete)
 

@@ -148,7 +148,7 @@ def naming(actor: Actor, *, user: bool = False) -> str:
 def entry_named(app: App, tool: str, actor: Actor) -> Entry | None:
     """The tool of a name, if the actor's tenant has one."""
     try:
-        return app.parts.catalog.resolve(tool, actor.tenant)
+        return app.tools.get(tool, actor)
     except CallError:
         return None
 

@@ -31,7 +31,7 @@ async def list_grants(
     whose = actor_of(tenant, None, None)
 
     async with opened(ctx) as app:
-        grants = await app.parts.consent.list_grants(whose.tenant, active=not everything)
+        grants = await app.grants.list(active=not everything, actor=whose)
         found = [(grant, _is_exhausted(app, grant)) for grant in grants]
     if as_json:
         emit({"grants": [{**_to_dict(grant), "exhausted": exhausted} for grant, exhausted in found]})
@@ -75,8 +75,7 @@ async def add(
     by = actor_of(tenant, None, LOCAL.user)
 
     async with opened(ctx) as app:
-        entry = app.parts.catalog.resolve(tool, whom.tenant)
-        grant = await app.parts.consent.make_grant(entry, terms, whom, by, session=session, reason=reason)
+        grant = await app.grants.create(tool, terms, actor=whom, by=by, session=session, reason=reason)
     if as_json:
         emit(_to_dict(grant))
     else:
@@ -99,7 +98,7 @@ async def revoke(
 
     async with opened(ctx) as app:
         id, _ = await whole_id(app, "grants", by.tenant, grant_id)
-        grant = await app.parts.consent.revoke(id, by)
+        grant = await app.grants.revoke(id, actor=by)
     if as_json:
         emit(_to_dict(grant))
     else:

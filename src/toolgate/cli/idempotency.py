@@ -10,7 +10,6 @@ from toolgate.cli.output import Part, emit, note, say
 from toolgate.cli.table import state as state_cell
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
-from toolgate.store import idempotency as keys
 from toolgate.store.idempotency import KeyRow
 
 NONE = {
@@ -39,7 +38,7 @@ async def list_keys(
         if state == "unknown":
             found = await app.idempotency.unsettled(tenant)
         else:
-            found = await app.parts.store.read(keys.listed(tenant=tenant, state=state))
+            found = await app.idempotency.list(tenant, state=state)
     if as_json:
         emit({"keys": [_to_dict(row) for row in found]})
         return 0

@@ -43,9 +43,8 @@ def serve(
             note(("There is no API key yet, so every call is refused. Create one: toolgate keys create NAME", "yellow"))
 
     async def main() -> int:
-        async with opened(ctx, serving=True) as app:
-            given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-            app.settings = app.settings.with_overrides({"serve": given})
+        given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        async with opened(ctx, serving=True, **({"serve": given} if given else {})) as app:
             await run.serve(app, ready)
         return 0
 

@@ -33,7 +33,7 @@ async def undo(
     async with opened(ctx) as app:
         found = await _one(app, call_id, actor)
         if dry_run:
-            done = await app.parts.journal.preview(found, actor, force)
+            done = await app.undo.preview(found, actor=actor, force=force)
         else:
             done = await app.undo.revert(found, actor=actor, force=force)
     if as_json:
@@ -46,7 +46,7 @@ async def undo(
 
 async def _one(app: App, beginning: str, actor: Actor) -> str:
     """The id of the one call that begins so."""
-    found = await app.parts.journal.calls(beginning, actor)
+    found = await app.undo.calls(beginning, actor)
     if len(found) == 1 and len(beginning) >= MIN_PREFIX_CHARS:
         return found[0]
     if beginning in found or not found or len(beginning) < MIN_PREFIX_CHARS:

@@ -51,7 +51,7 @@ async def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJ
     """Show what a set would change, with the differences of text files."""
 
     async with opened(ctx) as app:
-        one = app.parts.places.quarantine().get(number)
+        one = app.workspace.get(number)
         chosen = [change for change in one.changes if not paths or change.path in paths]
         changes = [(change, difference(app, one, change)) for change in chosen]
     if as_json:
@@ -82,7 +82,7 @@ async def take(
         )
 
     async with opened(ctx) as app:
-        one = app.parts.places.quarantine().get(number)
+        one = app.workspace.get(number)
         agreed = yes or await to_thread(_agrees, one, paths or [])
         failed = await app.workspace.take(number, paths or []) if agreed else None
     if as_json:
@@ -101,7 +101,7 @@ async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     """Discard a set of changes."""
 
     async with opened(ctx) as app:
-        one = app.parts.places.quarantine().get(number)
+        one = app.workspace.get(number)
         await app.workspace.drop(one.id)
         dropped = one.id
     if as_json:
@@ -113,7 +113,7 @@ async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
 
 def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:
     """How a text file would change, line by line; nothing for what is no text."""
-    content = app.parts.places.quarantine().content(one, change)
+    content = app.workspace.content(one, change)
     place = Path(one.workspace, change.path)
     if content is None or place.is_symlink():
         return []

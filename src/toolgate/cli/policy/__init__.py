@@ -83,8 +83,8 @@ async def _ask(
         entry = entry_named(app, tool, actor)
         tier = None if entry is None else entry.tier
         if candidate is None and documents is None:
-            return await app.parts.guard.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
-        decide = decider(candidate or embedded(app), documents or app.parts.policy.data)
+            return await app.policy.decide(actor, action, tool, tier=tier, door="cli", arguments=arguments)
+        decide = decider(candidate or embedded(app), documents or app.policy.data)
         return decide(_question(actor, action, tool, tier, arguments))
 
 
@@ -173,7 +173,7 @@ async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
     """Show the policy in force."""
 
     async with opened(ctx) as app:
-        engine: EmbeddedEngine | RemoteEngine = app.parts.guard.engine
+        engine: EmbeddedEngine | RemoteEngine = app.policy.engine
         found: dict[str, Any]
         if engine.remote is True:
             found = {"engine": "opa", "hash": engine.hash, "url": getattr(engine, "url", None), "text": None}

@@ -71,7 +71,7 @@ async def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[T
 
     try:
         async with opened(ctx) as app:
-            known = {name for entry in app.parts.catalog.entries() for name in entry.tool.input_schema.get("properties", ())}
+            known = {name for entry in app.tools.entries() for name in entry.tool.input_schema.get("properties", ())}
     except ToolgateError:  # the policy in force may be the one that is being mended
         return []
     return [
@@ -132,7 +132,7 @@ async def _run_cases(
     ctx: typer.Context, candidate: EmbeddedRego | None, documents: GivenDocument | None, cases: list[Case]
 ) -> list[Result]:
     async with opened(ctx) as app:
-        return run_cases(cases, decider(candidate or embedded(app), documents or app.parts.policy.data))
+        return run_cases(cases, decider(candidate or embedded(app), documents or app.policy.data))
 
 
 def _told(result: Result) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _told(result: Result) -> dict[str, Any]:
 
 
 def embedded(app: App) -> EmbeddedEngine:
-    engine: EmbeddedEngine | RemoteEngine = app.parts.guard.engine
+    engine: EmbeddedEngine | RemoteEngine = app.policy.engine
     if engine.remote is True:
         raise Usage("An OPA server decides here, by its own data.", suggestion="Name a policy as well: --policy FILE.")
     return engine

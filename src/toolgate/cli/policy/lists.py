@@ -44,7 +44,7 @@ async def deny(
     return await _change(
         ctx,
         ListChange(
-            lambda app: tool in (denied := app.parts.policy.data.global_deny) and reason in (None, denied[tool]),
+            lambda app: tool in (denied := app.policy.data.global_deny) and reason in (None, denied[tool]),
             lambda app: app.policy.deny(tool, True, reason=reason),
             {"tool": tool, "denied": True, "reason": reason},
             ("✓ Denied to everybody", "green"), "Already denied to everybody", tool, tool,
@@ -60,7 +60,7 @@ async def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) ->
     return await _change(
         ctx,
         ListChange(
-            lambda app: tool not in app.parts.policy.data.global_deny,
+            lambda app: tool not in app.policy.data.global_deny,
             lambda app: app.policy.deny(tool, False),
             {"tool": tool, "denied": False, "reason": None},
             ("✓ No longer denied to everybody", "green"), "It was not denied to everybody", tool,
@@ -86,7 +86,7 @@ async def _restrict(ctx: typer.Context, tenant: str, restricted: bool, mark: Par
     return await _change(
         ctx,
         ListChange(
-            lambda app: (tenant in app.parts.policy.data.restricted_tenants) == restricted,
+            lambda app: (tenant in app.policy.data.restricted_tenants) == restricted,
             lambda app: app.policy.restrict_code(tenant, restricted),
             {"tenant": tenant, "restricted": restricted},
             mark, already, f"tenant {tenant}",
@@ -114,7 +114,7 @@ async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: P
     return await _change(
         ctx,
         ListChange(
-            lambda app: app.parts.policy.data.can_add_tools.get(persona, False) == allowed,
+            lambda app: app.policy.data.can_add_tools.get(persona, False) == allowed,
             lambda app: app.policy.allow_adding_tools(persona, allowed),
             {"persona": persona, "can_add_tools": allowed},
             mark, already, f"persona {persona}",
@@ -125,7 +125,7 @@ async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, mark: P
 
 async def _change(ctx: typer.Context, change: ListChange, as_json: bool) -> int:
     async with opened(ctx) as app:
-        if change.wants is not None and not any(entry.name == change.wants for entry in app.parts.catalog.entries()):
+        if change.wants is not None and not any(entry.name == change.wants for entry in app.tools.entries()):
             note((f"There is no tool {change.wants} now; the denial applies once there is.", "yellow"))
         changed = not change.is_so(app)
         if changed:

@@ -46,7 +46,7 @@ async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
 
     async with opened(ctx) as app:
         found = [(one, server_state(one, app.servers.missing_secrets(one.settings))) for one in await app.servers.list()]
-        problems, enabled = list(app.parts.mcp_tools.problems), app.settings.mcp.enabled
+        problems, enabled = list(app.servers.problems), app.settings.mcp.enabled
     if as_json:
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
@@ -76,12 +76,10 @@ async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -
         aside = [one for one in app.workspace.changes() if one.by == f"server {name}"]
         offered = [
             {"name": entry.name, "tier": entry.tier, "state": "accepted"}
-            for entry in app.parts.catalog.entries()
+            for entry in app.tools.entries()
             if entry.kind == "mcp" and entry.implementation.server == name
         ]
-        offered += [
-            {"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.parts.mcp_tools.items.labels(name)
-        ]
+        offered += [{"name": f"{name}/{item}", "tier": "", "state": "accepted"} for item in app.servers.items(name)]
         waiting = [
             {"name": one.name, "tier": "", "state": "new" if one.is_new else "changed"}
             for one in await app.servers.quarantined(name)
@@ -137,7 +135,7 @@ async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int
         try:
             await app.servers.remove(name)
         except SettingsError as error:
-            there = name in app.parts.mcp_tools.upstreams or app.parts.mcp_tools.why_unusable(name) is not None
+            there = app.servers.has(name)
             raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
     if as_json:
         emit({"name": name, "removed": True})

@@ -126,9 +126,7 @@ async def _tried(
     """Tries a server; gives whether it was tried, and why it can't be used."""
     try:
         with StepProgress() as steps:
-            app.parts.servers_engine.listen(
-                lambda server, what, words: steps(words or "") if (server, what) == (name, "step") else None
-            )
+            app.servers.on_step(name, steps)
             return await app.servers.try_out(name, values, secrets=secrets, replace=replace), None
     except asyncio.CancelledError:  # Ctrl-C
         note(("Interrupted: ", "yellow"), f"server {name} was not added.")

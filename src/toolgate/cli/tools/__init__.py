@@ -66,7 +66,7 @@ async def list_tools(
     async with opened(ctx) as app:
         await app.tools.check()
         found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
-        problems, withheld = list(app.tools.problems), app.parts.mcp_tools.withheld
+        problems, withheld = list(app.tools.problems), app.tools.withheld
         with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
     if as_json:
@@ -144,8 +144,8 @@ async def info(
         actor = actor_of(tenant, persona, user)
         tool = await find(app, name, actor, only_on=somebody)
         auth = tool.entry.auth
-        enforced = app.parts.catalog.is_enforced(tool.name)
-        has_credential = auth is not None and app.parts.secrets.find(auth.config_key, actor) is not None
+        enforced = app.tools.is_enforced(tool.name)
+        has_credential = auth is not None and app.secrets.has(auth.config_key, actor)
     if as_json:
         emit(to_dict(tool, enforced=enforced))
     else:

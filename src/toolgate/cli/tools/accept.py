@@ -141,7 +141,7 @@ async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
     """What waits under these names; all of it if there are none."""
     known = {status.name for status in await app.servers.list()}
     for name in names:
-        if name in known and not app.parts.mcp_tools.is_listed(name):
+        if name in known and not app.servers.is_listed(name):
             try:
                 await app.servers.refresh(name)
             except CallError as error:
@@ -169,7 +169,7 @@ def _meant(app: App, name: str, servers: set[str], waiting: list[PendingDefiniti
         several = " and ".join(f"{one.server}/{one.label}" for one in found)
         raise Usage(f"{name[:64]} is the name of {several}.", suggestion="Name the server too, or the server alone.")
     if not found:
-        there = any(entry.name == name for entry in app.parts.catalog.entries())
+        there = any(entry.name == name for entry in app.tools.entries())
         why = "is accepted already" if there else "is neither a server nor a tool that waits"
         like = next((f"{one.server}/{one.tool}" for one in waiting if one.tool == name), None)
         like = like or nearest(name, [*servers, *(one.name for one in waiting)])

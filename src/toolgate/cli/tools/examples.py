@@ -59,7 +59,7 @@ async def _try_all(app: App, name: str, *, yes: bool) -> list[ExampleRun]:
 
 
 async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> ExampleRun:
-    approver = approver_for(name, app.parts.checks.canonical, yes=yes)
+    approver = approver_for(name, app.approvals.canonical, yes=yes)
     if approver is not None and (yes or number == 1):  # a yes is for one call, a person answers all of them
         app.approvals.add_approver(approver)
     with diverted():

@@ -40,11 +40,7 @@ async def switch(
 
 def _is_on(app: App, tool: ListedTool, tenant: str | None, persona: str | None) -> bool | None:
     """How the switch that is asked for stands; None: a tenant has no flag of its own yet."""
-    if tenant is not None:
-        return app.parts.catalog.tenant_flag(tool.name, tenant)
-    if persona is not None:
-        return tool.name not in app.parts.policy.data.personas.get(persona, {})
-    return app.parts.catalog.is_on(tool.name)
+    return app.tools.flag(tool.name, tenant=tenant, persona=persona)
 
 
 def _say_switched(
