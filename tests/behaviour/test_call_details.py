@@ -321,6 +321,28 @@ async def test_marks_are_no_hooks(app: App) -> None:
     assert hooked == [False, True]
 
 
+@pytest.mark.parametrize("marks", [None, (), [1, "x"], [("will_execute", "when")]], ids=repr)
+async def test_a_hook_that_meddles_with_the_marks_does_not_cost_the_record(app: App, marks: Any) -> None:
+    class Meddles(Hook):
+        def will_transform_output(self, ctx: InvokeContext) -> None:
+            ctx.marks = marks
+
+    app.add_hook(Meddles())
+    outcome = await app.invoke("look", {"where": "x"})
+    assert await app.audit.details(outcome.id) == ()
+    assert [record[2] for record in await app.audit.of_call(outcome.id)] == ["start", "end"]
+
+
+async def test_the_hooks_of_one_call_have_their_time_too(app: App) -> None:
+    class Slow(Hook):
+        async def will_authorize(self, ctx: InvokeContext) -> None:  # noqa: ARG002 - as every hook
+            await asyncio.sleep(0.02)
+
+    outcome = await app.invoke("look", {"where": "x"}, hooks=[Slow()])
+    policy = next(stage for stage in (await only(app, outcome.id)).stages if stage["gate"] == "policy")
+    assert policy["hooks_ms"] >= 19
+
+
 # -- secrets
 
 

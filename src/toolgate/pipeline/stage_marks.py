@@ -1,8 +1,9 @@
 """Marks of the stages that a call passes, for tools whose stages are kept with the record (setting `audit.details`).
 
 Marks stand in the same places as users' hooks, so a tool whose stages are not kept pays nothing: its line has no marks to
-look for. They are no hooks: `ctx.hooked` does not know of them, and a hook can neither see nor move them. What the marks
-mean is worked out by the ledger, in the writer's thread.
+look for. They are no hooks: `ctx.hooked` does not know of them, and a hook can't move them. One that meddles with the list
+of marks loses the details of its call, never the record. What the marks mean is worked out by the ledger, in the writer's
+thread.
 """
 
 import asyncio
@@ -74,7 +75,7 @@ class StageMarks:
     def _end(self, hooks: Composed | None, passed: Awaitable[None]) -> Composed:
         def keep(ctx: InvokeContext) -> Awaitable[None]:
             error = ctx.error
-            if error is not None and error.code == "TOOL_NOT_FOUND":
+            if type(ctx.marks) is not list or (error is not None and error.code == "TOOL_NOT_FOUND"):
                 ctx.marks = None  # what is hidden leaves as little behind as what is missing
                 return passed
             output, size = None, 0
@@ -98,13 +99,13 @@ class StageMarks:
     def _output(self, ctx: InvokeContext) -> bytes:
         """The output as it is given out. It is written now, for whoever gets it may change it; a hook may have put a secret
         back into it after it was masked."""
-        output = ctx.result
-        if ctx.injected:
-            entry = ctx.entry
-            output = self._mask(output, entry.public_output if entry is not None else frozenset(), ctx.injected)
         try:
+            output = ctx.result
+            if ctx.injected:
+                entry = ctx.entry
+                output = self._mask(output, entry.public_output if entry is not None else frozenset(), ctx.injected)
             return orjson.dumps(output)
-        except (TypeError, RecursionError):
+        except Exception:  # noqa: BLE001 - whatever a hook has left there, the record is written
             return NOT_JSON
 
 

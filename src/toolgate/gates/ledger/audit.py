@@ -7,6 +7,7 @@ outcome before the end.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable
 from hashlib import sha256
 from time import time_ns
@@ -22,6 +23,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.store.database import LogRow, Store
 
 NULL = orjson.Fragment(b"null")
+logger = logging.getLogger("toolgate.audit")
 LONG_MS = 1.0
 """Milliseconds that a call took from which on it looks again whether the log is late."""
 
@@ -111,11 +113,19 @@ class End(msgspec.Struct, gc=False):
             body["artifact"] = outcome.artifact.id
         if self.remarks:
             body |= self.remarks
-        if self.marks is not None:
-            self.detail = detail(self.marks, outcome, self.decision, self.reason)
-            body["details_sha256"] = sha256(self.detail).hexdigest()
+        if self.marks is not None and self._keep_detail(self.marks):
+            body["details_sha256"] = sha256(self.detail or b"").hexdigest()
         at = self.at // 1000 + int(metrics.duration_ms * 1000)
         return at, "end", call.id, call.actor.tenant, outcome.tool, outcome.status, _json(body)
+
+    def _keep_detail(self, marks: list[Any]) -> bool:
+        """Work out what the marks mean. Hooks hold the context that had them: what they did to the list must not cost the
+        record."""
+        try:
+            self.detail = detail(marks, self.outcome, self.decision, self.reason)
+        except Exception:
+            logger.exception("the details of call %s could not be kept", self.call.id)
+        return self.detail is not None
 
     def _not_started(self) -> dict[str, Any]:
         """What the start record would hold, of a call that has none."""
