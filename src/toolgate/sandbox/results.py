@@ -45,6 +45,7 @@ class CodeResult(RunResult, frozen=True, kw_only=True):
     failure: CodeFailure | None
     logs: tuple[WorkerLogLine, ...]
     lane: str
+    """The runtime that ran it; results have called it so since the first version."""
 
 
 class CommandResult(RunResult, frozen=True, kw_only=True):

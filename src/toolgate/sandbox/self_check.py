@@ -34,7 +34,7 @@ TOO_MANY = 4_000
 """Files."""
 ATTEMPT_SECONDS = 30.0
 """Seconds until an attempt is given up; none needs as many, but on a machine that is busy with other things."""
-KILL_SECONDS = 10.0
+MAX_KILL_SECONDS = 10.0
 """Seconds within which what is killed has to be gone."""
 BURN_SECONDS = 0.6
 """Seconds of an attempt to use more than one processor."""
@@ -329,7 +329,7 @@ class EscapeAttempts:
                 sign = await until(process)
             process.kill(why)
             try:
-                async with asyncio.timeout(KILL_SECONDS):
+                async with asyncio.timeout(MAX_KILL_SECONDS):
                     await process.wait()
             except TimeoutError:
                 return sign, None

@@ -21,7 +21,7 @@ logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
 MAX_CONCURRENT_REQUESTS = 16
 """Questions of one job that are answered at the same time."""
-READ_BYTES = 65_536
+FRAME_READ_BYTES = 65_536
 MAX_LOG_LINES = 200
 MAX_LOG_LINE_CHARS = 2_000
 STARTER_MESSAGE = b"toolgate-starter:"
@@ -100,7 +100,7 @@ class Worker:
         self.process = process
         self._limits = limits
         self._unread = bytearray()
-        self._longest = 8 * limits.output + READ_BYTES
+        self._longest = 8 * limits.output + FRAME_READ_BYTES
         self._written = {"stdout": 0, "stderr": 0, "nothing": 0}
         self._texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self._errors = asyncio.ensure_future(self._drain_errors())
@@ -148,7 +148,7 @@ class Worker:
         frame = self._frame(line)
         if frame is None:
             return False  # its own words
-        if ("result" in frame or "failure" in frame) and len(line) <= self._limits.output + READ_BYTES:
+        if ("result" in frame or "failure" in frame) and len(line) <= self._limits.output + FRAME_READ_BYTES:
             compiled = frame.get("compiled")
             heard.compiled = compiled if isinstance(compiled, str) else None
             heard.value = frame.get("result")
@@ -213,7 +213,7 @@ class Worker:
                 self.process.kill("output")
                 self._unread.clear()
                 return None
-            chunk = await self.process.read(READ_BYTES)
+            chunk = await self.process.read(FRAME_READ_BYTES)
             if not chunk:
                 if not self._unread:
                     return None
@@ -239,7 +239,7 @@ class Worker:
         return b"".join(self._texts[stream]).decode("utf-8", "replace")
 
     async def _drain_errors(self) -> None:
-        while chunk := await self.process.read_errors(READ_BYTES):
+        while chunk := await self.process.read_errors(FRAME_READ_BYTES):
             self._keep("stderr", chunk)
 
     # -- ends that are not told

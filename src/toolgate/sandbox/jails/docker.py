@@ -46,7 +46,7 @@ class ContainerResult(msgspec.Struct, frozen=True):
 
 
 class Container:
-    """A container, held through the command line that is attached to it. A `port.Box`."""
+    """A container, held through the command line that is attached to it. A `port.JailedProcess`."""
 
     def __init__(self, engine: Engine, name: str, attached: process.Process) -> None:
         self.name = name

@@ -117,7 +117,7 @@ class Launch(msgspec.Struct, kw_only=True):
     remove: tuple[Path, ...] = ()
     """Folders of the host that go when it has ended."""
     release: tuple[Path, ...] = ()
-    """Stand-ins that were put into the workspace (`standins`)."""
+    """Placeholders that were put into the workspace."""
     kill_signal: int = signal.SIGKILL
     """What makes the launcher end everything."""
 

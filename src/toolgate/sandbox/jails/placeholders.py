@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PLACEHOLDER_TIME = 318_398_706
-"""When a stand-in was last changed: a moment of 1980 that no real file has, and that every file system can note. Whoever
+"""When a placeholder was last changed: a moment of 1980 that no real file has, and that every file system can note. Whoever
 fills a folder changes it."""
 
 _held: Counter[Path] = Counter()
@@ -22,7 +22,7 @@ _locks: dict[Path, int] = {}
 
 
 def hold(path: Path) -> bool:
-    """Whether a stand-in of ours is there now: an empty folder, or file if so named. False: something else is there."""
+    """Whether a placeholder of ours is there now: an empty folder, or file if so named. False: something else is there."""
     if path not in _held:
         with suppress(FileExistsError):
             _make(path)
@@ -35,7 +35,7 @@ def hold(path: Path) -> bool:
 
 
 def is_one(path: Path) -> bool:
-    """Whether a stand-in, of whichever host, is there."""
+    """Whether a placeholder, of whichever host, is there."""
     with suppress(OSError):
         return _is_one(path.lstat())
     return False
@@ -74,7 +74,7 @@ def _is_one(found: os.stat_result) -> bool:
 
 
 def _lock(path: Path) -> int | None:
-    """Held together with other hosts. None: it is no stand-in, or is being removed at this moment."""
+    """Held together with other hosts. None: it is no placeholder, or is being removed at this moment."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The one implementation of `port.Box`: a process that some jail's launcher started, and everything below it.
+"""The implementation of `port.JailedProcess`: a process that some jail's launcher started, and everything below it.
 
 No thread is kept for it: its end is told by a pidfd, its pipes are read by the event loop when somebody asks. It must be
 started on the loop's own thread, since jails tie a process to the life of the thread that started it.

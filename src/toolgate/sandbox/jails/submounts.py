@@ -25,7 +25,7 @@ class Submounts(msgspec.Struct):
 
     mounts: dict[Path, How]
     held: tuple[Path, ...]
-    """Stand-ins, to be released when the program has ended."""
+    """Placeholders, to be released when the program has ended."""
 
 
 def submounts(spec: Spec) -> Submounts:
@@ -70,7 +70,7 @@ def _fix(spec: Spec, path: Path, mounts: dict[Path, How], held: list[Path]) -> N
 
 
 def _missing(workspace: Path, path: Path) -> Path | None:
-    """The outermost place on the way that is missing, or where only a stand-in is."""
+    """The outermost place on the way that is missing, or where only a placeholder is."""
     for place in (*reversed(_between(workspace, path)), path):
         if not place.is_symlink() and (not place.exists() or placeholders.is_one(place)):
             return place

@@ -1,4 +1,4 @@
-"""The lane for TypeScript and JavaScript: Deno without any permission, in the jail, running `inside/deno_runner.js`.
+"""The runtime for TypeScript and JavaScript: Deno without any permission, in the jail, running `inside/deno_runner.js`.
 
 The untrusted code is never Deno's main module: that one may import files of the host without being asked for a permission.
 The runner imports it from a `data:` address, from which nothing else can be reached.

@@ -1,4 +1,4 @@
-"""The lane for Python: CPython in a jail, started before it is needed and used once."""
+"""The runtime for Python: CPython in a jail, started before it is needed and used once."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The lane for commands: one program and its arguments, in the jail, with no shell between."""
+"""Commands: one program and its arguments, in the jail, with no shell between."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.port import JailedProcess, ResourceLimits, Spec
 
-READ_BYTES = 65_536
+OUTPUT_READ_BYTES = 65_536
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 
@@ -77,7 +77,7 @@ async def _feed(process: JailedProcess, stdin: bytes) -> None:
 async def _hear(process: JailedProcess, read: Callable[[int], Awaitable[bytes]], most: int) -> bytes:
     """Everything that comes, up to the limit; whoever writes more is ended."""
     heard = bytearray()
-    while chunk := await read(READ_BYTES):
+    while chunk := await read(OUTPUT_READ_BYTES):
         heard += chunk
         if len(heard) > most:
             process.kill("output")

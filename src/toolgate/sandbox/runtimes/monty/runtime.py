@@ -1,8 +1,8 @@
-"""The lane for small Python: Monty, an interpreter that has no files, no network and no processes to begin with.
+"""The runtime for small Python: Monty, an interpreter that has no files, no network and no processes to begin with.
 
 A worker process serves one run after another, each in a session of its own, so a run costs a tenth of a millisecond. What
-Monty can't run wholly is known before (`fits`). On Linux its workers are held as well: no rights, no files but the system's
-libraries, a filter of system calls, and they end with us.
+Monty can't run wholly is known before (`subset`). On Linux its workers are held as well: no rights, no files but the
+system's libraries, a filter of system calls, and they end with us.
 
 Its synchronous interface is used, in threads of ours: the asynchronous one of 1.4.0 aborts the process at exit, one time in
 three. Its time limit is backed by a kill, since it can't see into one long operation.
