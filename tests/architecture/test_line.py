@@ -48,8 +48,8 @@ async def everything(file: str) -> str:
 
 @tool(tier="read_only")
 async def plain(file: str) -> str:
-    """Asks nobody: the copy that records hold is made where it has its own place."""
-    return file * 2
+    """Asks nobody, so the copy that records hold is made where it has its own place; and says much."""
+    return file * 50_000
 
 
 async def traced(folder: Path) -> tuple[Pipeline, list[list[Visit]]]:

@@ -33,7 +33,7 @@ ELSEWHERE = {
     "Hook": "Its methods are the [stages](stages.md) of a call; [how to write one](../howto/write-a-hook.md).",
 }
 """Names whose members are documented on a page of their own."""
-INTERNAL = frozenset({"call_inside", "running", "note_hook_error", "scratch", "charged", "ran", "has_remarks"})
+INTERNAL = frozenset({"call_inside", "running", "note_hook_error", "scratch", "charged", "ran"})
 """Methods of InvokeContext that the pipeline calls, not tools or hooks."""
 
 NAMED_DEFAULTS = {"LOCAL.tenant": "'default'", "LOCAL.user": "'local'", "PAGE": "500"}

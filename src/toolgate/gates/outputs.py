@@ -41,7 +41,7 @@ class Outputs:
         self._string = most_string
         self._items = most_items
         self._bytes = most_bytes
-        self._surely_small = min(most_string, most_items * 2, most_bytes)
+        self.surely_small = min(most_string, most_items * 2, most_bytes)
         """JSON shorter than this can hold neither a string nor a list that is too long."""
 
     def enter(self, ctx: InvokeContext, entry: Entry) -> int:
@@ -99,7 +99,7 @@ class Outputs:
         if type(output) in SCALARS:
             return None
         text = orjson.dumps(output)
-        if len(text) < self._surely_small:
+        if len(text) < self.surely_small:
             return None
         return text if len(text) > self._bytes or self._over(output) else None
 

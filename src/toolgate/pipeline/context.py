@@ -420,11 +420,6 @@ class InvokeContext:
         else:
             logs.append({"level": "more", "message": "1"})
 
-    @property
-    def has_remarks(self) -> bool:
-        """Whether there is something for the end record besides how the call ended."""
-        return self._scratch is not None
-
     def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
         """Note what a hook did wrong after the call was decided; the end record and the program's log show it, masked."""
         self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": described(error)})

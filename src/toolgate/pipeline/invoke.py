@@ -245,6 +245,8 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
         if masking is not None:
             await masking
         is_whole = ctx.result is raw
+        if is_whole and size < self.outputs.surely_small and on.empty:
+            return True
         if on.will_transform_output:
             await on.will_transform_output(ctx)
         cutting = self.outputs.limit(ctx, size)
@@ -275,7 +277,7 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
                 await on.will_audit(ctx)
             if error is not None:
                 self.ending.mask_reason(ctx, error)
-            on_disk = self.ledger.end(ctx, outcome, self.ending.remarks(ctx) if ctx.has_remarks else None)
+            on_disk = self.ledger.end(ctx, outcome, None if ctx._scratch is None else self.ending.remarks(ctx))
             if on_disk is not None:
                 outcome = ctx.outcome = await on_disk
             if not on.empty:

@@ -27,17 +27,13 @@ class Execution:
         self.runners = dict(runners)
         self.breakers = breakers
 
-    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Awaitable[Any]:
-        """What to await for the tool's output."""
+    async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
+        """Runs the tool: most have one attempt, without a breaker and without hooks."""
         runner = self.runners.get(entry.kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
-        if entry.target is None and entry.retry is None and on.empty:
-            return self._run_once(runner, ctx, entry, arguments)
-        return self._run_attempts(runner, ctx, entry, arguments, on)
-
-    async def _run_once(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
-        """One attempt, without a breaker and without hooks: as most calls are."""
+        if entry.target is not None or entry.retry is not None or not on.empty:
+            return await self._run_attempts(runner, ctx, entry, arguments, on)
         ctx.attempts += 1
         try:
             ctx.result = await runner.run(ctx, entry, arguments)
