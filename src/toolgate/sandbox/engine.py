@@ -25,6 +25,7 @@ from toolgate.sandbox.results import CodeResult, CommandResult, unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve, WorkerResult, limit_met
 from toolgate.settings import SandboxSettings
+from toolgate.tasks import finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ class Sandbox:
             copied = await to_thread(WorkspaceCopy, workspace, hidden, self.limits)
         try:
             finished = await run(copied)
-            left = await asyncio.shield(asyncio.ensure_future(to_thread(copied.settle, layer)))
+            left = await finish(to_thread(copied.settle, layer))
             return msgspec.structs.replace(finished, left=left)
         finally:
             await self._let_go(to_thread(copied.remove))
@@ -423,7 +424,7 @@ class UpperLayers:
         if layer is None or not self._open:
             return ()
         looking = to_thread(_look, layer, self._open.pop())
-        return await asyncio.shield(asyncio.ensure_future(looking))
+        return await finish(looking)
 
 
 def _look(layer: SettleChanges, upper: int) -> tuple[str, ...]:

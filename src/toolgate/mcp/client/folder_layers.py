@@ -6,7 +6,6 @@ each call, and a server that may have seen a file that no tool may open is stopp
 it wrote goes to quarantine.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import Failed
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.sandbox.port import JailedProcess
+from toolgate.tasks import finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FolderLayers:
 
     async def _in_thread(self, deal: LayerStep, uppers: list[int]) -> list[str]:
         """Runs a step to its end, whoever waits for it: the folders are open as long as that takes."""
-        return await asyncio.shield(asyncio.ensure_future(to_thread(self._deal, deal, uppers)))
+        return await finish(to_thread(self._deal, deal, uppers))
 
     def _deal(self, deal: LayerStep, uppers: list[int]) -> list[str]:
         try:

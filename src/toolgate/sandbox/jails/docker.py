@@ -23,6 +23,7 @@ from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_nam
 from toolgate.sandbox.jails.launch import INSIDE
 from toolgate.sandbox.port import Feature, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes import shell
+from toolgate.tasks import finish
 from toolgate.threads import to_thread
 
 ENTRY = INSIDE / "container_entry.py"
@@ -322,7 +323,7 @@ async def run_container(
         code, out, errors = await shell.converse(container, stdin, limits)
     finally:
         timer.cancel()
-        await asyncio.shield(asyncio.ensure_future(container.close()))
+        await finish(container.close())
     if code == 125 and container.stopped is None and "Error response from daemon" in errors:
         raise Unavailable(errors.strip()[-500:])
     return ContainerResult(code, out, errors, container.stopped)
