@@ -128,7 +128,7 @@ async def test_a_start_that_fails_otherwise_says_why(how: str, words: str) -> No
 @pytest.mark.parametrize("how", ["banner", "sloppy", "deaf to discover", "dies on discover"])
 async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "deaf to discover":
-        monkeypatch.setattr(handshake, "PROBE_SECONDS", 1)
+        monkeypatch.setattr(handshake, "DISCOVER_SECONDS", 1)
     async with engine(one=bad(how)) as servers:
         assert await call(servers, "one", "echo", say="hello") == "hello"
         assert [tool["name"] for tool in await servers.listed("one", "tools")] == ["echo", "die", "never", "slow"]

@@ -152,15 +152,20 @@ def _canonical(given: Any) -> tuple[str, bytes]:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_SERVER_TOOL_NAME_CHARS:
         raise ValueError(f"its name must be text of 1 to {MAX_SERVER_TOOL_NAME_CHARS} characters")
     pinned = {field: given[field] for field in PINNED_FIELDS if given.get(field) is not None}
-    if is_deeper(pinned, MAX_DEFINITION_DEPTH):
+    return name, canonical_json(pinned, MAX_DEFINITION_BYTES)
+
+
+def canonical_json(fields: Mapping[str, Any], max_bytes: int) -> bytes:
+    """The pinned fields of a definition, always written in the same way. Raises ValueError if they can't be."""
+    if is_deeper(fields, MAX_DEFINITION_DEPTH):
         raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
     try:
-        text = orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError) as error:  # half surrogates, integers of more than 64 bits
         raise ValueError(f"its definition is not JSON: {error}") from None
-    if len(text) > MAX_DEFINITION_BYTES:
-        raise ValueError(f"its definition has more than {MAX_DEFINITION_BYTES:,} bytes")
-    return name, text
+    if len(text) > max_bytes:
+        raise ValueError(f"its definition has more than {max_bytes:,} bytes")
+    return text
 
 
 def _shown_name(given: Any) -> str:

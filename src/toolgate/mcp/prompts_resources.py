@@ -9,11 +9,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, cast
 
-import orjson
-
-from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.mcp.definitions import ITEM_KINDS, DefinitionPin, FoundDefinition
-from toolgate.mcp.entries import INVISIBLE, DefinitionKey, cleaned
+from toolgate.mcp.entries import INVISIBLE, DefinitionKey, canonical_json, cleaned
 from toolgate.registry.catalog import ToolProblem
 
 ItemKind = Literal["prompts", "resources", "templates"]
@@ -53,14 +50,7 @@ def pinned(kind: ItemKind, given: Any) -> tuple[str, FoundDefinition]:
     fields = {field: given[field] for field in shape.pinned if given.get(field) is not None}
     if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
         fields["annotations"] = {key: value for key, value in fields["annotations"].items() if key != "lastModified"}
-    if is_deeper(fields, MAX_DEFINITION_DEPTH):
-        raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
-    try:
-        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its definition is not JSON: {error}") from None
-    if len(text) > MAX_ITEM_BYTES:
-        raise ValueError(f"its definition has more than {MAX_ITEM_BYTES:,} bytes")
+    text = canonical_json(fields, MAX_ITEM_BYTES)
     return name, FoundDefinition(text.decode(), sha256(text).hexdigest())
 
 

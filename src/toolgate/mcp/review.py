@@ -16,7 +16,7 @@ from toolgate.mcp.prompts_resources import ITEM_SHAPES, label, word_for
 SHOWN_FIELDS = tuple(dict.fromkeys((*PINNED_FIELDS, *(field for shape in ITEM_SHAPES.values() for field in shape.pinned))))
 """All pinned fields, in the order in which they are shown."""
 LINE_CHARS = 200
-MAX_DIFF_LINES = 4_000
+MAX_MATCHED_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""
 MAX_INDENT = 80
 """Leading blanks that are not counted."""
@@ -203,7 +203,7 @@ def diff_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
 
 
 def _changes(old: list[str], new: list[str]) -> list[str]:
-    if len(old) + len(new) <= MAX_DIFF_LINES:
+    if len(old) + len(new) <= MAX_MATCHED_LINES:
         return list(unified_diff(old, new, lineterm="", n=2))[2:]
     if old == new:
         return []

@@ -29,7 +29,7 @@ from toolgate.mcp.client.untrusted_text import printable
 from toolgate.settings import ServerSettings
 
 Era = Literal["unknown", "legacy", "modern"]
-PROBE_SECONDS = 10.0
+DISCOVER_SECONDS = 10.0
 """Seconds for the response to `server/discover`; then the handshake is tried."""
 HANDSHAKE_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
 """The capabilities that servers of older versions are told. Not roots: one caller's would decide for all of them."""
@@ -76,7 +76,7 @@ class Handshake:
     async def _discover(self, version: str, *, again: bool = True) -> ServerInfo | None:
         """None: the server does not speak 2026-07-28, or does not say so."""
         options: CallOptions = {
-            "timeout": min(PROBE_SECONDS, self._settings.start_seconds / 2),
+            "timeout": min(DISCOVER_SECONDS, self._settings.start_seconds / 2),
             "cancel_on_abandon": False,
             "headers": {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"},
         }

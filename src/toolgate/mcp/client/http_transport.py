@@ -65,7 +65,7 @@ class HttpTransport:
         seconds = max(MAX_READ_SECONDS, *(one for one in timeouts if one is not None), 0.0)
         self.client = GuardedClient(name, headers=self.headers, most=self.most, auth=self._auth(), read_seconds=seconds)
 
-    # -- for the wire and the HTTP client
+    # -- for the fast path and the HTTP client
 
     def headers(self) -> Mapping[str, str]:
         """The headers of the settings, with secrets filled in."""
@@ -86,7 +86,7 @@ class HttpTransport:
         """True if the server has set cookies, which only the SDK's client keeps."""
         return bool(self.client.cookies)
 
-    # -- for the engine
+    # -- as a ServerChannel
 
     @property
     def hopeless(self) -> bool:

@@ -16,9 +16,8 @@ from mcp_types import (
 )
 
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
+from toolgate.mcp.client.errors import INTERNAL_ERROR, PARSE_ERROR
 
-INTERNAL_ERROR = -32603
-PARSE_ERROR = -32700
 MAX_BATCH_MESSAGES, MAX_BATCH_BYTES = 100, 1_048_576
 """The limits of a batch. We send none, so no server has to answer with many."""
 

@@ -15,8 +15,8 @@ NAME_PARAMETERS = {
 }  # fmt: skip
 """By method, the parameter that is also sent as the header Mcp-Name."""
 CLIENT_INFO = {"name": "toolgate", "version": VERSION}
-_PLAIN = re.compile(r"[\x20-\x7e]*")
-_CODED = re.compile(r"=\?base64\?.*\?=")
+_PLAIN_HEADER = re.compile(r"[\x20-\x7e]*")
+_CODED_HEADER = re.compile(r"=\?base64\?.*\?=")
 
 
 def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,6 +30,6 @@ def request_meta(protocol: str, capabilities: Mapping[str, Any]) -> dict[str, An
 
 def header_value(value: str) -> str:
     """A value as a header can carry it: plain, or as base64."""
-    if _PLAIN.fullmatch(value) and value == value.strip() and not _CODED.fullmatch(value):
+    if _PLAIN_HEADER.fullmatch(value) and value == value.strip() and not _CODED_HEADER.fullmatch(value):
         return value
     return f"=?base64?{b64encode(value.encode()).decode()}?="

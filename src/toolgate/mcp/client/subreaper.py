@@ -63,14 +63,14 @@ def _control(what: int, value: int) -> None:
 
 
 def _start(order: int, cwd: str, program: list[str]) -> int:
-    keeper = os.getpid()
+    subreaper = os.getpid()
     child = os.fork()
     if child:
         return child
     try:
         os.setpgid(0, 0)
         _control(SET_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() == keeper:
+        if os.getppid() == subreaper:
             os.close(order)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)

@@ -20,14 +20,14 @@ from toolgate.threads import to_thread
 ReadToken = Callable[[str], str | None]
 KeepToken = Callable[[str, str], None]
 
-_log = logging.getLogger(__name__)
-_PLAIN = re.compile(r"[a-z0-9_]{1,64}\Z")
+logger = logging.getLogger(__name__)
+_PLAIN_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 
 
 def secret_name(server: str, what: str) -> str:
     """The name of a server's secret; no two servers share one."""
     plain = re.sub(r"[^A-Z0-9_]", "_", server.upper())[:64]
-    if _PLAIN.match(server) is None:
+    if _PLAIN_NAME.match(server) is None:
         plain += "_" + hashlib.sha256(server.encode()).hexdigest()[:8].upper()
     return f"MCP_{plain}_{what}"
 
@@ -55,7 +55,7 @@ class LoginStore:
             text = self._memory.get(name) or (self._read(name) if self._read is not None else None)
             kept = orjson.loads(text) if text else {}
         except StoreError as error:
-            _log.warning("a stored login can't be read: %s", error.message)
+            logger.warning("a stored login can't be read: %s", error.message)
             kept = {}
         except orjson.JSONDecodeError:
             kept = {}
@@ -70,7 +70,7 @@ class LoginStore:
             await to_thread(self._keep, name, text)
             self._memory.pop(name, None)
         except StoreError as error:
-            _log.warning("a login can't be stored and is kept in memory only: %s", error.message)
+            logger.warning("a login can't be stored and is kept in memory only: %s", error.message)
             self._memory[name] = text
 
     async def want(self, status: int, challenge: str) -> None:

@@ -18,11 +18,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolgate.errors import Failed
+from toolgate.mcp.client.correlation import LOG_LEVELS
 
 Request = ServerRequestContext[Any, Any]
 """A client's request, as the SDK hands it to a handler."""
 
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL_KEY = "toolgate_log_level"
 """In the state of a handshake session: the level of logging/setLevel."""
 ClientRequest = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest

@@ -23,9 +23,10 @@ from mcp.shared.subscriptions import (
 )
 
 from toolgate.errors import CallError
+from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.server.caller import Request
 from toolgate.mcp.server.identity import IdentifyCaller
-from toolgate.mcp.server.results import INTERNAL_ERROR, METHOD_TAG, ProtocolError
+from toolgate.mcp.server.results import INTERNAL_ERROR, ProtocolError
 from toolgate.mcp.server.upstreams import VisibleServer, VisibleUpstreams
 from toolgate.model import Actor, Tool
 

@@ -16,6 +16,7 @@ from jsonschema_rs import validator_for
 
 from toolgate.errors import printable
 from toolgate.gates.outputs import CUT
+from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.runner import parts
 from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
 from toolgate.registry.export import annotations
@@ -32,8 +33,6 @@ APPROVAL_META = "toolgate/approval"
 MISSING_META = "toolgate/missing"
 """In a list: servers whose part is missing, or can't be called now, and why."""
 UNREACHABLE_REASON = "it is unreachable"
-METHOD_TAG = "mcp:method"
-"""On tools that stand for another method of the protocol (resources/read, prompts/get): they are in no list of tools."""
 INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
 FORWARDED_ERROR_CODES = frozenset({-32021, -32042})
 """Protocol errors of a tool's server that clients act upon: a missing capability, a URL to be visited."""

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from toolgate.mcp.client.model import Target
 from toolgate.mcp.entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cleaned
+from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
-from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, METHOD_TAG, UNREACHABLE_REASON, ProtocolError
+from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
 
 if TYPE_CHECKING:
