@@ -161,7 +161,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "add", "x", "--memory-mb", "3", "--", "a"), "memory_mb: Input should be greater than or equal to 96"),
         (("servers", "add", "x", "--", "true"), "An MCP server keeps running"),
         (("servers", "add", "x", "--url", "ftp://x"), "must begin with https"),
-        (("servers", "add", "x", "--preset", "filesytem"), "Did you mean 'filesystem'"),
+        (("servers", "add", "x", "--preset", "filesytem"), "Did you mean filesystem"),
         (("servers", "add", "x", "--preset", "filesystem"), "`--write ./notes`"),
         (("servers", "add", "x", "--preset", "git"), "needs a folder to work on. Name one"),
         (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env wants NAME=VALUE"),

@@ -41,7 +41,7 @@ def check_words(name: str, command: Sequence[str], *, is_named: bool) -> None:
         return
     if not command:
         raise Usage(
-            f"Nothing says what server {name} is: neither what to start nor what to reach.",
+            f"Server {name} has neither a program nor a url.",
             suggestion=f"`toolgate servers add {name} -- COMMAND …`, or with --url URL, --npm PACKAGE, --pypi PACKAGE or "
             "--preset P (`toolgate servers presets` lists them).",
         )
