@@ -18,7 +18,7 @@ from typer.main import get_command
 from tests.docs.markdown import ROOT
 from tests.terminal import SCRIPT, SECONDS, Terminal
 from toolgate import __version__
-from toolgate.app.app import App
+from toolgate.app.tools import ToolsFacet
 from toolgate.cli.main import with_commands
 
 
@@ -220,10 +220,10 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(terminal:
 def test_what_nobody_expected_is_a_line_and_the_traceback_is_for_those_who_ask(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(_app: App) -> None:
+    async def broken(_tools: ToolsFacet) -> None:
         raise LookupError("a bug\x1b[31m")
 
-    monkeypatch.setattr(App, "token_costs", broken)
+    monkeypatch.setattr(ToolsFacet, "token_costs", broken)
     people = terminal("tools")
     assert (people.code, people.out) == (1, "")
     assert people.err == ("Unexpected error: LookupError: a bug\\x1b[31m\nSet TOOLGATE_DEBUG=1 for the traceback.\n")

@@ -110,7 +110,7 @@ def test_a_server_that_does_not_start_is_kept_only_if_somebody_says_so(terminal:
     assert "Server dead was not added. It exited with code 3." in done.err
     assert "  no database\n" in done.err
     assert "by itself" in done.err, "what to do"
-    assert "Nothing was kept" in done.err
+    assert "Nothing was saved" in done.err
     assert "restarted" not in done.err
     assert "next start" not in done.err
     assert terminal("servers", "list", "--json").json["servers"] == []
@@ -164,8 +164,8 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "add", "x", "--preset", "filesytem"), "Did you mean filesystem"),
         (("servers", "add", "x", "--preset", "filesystem"), "`--write ./notes`"),
         (("servers", "add", "x", "--preset", "git"), "needs a folder to work on. Name one"),
-        (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env wants NAME=VALUE"),
-        (("servers", "add", "x", "--header", "A", "--url", "https://x"), "--header wants NAME:VALUE"),
+        (("servers", "add", "x", "--env", "LEVEL", "--", "a"), "--env must be NAME=VALUE"),
+        (("servers", "add", "x", "--header", "A", "--url", "https://x"), "--header must be NAME:VALUE"),
         (("servers", "add", "x", "--timeout", "0", "--", "a"), "timeout"),
         (("servers", "show", "x"), "There is no server named x"),
         (("servers", "remove", "x"), "There is no server named x. There are none yet"),
@@ -174,7 +174,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "login", "x"), "There is no server named x"),
         (("tools", "accept", "x", "--yes"), "neither a server nor a tool that waits"),
         (("tools", "accept"), "Name a tool or a server"),
-        (("tools", "accept", "--all"), "nobody here to ask"),
+        (("tools", "accept", "--all"), "no terminal to ask at"),
         (("servers", "import", "none.json"), "can't be read"),
     ],
 )

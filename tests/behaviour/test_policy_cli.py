@@ -131,9 +131,9 @@ def test_replay_shows_what_would_change(terminal: Terminal) -> None:
     call = terminal("call", "calculator", "expression=1+1", "--tenant", "acme", "--persona", "p", "--json").json["id"]
     lines = terminal("policy", "replay", "own.rego", "--since", "1h").lines
     assert lines[0].startswith("2 calls on record: 1 would end the same, 1 would be denied")
-    assert "newly denied" in lines[1]
-    assert "calculator  acme/p" in lines[1]
-    assert call in lines[1]
+    assert "newly denied" in lines[2]
+    assert "calculator  acme/p" in lines[2]
+    assert call in lines[2]
     found = terminal("policy", "replay", "own.rego", "--json").json
     assert (found["calls"], found["same"], found["newly_denied"]) == (2, 1, 1)
     assert terminal("policy", "replay", "own.rego", "--tenant", "default", "--json").json["calls"] == 1

@@ -183,7 +183,7 @@ async def approve(
     user: User = None,
     as_json: AsJson = False,
 ) -> int:
-    """Approve a call: once, or with --for and --session-grant for a while."""
+    """Approve a call. Once, or with --for and --session-grant for a while."""
     readable("--reason", reason)
     if in_editor and (edit is not None or not at_a_terminal()):
         raise Usage("--editor needs a terminal, and no --edit beside it.")

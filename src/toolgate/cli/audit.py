@@ -110,7 +110,7 @@ async def show_call(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a tool that crashed, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show all records of one call and, if they are kept (setting audit.details), its stages and its output."""
+    """Show all records of one call. If they are kept (setting audit.details), its stages and its output too."""
 
     records: list[AuditRecord] = []
     details: dict[int, CallDetails] = {}

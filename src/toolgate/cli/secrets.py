@@ -121,7 +121,7 @@ async def remove_secret(
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
-    """Remove a secret: from the named store, or from every store that has it."""
+    """Remove a secret. From the named store, or from every store that has it."""
     owner = _named(name, tenant, user, servers)
 
     async with opened(ctx) as app:

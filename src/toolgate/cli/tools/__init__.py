@@ -113,7 +113,7 @@ def _none(source: Source | None, somebody: bool) -> str:
 
 def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
     return [
-        (f"✓ {tool.name:<24}", "") if tool.on else (f"✗ {tool.name:<24}", "red"),
+        (f"✓ {tool.name:<24}", "green") if tool.on else (f"✗ {tool.name:<24}", "red"),
         (f"{BADGES[tool.entry.tool.source]:<11}", "cyan"),
         f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else "",
         (tool.entry.tier, "dim"),
