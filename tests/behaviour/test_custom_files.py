@@ -175,7 +175,7 @@ def test_settings_can_raise_the_tier_of_a_custom_tool() -> None:
     ("text", "where", "words"),
     [
         (with_lines("colour: red"), "11:1", "colour: there is no such field; there are name"),
-        (with_lines("tokncost: 1"), "11:1", "did you mean token_cost?"),
+        (with_lines("tokncost: 1"), "11:1", "did you mean tokenCost?"),
         (with_lines("inputSchema: {}"), "11:1", "did you mean schema?"),
         (with_lines("permissions:\n  autoaccept: true"), "12:3", "permissions.autoaccept: there is no such field"),
         (with_lines("tokenCost: 1\ntoken_cost: 2"), "12:1", "tokenCost stands there already"),
