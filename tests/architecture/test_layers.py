@@ -30,6 +30,7 @@ def test_imports_keep_to_the_contracts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.matrix("make check runs it")
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [

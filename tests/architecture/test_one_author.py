@@ -23,6 +23,7 @@ def importers(wanted: str) -> list[str]:
     return found
 
 
+@pytest.mark.matrix("make check runs it")
 @pytest.mark.parametrize(
     ("name", "author"),
     [("yaml", "yamltext.py"), ("difflib.get_close_matches", "errors.py")],

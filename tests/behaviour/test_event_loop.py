@@ -88,6 +88,7 @@ def check(alive: Heart) -> None:
     assert alive.longest < alive.worked * 0.6
 
 
+@pytest.mark.matrix("works on large values")
 @pytest.mark.parametrize(("name", "arguments"), [("take", {"data": LARGE}), ("give", {})], ids=["arguments", "output"])
 async def test_the_loop_goes_on_while_a_large_value_is_worked_on(app: App, name: str, arguments: dict[str, Any]) -> None:
     async with heart() as alive:
@@ -114,6 +115,7 @@ async def test_the_loop_goes_on_while_patterns_are_followed_and_there_is_an_end_
     assert (await app.invoke("look", {"paths": ["**/*.txt", "f1/*"]})).ok
 
 
+@pytest.mark.matrix("works on large values")
 @pytest.mark.requirement("POL-4")
 async def test_a_policy_reads_large_arguments_apart_and_does_not_keep_them(tmp_path: Path) -> None:
     file = tmp_path / "own.rego"
@@ -133,6 +135,7 @@ async def test_a_policy_reads_large_arguments_apart_and_does_not_keep_them(tmp_p
         assert all(len(repr(key)) < 2_000 for key in app.parts.guard._particular)
 
 
+@pytest.mark.matrix("works on large values")
 async def test_names_that_mean_the_same_are_not_compared_each_with_each(app: App) -> None:
     """`d_ir`, `d-i.r` and so on are all a folder: there are as many as a caller likes."""
     letters = "workingdirectory"
@@ -185,6 +188,7 @@ async def test_a_caller_that_goes_away_waits_for_the_thread_and_work_that_fails_
         await offload("a", lambda: 1 / 0)
 
 
+@pytest.mark.matrix("works on large values")
 async def test_arguments_that_their_caller_changes_meanwhile_run_as_they_were_checked(app: App) -> None:
     data = dict(LARGE)
     calling = asyncio.ensure_future(app.invoke("take", {"data": data}, actor=Actor("acme")))

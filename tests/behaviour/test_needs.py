@@ -37,6 +37,7 @@ def test_a_run_ends_with_what_is_missing_and_how_to_get_it() -> None:
     assert npm == "Missing: npm (1 test waits for it). To have it: apt-get install nodejs npm"
 
 
+@pytest.mark.matrix("starts pytest")
 def test_what_is_required_fails_instead_of_waiting() -> None:
     done = run_without_programs(TOOLGATE_TEST_REQUIRE="landlock, npm")
     assert done.returncode == 1

@@ -449,6 +449,7 @@ async def test_large_arguments_and_code_arrive_whole(make: MAKE, language: Langu
     assert (ran.value, ran.failure) == (10_000_000, None)
 
 
+@pytest.mark.matrix("waits for time limits")
 @pytest.mark.parametrize("seconds", [0.001, 0.05])
 async def test_a_limit_shorter_than_a_start_ends_a_run_and_nothing_else(make: MAKE, seconds: float) -> None:
     sandbox = make()

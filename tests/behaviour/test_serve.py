@@ -252,6 +252,7 @@ async def test_wrong_keys_lock_no_honest_key_out() -> None:
         assert [(await site.mcp("tools/list", key=key)).status for key in (used, fresh, hammered)] == [200] * 3
 
 
+@pytest.mark.matrix("waits as long as who guesses has to")
 async def test_guesses_of_one_key_wait_and_whoever_holds_it_does_not() -> None:
     async with memory_app() as app, serving(app) as site:
         held = (await Keys(app).create("held", Actor()))[1]
@@ -267,6 +268,7 @@ async def test_guesses_of_one_key_wait_and_whoever_holds_it_does_not() -> None:
         assert (await guessing).status == 401
 
 
+@pytest.mark.matrix("waits as long as who guesses has to")
 async def test_only_a_proxy_that_is_named_says_where_a_request_came_from() -> None:
     """Clients behind it are told apart; whoever else writes such headers counts by its own address."""
     spoofed = {"X-Forwarded-For": "192.0.2.7"}
@@ -477,6 +479,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.matrix("starts the program and its servers")
 @pytest.mark.requirement("MCP-1", "MCP-2")
 def test_an_mcp_server_that_it_started_ends_with_it(terminal: Terminal) -> None:
     (terminal.folder / "pids.py").write_text(STDIO_SERVER, encoding="utf-8")

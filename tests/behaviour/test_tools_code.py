@@ -131,6 +131,7 @@ async def test_a_value_comes_back_as_it_was(app: App, value: Any) -> None:
     assert (python.output["result"], script.output["result"]) == (shown, shown)
 
 
+@pytest.mark.matrix("runs programs in the sandbox again and again")
 @pytest.mark.requirement("SBX-3")
 @pytest.mark.parametrize(
     ("language", "code", "line"),
@@ -148,6 +149,7 @@ async def test_code_that_fails_says_where(app: App, language: str, code: str, li
     assert f"line {line}" in found["message"]
 
 
+@pytest.mark.matrix("runs programs in the sandbox again and again")
 @pytest.mark.requirement("SBX-3")
 @pytest.mark.parametrize(
     ("language", "code"),
@@ -166,6 +168,7 @@ async def test_what_is_no_result_is_a_clean_failure(app: App, language: str, cod
     assert failed(await app.invoke("code_execute", {"language": language, "code": code}))["message"]
 
 
+@pytest.mark.matrix("waits for a time limit in each language")
 @pytest.mark.requirement("SBX-2")
 @pytest.mark.parametrize(
     ("language", "code"),

@@ -116,6 +116,7 @@ def test_postgresql_is_dumped_and_restored(shell: Shell, postgres_server: Postgr
     assert "echo" in said
 
 
+@pytest.mark.matrix("starts the program in a shell")
 def test_a_database_of_the_first_version_is_brought_up_to_date(shell: Shell, tmp_path: Path) -> None:
     known = migrations()
     old = sqlite3.connect(tmp_path / "project" / "old.db")

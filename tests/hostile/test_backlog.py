@@ -99,6 +99,7 @@ async def test_no_record_waits_longer_than_the_bound_whatever_comes(
         pytest.fail("; ".join(found))
 
 
+@pytest.mark.matrix("floods for a while")
 async def test_also_calls_that_never_start_are_slowed(tmp_path: Path) -> None:
     """A call with arguments that do not fit has an end record only."""
     async with App.open(home=tmp_path / "home", entry_points=False) as app:

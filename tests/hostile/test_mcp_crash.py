@@ -198,6 +198,7 @@ async def test_a_call_that_is_never_answered_is_cancelled_there_and_harms_no_oth
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.matrix("waits for servers that misbehave")
 async def test_one_that_stops_reading_holds_nobody_up() -> None:
     """What it is to be told waits; whoever gives up does so at once."""
     async with engine(one=bad(heartbeat_seconds=30, output_bytes=2 * MB)) as servers:
@@ -440,6 +441,7 @@ def test_kill_9_of_ours_leaves_none_alive(way: str) -> None:
     assert [pid for pid in theirs if alive(pid)] == []
 
 
+@pytest.mark.matrix("kills processes and waits for theirs")
 def test_a_program_whose_keeper_is_killed_ends_too() -> None:
     async def main() -> list[int]:
         async with engine(one=bad()) as servers:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.matrix import others_in_matrix
 from tests.mcp_servers import Noting, bad, call, engine
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import ErrorResponse
@@ -42,7 +41,8 @@ async def stall(seconds: float) -> float:
     return worst
 
 
-@pytest.mark.parametrize("what", others_in_matrix(FLOODS, "log lines", "rubbish", why="each floods for a second"))
+@pytest.mark.matrix("floods for a second each")
+@pytest.mark.parametrize("what", FLOODS)
 async def test_a_flood_does_not_hold_up_the_others(what: str) -> None:
     async with engine(bad=bad(), well=bad()) as servers:
         await servers.about("well")

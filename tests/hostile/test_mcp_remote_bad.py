@@ -98,6 +98,7 @@ async def test_of_a_stream_that_breaks_nobody_knows_what_was_done(place: Place, 
     assert raised.value.code == "OUTCOME_UNKNOWN"
 
 
+@pytest.mark.matrix("waits for a time limit")
 @pytest.mark.parametrize("how", ["drip", "endless"])
 async def test_an_answer_without_an_end_ends_with_the_call(place: Place, how: str) -> None:
     servers, server, _ = place

@@ -69,6 +69,7 @@ async def is_well(pipe: Pipe) -> None:
     assert answer["result"]["structuredContent"]["result"] == 2
 
 
+@pytest.mark.matrix("starts the program")
 async def test_what_is_no_message_is_answered_and_the_pipe_goes_on(tmp_path: Path) -> None:
     async with piped(tmp_path) as pipe:
         await is_well(pipe)

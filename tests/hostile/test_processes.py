@@ -108,6 +108,7 @@ async def test_processes_that_write_at_once_lose_nothing_and_the_chain_holds(tmp
         assert (verdict.ok, verdict.faults) == (True, [])
 
 
+@pytest.mark.matrix("starts a process that never rests")
 @pytest.mark.requirement("AUD-3")
 async def test_a_read_that_returned_is_on_disk_soon_even_if_the_event_loop_never_rests(tmp_path: Path) -> None:
     """Only the writer's own thread can have saved it. The promise is 50 ms; a shared machine is given half of the time in

@@ -64,6 +64,7 @@ open("same.py", "w").write("same.py")
 """
 
 
+@pytest.mark.matrix("a second story with the same files")
 @pytest.mark.parametrize("user", jailed.USERS)
 @pytest.mark.parametrize("backend", [*JAILS, "landlock"])
 def test_data_is_changed_moved_and_deleted_and_secrets_stay_unseen(backend: str, user: str) -> None:
