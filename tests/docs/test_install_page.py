@@ -88,7 +88,6 @@ def test_a_missing_extra_is_known_by_its_modules() -> None:
             assert {name_of(one) for one in by_module[module]} & packages, f"{name} does not bring {module}"
 
 
-@pytest.mark.matrix("reads the whole source")
 def test_the_source_imports_only_the_core_and_the_extras() -> None:
     """A module that no extra brings would be missing without a word of how to get it."""
     core = closure({name_of(one) for one in PROJECT["dependencies"]})
