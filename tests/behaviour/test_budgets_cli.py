@@ -55,7 +55,7 @@ def test_a_budget_is_set_holds_and_is_removed(terminal: Terminal) -> None:
     assert terminal("budgets", "set", "--tenant", "acme", "--daily", "none").out == (
         "✓ Removed the daily budget of tenant acme\n"
     )
-    assert terminal("budgets", "set", "--tenant", "acme", "--daily", "none").out.startswith("There was none")
+    assert terminal("budgets", "set", "--tenant", "acme", "--daily", "none").out.startswith("There is no such budget")
     assert budgets(terminal) == [("acme", None, None, None, "month", 5.0)]
 
 
