@@ -65,7 +65,8 @@ class Stages:
         self.marked = False
         """Whether the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
         self.empty = True
-        """Whether nothing runs at any stage: then the line need not look at each."""
+        """Whether no hook runs at any stage: then the line need not look at each. Marks stand only at stages that it does
+        not leave out for the tool."""
         for stage in STAGES:
             setattr(self, stage, None)
 

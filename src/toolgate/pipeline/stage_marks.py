@@ -66,11 +66,14 @@ class StageMarks:
                 stages.around_execute = _around(hooks)
             elif name != "around_execute" and (hooks is not None or (name in GATES and name not in self._without)):
                 setattr(stages, name, _marked(name, hooks) if hooks is not None else _marker(name, passed))
-        stages.will_create_invoke_context = _begin(stages.will_create_invoke_context, passed)
+        if stages.empty:  # then it is the first stage that the line looks at
+            stages.will_authorize = _first("will_authorize", passed)
+        else:
+            stages.will_create_invoke_context = _begin(stages.will_create_invoke_context, passed)
         if stages.around_execute is not None:
             stages.did_execute = _back_to_around(stages.did_execute)
         stages.will_audit = self._end(stages.will_audit, passed)
-        stages.marked, stages.empty = True, False
+        stages.marked = True
 
     def _end(self, hooks: Composed | None, passed: Awaitable[None]) -> Composed:
         def keep(ctx: InvokeContext) -> Awaitable[None]:
@@ -121,6 +124,16 @@ def _begin(hooks: Composed | None, passed: Awaitable[None]) -> Composed:
         return passed if hooks is None else hooks(ctx)
 
     return begin
+
+
+def _first(stage: str, passed: Awaitable[None]) -> Composed:
+    now = perf_counter
+
+    def mark(ctx: InvokeContext) -> Awaitable[None]:
+        ctx.marks = [(stage, now())]
+        return passed
+
+    return mark
 
 
 def _marker(stage: str, passed: Awaitable[None]) -> Composed:

@@ -32,7 +32,7 @@ class Execution:
         runner = self.runners.get(entry.kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
-        if entry.target is not None or entry.retry is not None or not on.empty:
+        if entry.target is not None or entry.retry is not None or on.marked or not on.empty:
             return await self._run_attempts(runner, ctx, entry, arguments, on)
         ctx.attempts += 1
         try:
