@@ -96,7 +96,7 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
         if entry.takes_text or entry.cache is not None or not on.empty:
             if await self._recall(ctx, entry, on):
                 return True
-        else:
+        elif not ctx.recorded:  # a copy that was shown to a person stays as it was masked for them
             ctx.recorded = ctx.canonical
         await self._run(ctx, entry, on)
         return False
