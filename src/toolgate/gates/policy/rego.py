@@ -10,7 +10,7 @@ import threading
 import weakref
 from hashlib import sha256
 from importlib.resources import files
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
@@ -107,12 +107,12 @@ class EmbeddedRego:
         return self._answer(orjson.dumps(asked).decode(), documents, None)
 
     def sample_milliseconds(self) -> float:
-        """How long a decision takes here, on sample calls and little data."""
+        """The processor time of a decision here, on sample calls and little data: a busy machine makes no policy slow."""
         self.evaluate(SAMPLES[0], SAMPLE_DATA)
-        begun = perf_counter()
+        begun = thread_time()
         for asked in SAMPLES:
             self.evaluate(asked, SAMPLE_DATA)
-        return (perf_counter() - begun) * 1000 / len(SAMPLES)
+        return (thread_time() - begun) * 1000 / len(SAMPLES)
 
     def _answer(self, asked: str, data: Data | Documents, held: Held | None) -> PolicyVerdict:
         """`held`: what may be kept for the next decision; None: the data is for this one."""
