@@ -19,7 +19,7 @@ async def main() -> None:
     # `toolgate tools add --from-file FILE` copies and accepts one.
     async with App.open(home=HOME) as app:
         for tool in await app.tools.list(source="custom"):
-            print(tool.name, app.parts.catalog.resolve(tool.name, "default").tier)
+            print(tool.name, app.tools.get(tool.name).tier)
 
         counted = await app.invoke("word_count", {"text": "the cat and the dog", "top": 1})
         print(counted.status, counted.output)
