@@ -262,7 +262,7 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     attacker = Attacker(terminal, database)
     attacker.sql(
         "DROP VIEW call_costs", "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
-        "DROP INDEX api_keys_live_name", "DELETE FROM toolgate_schema WHERE number >= 9",
+        "DROP INDEX api_keys_live_name", "DROP TABLE call_details", "DELETE FROM toolgate_schema WHERE number >= 9",
     )  # fmt: skip
     assert "no head is signed" not in terminal("audit", "verify").err
     terminal.set("TOOLGATE_AUDIT__KEY", "file")
