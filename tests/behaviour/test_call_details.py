@@ -394,7 +394,7 @@ async def test_beyond_the_total_size_the_oldest_go_first(opened: Opened) -> None
     async with opened(rules=[{"keep": "output"}], total_bytes=10_000) as app:
         outcomes = [await app.invoke("look", {"where": "x" * 1000}) for _ in range(20)]
         await app.flush()
-        assert await app.audit.prune_details() > 0
+        await app.audit.prune_details()  # those that the App itself has not removed by now
         states = [(await only(app, outcome.id)).state for outcome in outcomes]
         kept = states.count("kept")
         assert states == ["pruned"] * (20 - kept) + ["kept"] * kept

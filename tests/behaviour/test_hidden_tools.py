@@ -61,7 +61,7 @@ class Witness:
         self.seen: list[str] = []
         self._by = by
         for part, method in watched:
-            owner = getattr(app, part)
+            owner = getattr(app.parts, part)
             monkeypatch.setattr(owner, method, self._noting(f"{part}.{method}", getattr(owner, method)))
 
     def _noting(self, what: str, done: Callable[..., Any]) -> Callable[..., Any]:
