@@ -21,8 +21,9 @@ run: $(READY) ## Set up and show Toolgate in a tour of two minutes
 
 # Which tests are of the matrix: tests/matrix.py. Those with random examples are in both, there with more of them.
 PYTEST := $(BIN)/python -m pytest -n 2 --durations=25 --durations-min=1
+MEASURED = $(if $(MEASURE),rm -rf build/coverage && COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml)
 test: engines ## Set up and run the tests, each promise on one backend; TESTS= names some of them
-	$(PYTEST) -m "not matrix and not slow" $(TESTS)
+	$(MEASURED) $(PYTEST) -m "not matrix and not slow" $(TESTS)
 
 test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
 	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
@@ -33,9 +34,8 @@ test-list: $(READY) ## Write into build/tests.md which tests are left to the mat
 	@$(BIN)/python -m pytest --collect-only -qq --matrix-report=build/tests.md >/dev/null && echo "written: build/tests.md"
 
 .PHONY: coverage
-coverage: engines ## Run the tests of make test and measure their branch coverage, with a floor for each package
-	rm -rf build/coverage
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(PYTEST) -m "not matrix and not slow" $(TESTS)
+coverage: ## Run the tests of make test and measure their branch coverage, with a floor for each package
+	@$(MAKE) --no-print-directory test MEASURE=1
 	@$(MAKE) --no-print-directory floors
 
 .PHONY: floors
