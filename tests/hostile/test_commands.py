@@ -16,11 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate import App, tool
-from toolgate.errors import Denied
+from toolgate.errors import DefinitionError, Denied
 from toolgate.gates.approval.request import Answer, ApprovalRequest
-from toolgate.gates.screening.tiers import plan
-from toolgate.model import Implementation
-from toolgate.registry.compile import DefinitionRules, compile_entry, definition
+from toolgate.gates.screening.tiers import TierRules, plan
+from toolgate.model import Implementation, Source
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition, entry_of
+from toolgate.registry.declare import jails_commands
 from toolgate.screening.commands import ALLOWED, CommandRules, clean_environment, parse
 from toolgate.testing import memory_app
 
@@ -514,3 +515,53 @@ def test_recursive_and_forced_is_refused_in_any_order(words: list[str], other: l
             rules.check(command)
     assert rules.check(["rm", "-r", "x"])
     assert rules.check(["rm", "-f", "x"])
+
+
+# -- whose arguments are free
+
+
+@tool(tier="execute")
+async def run_on_the_host(command: str) -> str:
+    """Run a command, and say nothing of where."""
+    return command
+
+
+@tool(tier="execute")
+@jails_commands
+async def run_in_the_jail(command: str) -> str:
+    """Run a command in the sandbox."""
+    return command
+
+
+@pytest.mark.parametrize(
+    ("code", "source", "free"),
+    [
+        (run_on_the_host, "builtin", False),
+        (run_on_the_host, "python", False),
+        (run_in_the_jail, "builtin", True),
+        (run_in_the_jail, "python", False),
+    ],
+)
+def test_only_a_built_in_tool_that_declares_its_jail_has_free_arguments(code: Any, source: Source, free: bool) -> None:
+    entry = entry_of(code, source, DefinitionRules(guards=plan))
+    tiers = TierRules(allow=["find", "ls"])
+    tiers.check(entry, {"command": "ls -l"})
+    evasion = {"command": "find . -exec ls '{}' ';'"}
+    if free:
+        tiers.check(entry, evasion)
+    else:
+        with pytest.raises(Denied, match="find runs other programs"):
+            tiers.check(entry, evasion)
+    with pytest.raises(Denied, match="find runs other programs"):
+        tiers.check(entry, evasion, allow=("find",))
+
+
+async def test_the_tools_that_declare_their_jail_are_those_that_have_one() -> None:
+    async with memory_app() as app:
+        entries = [app.parts.catalog.resolve(found.name, "default") for found in await app.tools.list()]
+    assert {entry.name for entry in entries if entry.jails_commands} == {"execute_command", "bash_execution"}
+
+
+def test_no_definition_can_declare_a_jail() -> None:
+    with pytest.raises(DefinitionError):
+        definition({"name": "run", "description": "Run.", "tier": "execute", "jails_commands": True})

@@ -31,6 +31,8 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The object of a class-based tool, for its validate, handle_error, initialize, cleanup and health_check."""
     plain: bool = False
     """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
+    jails_commands: bool = False
+    """Whether the function runs the commands among its arguments in the sandbox, and nowhere else."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -82,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fingerprint: str
     """Hash of the whole definition: what an approval or a pin is bound to."""
     hooks: tuple[Any, ...] = ()
+    jails_commands: bool = False
+    """Whether commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
 
     @property
     def time_limit(self) -> float | None:

@@ -213,6 +213,7 @@ def compile_entry(
         guards=rules.guards(tool.input_schema, tier),
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
+        jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
     )
 
 

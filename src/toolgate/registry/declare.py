@@ -19,6 +19,7 @@ from toolgate.registry.docstrings import read_docstring
 from toolgate.registry.signature import Signature
 
 DECLARED_ATTRIBUTE = "__toolgate__"
+JAILS_COMMANDS_ATTRIBUTE = "__toolgate_jails_commands__"
 MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
@@ -117,6 +118,16 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
     return declare(code) if code is not None else declare
 
 
+def jails_commands(function: Code) -> Code:
+    """Declares that a built-in tool runs the commands among its arguments in the sandbox, and nowhere else.
+
+    Their arguments are then free, because the jail is the boundary. Said in code and below `@tool`, never in a definition:
+    those come from others too.
+    """
+    setattr(function, JAILS_COMMANDS_ATTRIBUTE, True)
+    return function
+
+
 def declared(code: Any) -> Declaration | None:
     """Gives what `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it
     was refused with."""
@@ -191,6 +202,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
             context_parameter=read.context_parameter,
             instance=made,
             plain=mode == "inline" and not (read.bind or read.context_parameter or is_class),
+            jails_commands=getattr(function, JAILS_COMMANDS_ATTRIBUTE, False) is True,
         )
 
     return Declaration(fields, make, hooks)

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.declare import tool
+from toolgate.registry.declare import jails_commands, tool
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
@@ -98,6 +98,7 @@ def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> fl
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
 )
+@jails_commands
 async def execute_command(
     ctx: InvokeContext,
     command: Command,
@@ -125,6 +126,7 @@ async def execute_command(
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
 )
+@jails_commands
 async def bash_execution(
     ctx: InvokeContext, command: Command, args: list[str] | None = None, timeout: Milliseconds = 30_000
 ) -> CommandOutput:

@@ -166,10 +166,9 @@ class TierRules:
     ) -> None:
         rules = self.commands if allow is None else self.commands.allowing(allow)
         try:
-            # Built-in tools run commands in the sandbox only, and a person agrees to each. With `allow` somebody agreed to
+            # A person agrees to each command of a tool that declares `jails_commands`. With `allow` somebody agreed to
             # these commands at once, and not to what their arguments could make of them.
-            jailed = entry.tool.source == "builtin" and allow is None
-            words = rules.check(_words(found.value), jailed=jailed)
+            words = rules.check(_words(found.value), jailed=entry.jails_commands and allow is None)
         except Denied as refused:
             raise _denied(entry, found, f"is a command that may not run: {refused.reason}", refused.suggestion) from None
         for word in words[1:]:
