@@ -8,6 +8,7 @@ they are written (`-rf`, `-r -f`, `--rec`, `--recursive=x`); an option that only
 
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 
 def _names(text: str) -> frozenset[str]:
@@ -43,6 +44,9 @@ RUNS_OTHERS = _names(
     wget wish wscript x86_64 xargs xdg-open xinit xterm xvfb-run zip"""
 )
 """Programs that run others, or write files, in ways that are told by their arguments: allowed only word for word."""
+
+LAUNCHER_NAMES = ("fakeroot-*", "faked-*", "ld-linux*", "ld-*.so*", "ld.so*", "qemu-*", "sensible-*", "pinentry-*")
+"""Those of them that have a name for each machine, terminal or way to do it: ld-linux-x86-64.so.2, qemu-arm."""
 
 INTERPRETERS = _names(
     """ash bash cmd csh dash fish ksh lua mksh node npx perl php powershell pwsh python rbash ruby sh tcsh zsh"""
@@ -143,7 +147,8 @@ def family(program: str) -> str:
 
 def runs_others(program: str) -> bool:
     """Whether a program runs others in ways that are told by its arguments."""
-    return not RUNS_OTHERS.isdisjoint((program.lower(), family(program)))
+    lower = program.lower()
+    return not RUNS_OTHERS.isdisjoint((lower, family(program))) or any(fnmatchcase(lower, name) for name in LAUNCHER_NAMES)
 
 
 def is_harmless(program: str) -> bool:
