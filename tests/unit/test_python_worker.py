@@ -364,7 +364,17 @@ def test_a_hook_that_raises_fails_the_program_and_not_the_worker(hook: str) -> N
 
 def test_a_program_that_takes_the_worker_apart_gets_no_result() -> None:
     said = run("import sys\nsys._getframe(1).f_globals.clear()\n'told'")
-    assert not any("result" in frame for frame in said.frames)
+    kinds = {(frame.get("out"), *sorted(frame)) for frame in said.frames}
+    assert kinds == {("stderr", "out", "text")}  # how Python ended, and no last frame of any kind
+    assert said.text("stderr").startswith("Traceback ")
+    assert "NameError: name '_exit' is not defined" in said.text("stderr")
+    assert said.raw == b""
+    assert said.code != 0
+
+
+def test_a_program_that_takes_the_channel_apart_says_nothing() -> None:
+    said = run("import sys\nvars(sys.modules['worker_channel']).clear()\nsys._getframe(1).f_globals.clear()\n'told'")
+    assert (said.frames, said.raw) == ([], b"")
     assert said.code != 0
 
 
