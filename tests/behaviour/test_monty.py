@@ -287,7 +287,7 @@ def resident(pid: int) -> int:
 
 async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     own = f"{FOLDER_PREFIX}{os.getpid()}-"  # other tests make theirs at the same time
-    monkeypatch.setattr(confinement, "PREFIX", own)
+    monkeypatch.setattr(confinement, "FOLDER_PREFIX", own)
     lane = MontyRuntime(LIMITS)
     await asyncio.gather(*(run(lane, "sum(range(1000))") for _ in range(10)))
     running = asyncio.ensure_future(run(lane, "while True:\n    pass", limits=ResourceLimits(seconds=60)))
