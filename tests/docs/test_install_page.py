@@ -17,6 +17,8 @@ TOLERATED = {"uvloop"}
 """Brought by an extra, and done without where there is no wheel of it."""
 HOSTS = dict.fromkeys(PROJECT["entry-points"]["pytest11"].values(), "pytest")
 """Modules that only another program loads, which is therefore there: pytest its plugin."""
+INSIDE = ROOT / "src" / "toolgate" / "sandbox" / "inside"
+"""Programs for jails, which have no package: they import each other by the name of the file."""
 
 
 def name_of(requirement: str) -> str:
@@ -96,11 +98,12 @@ def test_the_source_imports_only_the_core_and_the_extras() -> None:
     strange = set()
     for file in (ROOT / "src").rglob("*.py"):
         host = HOSTS.get(".".join(file.relative_to(ROOT / "src").with_suffix("").parts))
+        beside = {other.stem for other in INSIDE.glob("*.py")} if file.parent == INSIDE else set()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
-            for top in {name.partition(".")[0] for name in names} - known - {host} - sys.stdlib_module_names:
+            for top in {name.partition(".")[0] for name in names} - known - {host} - beside - sys.stdlib_module_names:
                 if not {name_of(one) for one in by_module.get(top, ())} & core:
                     strange.add(f"{file.relative_to(ROOT)}: {top}")
     assert not strange
