@@ -72,7 +72,7 @@ def _none(*, filtered: bool, count: int) -> str:
 
 async def _calls_of_request(app: App, request_id: str) -> tuple[str, ...]:
     """The calls that were made with a request id."""
-    calls = await app.audit.of_request(request_id) if len(request_id) <= MAX_REQUEST_ID_CHARS else ()
+    calls = await app.audit.of_request(request_id) if 0 < len(request_id) <= MAX_REQUEST_ID_CHARS else ()
     if len(calls) > 1:
         shown = ", ".join(calls[-5:])
         raise NotFound(f"{len(calls)} calls have the request id {request_id}.", suggestion=f"Name one: {shown}.")
