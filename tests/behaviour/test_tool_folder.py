@@ -263,7 +263,7 @@ def test_outside_of_a_tools_folder_the_decorator_itself_refuses() -> None:
 
     with pytest.raises(DefinitionError, match=r"options by name, such as @tool\(name='greet'\)"):
         tool("greet")  # type: ignore[call-overload]
-    with pytest.raises(DefinitionError, match="there are name, tier, category"):
+    with pytest.raises(DefinitionError, match="there are name, title, tier, category"):
         tool(zzz=1)(InvokeContext.call_tool)  # type: ignore[call-overload]
 
 
