@@ -14,7 +14,7 @@ TOUR = Path(__file__).resolve().parents[2] / "examples" / "tour" / "tour.py"
 IN_ORDER = (
     "1. A call that is allowed", '"customer": "Ada"',
     "2. A call that is denied", "PERMISSION_DENIED: refund is not permitted: only a manager may refund more than $500.",
-    "3. A call that waits", "APPROVAL_REQUIRED", "waiting   refund", "refunded $120.00 for order 1042",
+    "3. A call that waits", "APPROVAL_REQUIRED", "waiting  refund", "refunded $120.00 for order 1042",
     "4. A budget", "refunded $15.00 for order 1043", "BUDGET_EXCEEDED", "$0.80",
     "5. What happened", "✓ The audit log is whole", "✗ The audit log is not what was written",
     "Your turn",
