@@ -28,8 +28,9 @@ BUY = tool("0.10")
 
 @pytest.fixture
 def a_second_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (writer, postgres, budget):
-        monkeypatch.setattr(module, "CLOSE_SECONDS", 1)
+    monkeypatch.setattr(writer, "WRITER_CLOSE_SECONDS", 1)
+    monkeypatch.setattr(postgres, "WRITER_CLOSE_SECONDS", 1)
+    monkeypatch.setattr(budget, "SETTLE_CLOSE_SECONDS", 1)
     monkeypatch.setattr(presence, "LEAVE_SECONDS", 1)
 
 
