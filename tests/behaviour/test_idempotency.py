@@ -243,7 +243,7 @@ async def test_what_was_masked_or_cut_is_given_out_as_it_was(tmp_path: Path) -> 
         second = await app.invoke("report", idempotency_key="k")
         assert first.artifact is not None
         assert (second.output, second.artifact) == (first.output, first.artifact)
-        assert await app.parts.artifacts.fetch(second.artifact.id, Actor()) is not None if second.artifact else False
+        assert await app.audit.artifact(second.artifact.id, actor=Actor()) is not None if second.artifact else False
         rows = await app.parts.store.read(keys.listed())
         assert len(rows) == 1
         assert rows[0].outcome is not None and secret not in rows[0].outcome

@@ -115,7 +115,7 @@ async def test_what_was_cut_is_kept_without_the_value(app: App) -> None:
     app.register(long)
     outcome = await app.invoke("long", {"value": "{{secret:SESAME}}"})
     assert outcome.artifact is not None
-    assert await app.parts.artifacts.fetch(outcome.artifact.id, Actor()) == orjson.dumps("x" * 20_000 + MASK)
+    assert await app.audit.artifact(outcome.artifact.id, actor=Actor()) == orjson.dumps("x" * 20_000 + MASK)
 
 
 async def test_a_cached_result_is_found_by_the_reference_not_by_the_value(app: App) -> None:

@@ -129,8 +129,8 @@ async def test_an_idempotency_key_gives_out_nothing_through_another_door(app: Ap
 async def test_what_was_cut_from_an_output_is_fetched_by_its_own_user(app: App) -> None:
     outcome = await app.invoke("echo", {"text": "x" * 50_000}, actor=ANN, session="s")
     assert outcome.artifact is not None
-    assert await app.parts.artifacts.fetch(outcome.artifact.id, ANN) is not None
-    assert await app.parts.artifacts.fetch(outcome.artifact.id, BOB) is None
+    assert await app.audit.artifact(outcome.artifact.id, actor=ANN) is not None
+    assert await app.audit.artifact(outcome.artifact.id, actor=BOB) is None
 
 
 @pytest.mark.requirement("PIPE-4", "SBX-1")

@@ -33,6 +33,7 @@ from toolgate.registry.declare import ClassTool
 from toolgate.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from toolgate.gates.ledger.telemetry import CallMetrics
     from toolgate.pipeline.explain import Explanation
 
 
@@ -99,6 +100,11 @@ class App:
 
         def __getattr__(self, name: str) -> Any:
             return renamed(self, name)
+
+    @property
+    def metrics(self) -> "CallMetrics | None":
+        """The Prometheus metrics of the calls so far; None unless the setting `metrics` is on."""
+        return self.parts.metrics
 
     # -- calling tools
 

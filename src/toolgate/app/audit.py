@@ -39,8 +39,12 @@ class AuditFacet:
         noted = self._head_file.read() if self._head_file is not None else None
         return await log.verify(self._store, Verifier(noted))
 
-    async def artifact(self, id: str, tenant: str) -> bytes | None:
-        """Gives the whole output of a call that was cut, of any user of a tenant; None if there is none."""
+    async def artifact(self, id: str, *, actor: Actor | None = None) -> bytes | None:
+        """Gives the whole output of a call that was cut, as JSON, to the user whose call it was; None to everybody else."""
+        return await self._artifacts.fetch(id, actor or LOCAL)
+
+    async def artifact_of_anybody(self, id: str, tenant: str) -> bytes | None:
+        """Gives the whole output of any user's call within a tenant: for whoever runs this installation."""
         return await self._artifacts.fetch_any(id, tenant)
 
     async def of_call(self, call_id: str) -> Rows:

@@ -29,9 +29,9 @@ async def metrics(request: Request) -> Response:
         credential = await http.authenticator.check(request.scope, headers)
         if not credential.has("metrics"):
             raise HttpProblem(403, "This key does not have the scope metrics.")
-    if http.app.parts.metrics is None:
+    if http.app.metrics is None:
         raise HttpProblem(404, "Metrics are off.", suggestion="Set metrics: true.")
-    return Response(http.app.parts.metrics.text(), headers={"content-type": MEDIA_TYPE})
+    return Response(http.app.metrics.text(), headers={"content-type": MEDIA_TYPE})
 
 
 routes = [Route("/metrics", metrics)]
@@ -42,12 +42,12 @@ class ServerCollector:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        if app.parts.metrics is not None:
-            app.parts.metrics.registry.register(self)
+        if app.metrics is not None:
+            app.metrics.registry.register(self)
 
     def close(self) -> None:
-        if self._app.parts.metrics is not None:
-            self._app.parts.metrics.registry.unregister(self)
+        if self._app.metrics is not None:
+            self._app.metrics.registry.unregister(self)
 
     def collect(self) -> "Iterator[Metric]":
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

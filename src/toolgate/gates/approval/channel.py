@@ -16,7 +16,7 @@ from toolgate.gates.approval.request import Answer, ApprovalRequest, Approver, v
 ANSWER_POLL_SECONDS = 1.0
 """How often the store is asked whether another process had the answer."""
 
-logger = logging.getLogger("toolgate.gates.approval")
+logger = logging.getLogger("toolgate.approval")
 
 
 def name_of(approver: Approver) -> str:

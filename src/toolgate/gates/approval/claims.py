@@ -21,7 +21,7 @@ SOONEST, LATEST = 0.1, 5.0
 CLOSE_WAIT_SECONDS = 1.0
 """Seconds that are left to what is being written when the App closes."""
 
-logger = logging.getLogger("toolgate.gates.approval")
+logger = logging.getLogger("toolgate.approval")
 
 
 class ConsentTaken(NamedTuple):

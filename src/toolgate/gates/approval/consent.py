@@ -55,7 +55,7 @@ PRUNE_EVERY = timedelta(hours=1)
 
 NAME_MORE = "Have somebody else call it, or name more approvers in the setting approvals.rules."
 
-logger = logging.getLogger("toolgate.gates.approval")
+logger = logging.getLogger("toolgate.approval")
 
 
 class Consent(HoldingGate):

@@ -42,7 +42,7 @@ LONG_AGO = timedelta(days=30)
 ORPHANS_SECONDS = 5.0
 """How long a call that is to wait waits for inner calls that its tool began and left behind."""
 
-logger = logging.getLogger("toolgate.gates.approval")
+logger = logging.getLogger("toolgate.approval")
 
 
 class Continuations:

@@ -33,7 +33,7 @@ SHARED_SECONDS = 0.25
 RETRIES = 3
 PARTICULARS = ("user", "session", "door", "tier")
 
-logger = logging.getLogger("toolgate.gates.policy")
+logger = logging.getLogger("toolgate.policy")
 
 
 class Digest(bytes):

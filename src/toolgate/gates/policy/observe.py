@@ -15,7 +15,7 @@ from toolgate.gates.policy.guard import Guard
 from toolgate.gates.policy.open import Refusal, open_file
 from toolgate.model import Actor
 
-logger = logging.getLogger("toolgate.gates.policy")
+logger = logging.getLogger("toolgate.policy")
 
 
 class Observer:

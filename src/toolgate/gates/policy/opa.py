@@ -28,7 +28,7 @@ BATCH = 1_000
 """Tools that are asked about in one request."""
 OPA_CONNECTIONS = 32
 
-logger = logging.getLogger("toolgate.gates.policy")
+logger = logging.getLogger("toolgate.policy")
 
 
 class OpaFailed(Exception):

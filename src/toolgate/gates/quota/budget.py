@@ -43,7 +43,7 @@ FORGET_EVERY = timedelta(hours=1)
 SETTLE_CLOSE_SECONDS = 5
 """How long closing waits for a store that does not answer."""
 
-logger = logging.getLogger("toolgate.gates.quota")
+logger = logging.getLogger("toolgate.quota")
 
 
 class _Taken(NamedTuple):
