@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix test-pythons slow conformance frameworks check fmt reference bench lock clean engines
 .DELETE_ON_ERROR:
+# Tests start hundreds of processes: where it is set, each of them compiles all of Toolgate again.
+unexport PYTHONDONTWRITEBYTECODE
 
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell for python in python3.11 python3.12 python3.13 python3; do \

@@ -10,6 +10,7 @@ the real script, and so does `start` where a variable of Python or of the locale
 import array
 import atexit
 import fcntl
+import gc
 import json
 import os
 import re
@@ -20,8 +21,10 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
@@ -29,6 +32,13 @@ from pathlib import Path
 from pkgutil import walk_packages
 from types import ModuleType
 from typing import IO, Any, NoReturn
+
+from toolgate.cli.main import main
+from toolgate.gates.screening.tiers import plan
+from toolgate.model import Entry
+from toolgate.registry.compile import DefinitionRules
+from toolgate.registry.python_source import EntryPointSource, PackageSource
+from toolgate.settings import Settings
 
 SCRIPT = Path(sys.executable).with_name("toolgate")
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,13 +157,23 @@ def _forker() -> socket.socket:
 # -- the process that forks
 
 
-def serve(requests: socket.socket) -> None:
-    import_module("toolgate.cli.main")
-    for package in ("toolgate.cli", "toolgate.app"):
+def warm() -> None:
+    """Does once what every command would do again: the imports, and what is read off settings and tools. It starts no
+    thread: a fork has none."""
+    for package in ("toolgate.cli", "toolgate.app", "toolgate.tools", "toolgate.mcp", "toolgate.serve"):
         for module in walk_packages(import_module(package).__path__, f"{package}."):
             import_module(module.name)
+    Settings(database_url="memory://")
+    rules = DefinitionRules(guards=plan)
+    for source in (PackageSource("toolgate.tools", "builtin", rules), EntryPointSource(rules)):
+        assert all(isinstance(tool, Entry) for tool in source.load())
+    gc.freeze()  # a collection in a child would write to every object, and so copy all that is shared
+
+
+def serve(requests: socket.socket) -> None:
     # Only of our tests; a console script looks in its own folder.
     sys.path[:] = [str(SCRIPT.parent), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
+    warm()
     # The one that watches over a command is nobody's concern when it ends.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -199,10 +219,23 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.argv = ["-c" if request["code"] else str(SCRIPT), *request["words"]]
     if request["code"]:
         sys.path[0] = ""
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(request["code"], "<string>", "exec"), vars(main))
+        program = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(request["code"], "<string>", "exec"), vars(program))
         sys.exit()
-    sys.exit(import_module("toolgate.cli.main").main())
+    _end(main())
+
+
+def _end(code: int) -> NoReturn:
+    """Ends as an interpreter does, except that it does not take the modules apart: that copies all that is shared, which
+    takes longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()  # whatever was not closed says so
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _stream(number: int) -> TextIOWrapper:

@@ -31,7 +31,7 @@ async def main() -> None:
         print("serving MCP at", listening["mcp"])
         headers = {"Authorization": f"Bearer {key['key']}"}
         async with (
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
             Client(streamable_http_client(listening["mcp"], http_client=http)) as client,
         ):
             print("tools:", ", ".join(sorted(one.name for one in (await client.list_tools()).tools)))

@@ -40,11 +40,13 @@ LATE = 20.0
 less than what a limit that was not heeded would take: that of the sandbox is 30 s."""
 PATIENCE = 30.0
 """Seconds for what has to come, and would at once on a machine with nothing else to do."""
-ON_TIME = 0.25
-"""Seconds without a turn of the event loop after which nothing that is polled can be expected to be seen."""
+LIMIT = 256 * MB
 SLACK = 128 * MB
-"""Of memory and of disk, beyond the limit: what is polled is seen a moment late, and a busy machine's moments are long."""
-MOST = 256 * MB + SLACK
+"""Of memory and of disk, beyond the limit: what is polled is seen a moment late."""
+TURNS = 4
+"""Turns of the event loop, of 20 ms at least, in which whoever polls has looked: who is over the limit before them and is
+not killed after them is not held, however slow the machine."""
+KILLED = 1 << (signal.SIGKILL - 1)
 CAUGHT = (
     signal.SIGURG,
     signal.SIGWINCH,
@@ -85,8 +87,8 @@ class Host:
         self.damage: list[str] = []
         self.under_way: set[str] = set()
         self.peaks: dict[int, tuple[int, str]] = {}
-        self.turned = 0.0
-        """When the event loop last had its turn."""
+        self.turns = 0
+        """How often the event loop has had its turn."""
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
@@ -188,22 +190,25 @@ class Host:
         return found
 
     def _sample(self) -> None:
-        """Watch the memory of each child with all that is below it. Not while the machine keeps us from our turn: then it
-        keeps those too who look whether it is too much."""
+        """Watch the memory of each child with all that is below it, where it is over the limit for longer than it takes to
+        be seen by those who look whether it is."""
+        since: dict[int, int] = {}
         while not self._ending.wait(0.02):
+            turns = self.turns
             for child in children(os.getpid()):
                 members = (child, *descendants(child))
                 taken = sum(map(memory_of, members))
-                if taken > MOST:
+                if taken > LIMIT + SLACK:
                     taken = sum(map(share_of, members))
-                on_time = time.monotonic() - self.turned < ON_TIME
-                if on_time and taken > self.peaks.get(child, (0, ""))[0]:
+                if taken <= LIMIT:
+                    since.pop(child, None)
+                elif turns - since.setdefault(child, turns) >= TURNS and taken > self.peaks.get(child, (0, ""))[0]:
                     self.peaks[child] = (taken, ", ".join(sorted(self.under_way)))
 
     async def turn(self) -> None:
-        """Note each turn of the event loop."""
+        """Count the turns of the event loop."""
         while True:
-            self.turned = time.monotonic()
+            self.turns += 1
             await asyncio.sleep(0.02)
 
     def close(self) -> None:
@@ -246,12 +251,15 @@ def _names(folder: str) -> list[str]:
 
 
 def memory_of(pid: int) -> int:
-    """What is its own or shared among its like; not the programs and libraries that it maps."""
+    """What is its own or shared among its like; not the programs and libraries that it maps. One that is killed has nothing
+    more, though on a busy machine it takes a while to die."""
     total = 0
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 total += int(line.split()[1]) * 1024
+            elif line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) & KILLED:
+                return 0
     return total
 
 
@@ -266,7 +274,7 @@ def share_of(pid: int) -> int:
         return 0
     except PermissionError:
         return memory_of(pid)
-    return total
+    return min(total, memory_of(pid))
 
 
 class Battery:
@@ -376,7 +384,7 @@ class Battery:
         wrong += [
             f"{taken // MB} MB were taken while there ran {names}"
             for taken, names in self.host.peaks.values()
-            if taken > MOST
+            if taken > LIMIT + SLACK
         ]
         return wrong
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 import msgspec
@@ -35,7 +35,7 @@ from toolgate.model import (
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
-from toolgate.registry.declare import declared, is_marked, where_of
+from toolgate.registry.declare import Declaration, declared, is_marked, where_of
 from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
 from toolgate.schema import REFERENCES, located
 
@@ -78,7 +78,10 @@ class DefinitionRules(msgspec.Struct, frozen=True):
     """Makes a hook of what a tool declares."""
 
 
-def entry_of(code: Any, source: Source = "python", rules: DefinitionRules = DefinitionRules()) -> Entry:  # noqa: B008 - it is frozen
+NO_RULES = DefinitionRules()
+
+
+def entry_of(code: Any, source: Source = "python", rules: DefinitionRules = NO_RULES) -> Entry:
     """The entry of a function or class that `@tool` declared."""
     try:
         return _entry_of(code, source, rules)
@@ -91,11 +94,7 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
     if found is None:
         name = getattr(code, "__name__", type(code).__name__)
         raise DefinitionError(name, [Fault("", "it is not declared as a tool")], suggestion="Put @tool(tier=...) above it.")
-    try:
-        tool = definition({**found.fields, "source": source})
-    except DefinitionError as error:
-        faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
-        raise DefinitionError(error.name, faults) from None
+    tool = _definition_of(found, source)
     try:
         implementation = found.make(code)
     except Exception as error:
@@ -103,6 +102,18 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
         fault = Fault("", f"it can't be made: {type(error).__name__}: {error}")
         raise DefinitionError(tool.name, [fault], suggestion=advice) from error
     return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules)
+
+
+def _definition_of(found: Declaration, source: Source) -> Tool:
+    """The definition that `@tool` declared. It never changes, so it is made once, and every App has the same."""
+    known = found.definitions.get(source)
+    if known is None:
+        try:
+            known = found.definitions[source] = definition({**found.fields, "source": source})
+        except DefinitionError as error:
+            faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
+            raise DefinitionError(error.name, faults) from None
+    return known
 
 
 def _advice(fields: Mapping[str, Any], path: str) -> str | None:
@@ -147,40 +158,19 @@ def _words(fault: ErrorDetails) -> str:
     return fault["msg"].removeprefix("Value error, ")
 
 
-def compile_entry(
-    tool: Tool,
-    implementation: Any,
-    hooks: Iterable[Any] = (),
-    rules: DefinitionRules = DefinitionRules(),  # noqa: B008 - it is frozen
-) -> Entry:
-    override = rules.tiers.get(tool.name)
-    try:
-        made_hooks = tuple(rules.hook(hook) for hook in hooks)
-    except Exception as error:
-        raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
-    if override is not None and override not in TIERS:
-        raise DefinitionError(tool.name, [Fault("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")])
-    if (tool.kind == "sandbox") != (tool.program is not None):
-        raise DefinitionError(tool.name, [Fault("program", "a tool of kind sandbox has a program, and no other has one")])
-    if tool.program is not None and tool.retry is not None:
-        raise DefinitionError(tool.name, [Fault("retry", "what code did before it failed would be done again")])
-    if tool.pure and tool.requires_auth is not None:
-        raise DefinitionError(tool.name, [Fault("pure", "a pure tool is given no secret, so it can't require one")])
-    floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
-    if floor is not None and tool.requires_auth is not None:
-        raise DefinitionError(tool.name, [Fault("requires_auth", "a dynamic tool can't name a credential")])
-    tier = effective_tier(tool, override, floor)
-    if tool.cache is not None and tier in ("write", "execute"):
-        raise DefinitionError(tool.name, [Fault("cache", f"a tool of tier {tier} has effects, which a cache would skip")])
+def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), rules: DefinitionRules = NO_RULES) -> Entry:
+    """The entry of a definition and what runs it. Raises DefinitionError where the definition contradicts itself."""
+    made_hooks = _made(tool, hooks, rules)
+    tier = _tier(tool, rules)
+    takes = _schema(tool, "input_schema", tool.input_schema)
+    gives = None if tool.output_schema is None else _schema(tool, "output_schema", tool.output_schema)
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
     confirms = any(capability.requires_confirmation for capability in tool.capabilities)
-    fixed_nano = nano(tool.cost.fixed)
-    estimates = [nano(capability.estimated_cost) for capability in tool.capabilities if capability.estimated_cost]
-    capability_nano = 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
     asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
-    takes_text = _takes_text(tool.input_schema)
-    marks = rules.marks(tool, tier, takes_text=takes_text, asks=asks is not None)
-    waits = asks or capability_nano or fixed_nano or tool.cost.per_unit or tool.cache or tool.rate_limit or tool.concurrency
+    fixed_nano, capability_nano = _price(tool)
+    priced = bool(fixed_nano or capability_nano or tool.cost.per_unit)
+    waits = asks or priced or tool.cache or tool.rate_limit or tool.concurrency
+    marks = rules.marks(tool, tier, takes_text=takes.takes_text, asks=asks is not None)
     return Entry(
         tool=tool,
         name=tool.name,
@@ -188,13 +178,13 @@ def compile_entry(
         tier=tier,
         destructive=destructive,
         confirms=confirms,
-        check_input=_schema(tool, "input_schema", tool.input_schema),
-        check_output=_schema(tool, "output_schema", tool.output_schema) if tool.output_schema is not None else None,
+        check_input=takes.check,
+        check_output=None if gives is None else gives.check,
         defaults=_defaults(tool.input_schema),
-        copies=bool(tier != "read_only" or takes_text or waits),
-        takes_text=takes_text,
-        public_input=_public_fields(tool.input_schema),
-        public_output=_public_fields(tool.output_schema),
+        copies=bool(tier != "read_only" or takes.takes_text or waits),
+        takes_text=takes.takes_text,
+        public_input=takes.public_fields,
+        public_output=frozenset() if gives is None else gives.public_fields,
         kind=tool.kind,
         target=tool.target or (tool.name if tier == "external_api" else None),
         timeout=tool.timeout or rules.timeout,
@@ -204,17 +194,54 @@ def compile_entry(
         auth=tool.requires_auth,
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
-        priced=bool(fixed_nano or capability_nano) or tool.cost.per_unit is not None,
+        priced=priced,
         fixed_nano=fixed_nano,
         unit_cost=tool.cost.per_unit,
         capability_nano=capability_nano,
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
         asks=asks,
-        guards=rules.guards(tool.input_schema, tier),
+        guards=_guards(rules.guards, takes.text, tier),
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
     )
+
+
+def _made(tool: Tool, hooks: Iterable[Any], rules: DefinitionRules) -> tuple[Any, ...]:
+    try:
+        return tuple(rules.hook(hook) for hook in hooks)
+    except Exception as error:
+        raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
+
+
+def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
+    """The tier in effect of a definition that does not contradict itself."""
+
+    def refuse(field: str, why: str) -> DefinitionError:
+        return DefinitionError(tool.name, [Fault(field, why)])
+
+    override = rules.tiers.get(tool.name)
+    if override is not None and override not in TIERS:
+        raise refuse("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")
+    if (tool.kind == "sandbox") != (tool.program is not None):
+        raise refuse("program", "a tool of kind sandbox has a program, and no other has one")
+    if tool.program is not None and tool.retry is not None:
+        raise refuse("retry", "what code did before it failed would be done again")
+    if tool.pure and tool.requires_auth is not None:
+        raise refuse("pure", "a pure tool is given no secret, so it can't require one")
+    floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
+    if floor is not None and tool.requires_auth is not None:
+        raise refuse("requires_auth", "a dynamic tool can't name a credential")
+    tier = effective_tier(tool, override, floor)
+    if tool.cache is not None and tier in ("write", "execute"):
+        raise refuse("cache", f"a tool of tier {tier} has effects, which a cache would skip")
+    return tier
+
+
+def _price(tool: Tool) -> tuple[int, int]:
+    """In nano-dollars: the fixed price, and the largest estimate among the capabilities if the definition names no price."""
+    estimates = [nano(capability.estimated_cost) for capability in tool.capabilities if capability.estimated_cost]
+    return nano(tool.cost.fixed), 0 if tool.cost.fixed or tool.cost.per_unit else max(estimates, default=0)
 
 
 def _runs_in_sandbox(tool: Tool) -> bool:
@@ -300,7 +327,17 @@ def _letters(text: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in text) or "_"
 
 
-def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
+class CompiledSchema(NamedTuple):
+    """A JSON Schema, compiled, and what an entry reads off it. Tools with the very same text share it, whoever they belong
+    to: nothing in it changes."""
+
+    text: bytes
+    check: Validator
+    takes_text: bool
+    public_fields: frozenset[str]
+
+
+def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> CompiledSchema:
     def refuse(path: str, message: str) -> DefinitionError:
         return DefinitionError(tool.name, [Fault(".".join(part for part in (field, path) if part), message)])
 
@@ -315,7 +352,7 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
     if schema.get("$schema", DRAFTS[0]) not in DRAFTS:  # before `meta` sees it, which would fetch it
         raise refuse("$schema", f"{schema['$schema']!r} is no known draft of JSON Schema")
     try:
-        return _validator(text)
+        return _compiled(text)
     except TooMuchWork as error:
         raise refuse("", error.message) from error
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -325,13 +362,19 @@ def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> Validator:
 
 
 @lru_cache(maxsize=4096)
-def _validator(schema: bytes) -> Validator:
-    """A schema, compiled. Tools with the very same schema share it."""
+def _compiled(schema: bytes) -> CompiledSchema:
     read = orjson.loads(schema)
     jsonschema_rs.meta.validate(read)
     work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else SchemaWork()
     validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
-    return validator if work == SchemaWork() else BoundedValidator(validator, work)
+    check = validator if work == SchemaWork() else BoundedValidator(validator, work)
+    return CompiledSchema(schema, check, _takes_text(read), _public_fields(read))
+
+
+@lru_cache(maxsize=4096)
+def _guards(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
+    """Shared like the schema that it is read off."""
+    return guards(orjson.loads(schema), tier)
 
 
 def _reference_in(schema: Any, words: str) -> list[str] | None:
@@ -362,11 +405,9 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
     return not (closed and numbers and described)
 
 
-def _public_fields(schema: Mapping[str, Any] | None) -> frozenset[str]:
+def _public_fields(schema: Mapping[str, Any]) -> frozenset[str]:
     """The names of the fields that a schema marks as `x-public`, at any depth."""
-    return frozenset(
-        name for _, part in located(schema or {}) for name, rule in _properties(part).items() if rule.get("x-public")
-    )
+    return frozenset(name for _, part in located(schema) for name, rule in _properties(part).items() if rule.get("x-public"))
 
 
 def declared_in(module: Any) -> list[Any]:

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
+from functools import lru_cache
+from types import CodeType
 from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
@@ -47,6 +49,8 @@ class Declaration(msgspec.Struct, frozen=True):
     make: Callable[[Any], Implementation]
     """Given what is registered: the function, perhaps wrapped since; the class, or an object of it."""
     hooks: tuple[Any, ...]
+    definitions: dict[str, Tool] = msgspec.field(default_factory=dict)
+    """The definition by source, once an App has taken it: it is read off the code, which stays the same."""
 
 
 @overload
@@ -240,6 +244,9 @@ def _mode(function: Any) -> Mode:
     code = getattr(getattr(plain, "__func__", plain), "__code__", None)
     if plain is not function and plain is not getattr(function, "__func__", None):
         return "task"
-    if code is None or any(instruction.opname in SUSPENDING for instruction in dis.get_instructions(code)):
-        return "task"
-    return "inline"
+    return "task" if code is None or _suspends(code) else "inline"
+
+
+@lru_cache(maxsize=1024)
+def _suspends(code: CodeType) -> bool:
+    return any(instruction.opname in SUSPENDING for instruction in dis.get_instructions(code))

@@ -4,11 +4,12 @@ import importlib
 import logging
 import os
 import pkgutil
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from importlib.metadata import entry_points
+from functools import lru_cache, partial
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,8 +70,21 @@ class EntryPointSource:
         self._rules = rules
 
     def load(self) -> Iterator[Entry | ToolProblem]:
-        for point in entry_points(group=GROUP):
+        for point in _entry_points(tuple((folder, _changed_at(folder)) for folder in sys.path)):
             yield from _load(f"entry point {point.name} ({point.value})", point.load, "python", self._rules)
+
+
+@lru_cache(maxsize=1)
+def _entry_points(_folders: tuple[tuple[str, float], ...]) -> tuple[EntryPoint, ...]:
+    """What installed packages offer, looked up again where one was installed since: it means to read a file of each."""
+    return tuple(entry_points(group=GROUP))
+
+
+def _changed_at(folder: str) -> float:
+    try:
+        return Path(folder).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _load(
