@@ -31,3 +31,23 @@ def importers(wanted: str) -> list[str]:
 )
 def test_one_module_alone_uses_it(name: str, author: str) -> None:
     assert importers(name) == [author]
+
+
+STARTS_A_TASK = {"shield", "create_task", "ensure_future"}
+MAY_START_TASKS = {
+    "tasks.py": "it is their author",
+    "runners/local.py": "one for each call of a tool that suspends, held and awaited by its caller: to hold it twice costs",
+    "mcp/server/stdio.py": "a task group of asyncio holds and awaits its own",
+}
+
+
+def test_tasks_are_started_and_shielded_by_one_module() -> None:
+    """Elsewhere one that nobody holds would vanish, or its error would not be heard of."""
+    found = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr in STARTS_A_TASK)
+        or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & STARTS_A_TASK)
+    }
+    assert found == MAY_START_TASKS.keys()

@@ -12,6 +12,7 @@ from toolgate.project import Project
 from toolgate.registry.catalog import Catalog
 from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
+from toolgate.tasks import start_task
 from toolgate.threads import to_thread
 
 WATCH_SECONDS = 1.0
@@ -38,7 +39,7 @@ class PolicySync:
 
     def start(self) -> None:
         """Begins to watch the policy's file."""
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = start_task(self._watch())
 
     def stop(self) -> None:
         """Stops watching."""

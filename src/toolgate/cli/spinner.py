@@ -18,6 +18,7 @@ from rich.cells import set_cell_size
 
 from toolgate.cli.output import clean, note
 from toolgate.mcp.remote_tasks import NO_CALLER_TO_ASK
+from toolgate.tasks import start_task
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN_FRAMES = "|/-\\"
@@ -79,7 +80,7 @@ class Spinner:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Draw it until the end, on a terminal that can erase it."""
-        drawing = asyncio.create_task(self._draw())
+        drawing = start_task(self._draw())
         before = sys.stderr
         sys.stderr = cast("TextIO", _Above(self))
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from toolgate.coordination.notices import DATA, Notices
 from toolgate.coordination.redis import BusError
+from toolgate.tasks import start_task, stop_tasks
 
 try:
     import fcntl
@@ -49,13 +50,11 @@ class EpochNotices(Notices):
                 f"{self._file} can't be used: {error.strerror}.", suggestion="Check who owns the folder of the database."
             ) from error
         self._seen, self._noticed = self._counters
-        self._polling = asyncio.create_task(self._poll())
+        self._polling = start_task(self._poll())
 
     async def close(self) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.gather(self._polling, return_exceptions=True)
-            self._polling = None
+        await stop_tasks(self._polling)
+        self._polling = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -12,6 +12,7 @@ import orjson
 
 from toolgate.coordination.notices import Notices
 from toolgate.coordination.redis import PREFIX, BusError, Redis
+from toolgate.tasks import start_task
 
 CHANNEL = f"{PREFIX}notices"
 POSTGRES_CHANNEL = "toolgate_notices"
@@ -38,7 +39,7 @@ class Listening(Notices, ABC):
         self._failures = 0
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._keep_listening())
+        self._task = start_task(self._keep_listening())
 
     async def close(self) -> None:
         if self._task is not None:

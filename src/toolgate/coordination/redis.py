@@ -4,7 +4,6 @@ Steps send scripts, each of which Redis runs as one act, and read the time there
 A connection that turns out to be dead is replaced and the script sent once more, so scripts must bear being run twice.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ import orjson
 
 from toolgate.errors import ToolgateError
 from toolgate.extras import require
+from toolgate.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     import redis.asyncio as client_library
@@ -45,7 +45,7 @@ class Redis:
         self._seconds = seconds
         self._client: client_library.Redis | None = None
         self._scripts: dict[str, Any] = {}
-        self._asking: set[asyncio.Task[Any]] = set()
+        self._asking = BackgroundTasks()
         self._left_alone_until = 0.0
         self._closed = False
 
@@ -78,10 +78,7 @@ class Redis:
     async def ask(self, question: "Callable[[client_library.Redis], Awaitable[T]]") -> T:
         """Have the client do something, in a task of its own: a caller that goes away would break a connection in the middle
         of an answer, and on Python 3.11 the client's use of `wait_for` can swallow its cancellation."""
-        asking = asyncio.create_task(self._ask(question))
-        self._asking.add(asking)
-        asking.add_done_callback(self._asking.discard)
-        return await asyncio.shield(asking)
+        return await self._asking.finish(self._ask(question))
 
     async def _ask(self, question: "Callable[[client_library.Redis], Awaitable[T]]") -> T:
         client = self.client()
@@ -104,7 +101,7 @@ class Redis:
         )
 
     async def close(self) -> None:
-        await asyncio.gather(*self._asking, return_exceptions=True)
+        await self._asking.wait()
         self._closed = True
         client, self._client = self._client, None
         self._scripts.clear()

@@ -13,7 +13,7 @@ In one process, one call at a time asks the store about a key; the others wait f
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -32,6 +32,7 @@ from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import Holder, KeyRow, Scope, State
 from toolgate.store.presence import Presence
+from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_IDEMPOTENCY_KEY_BYTES = 255
 SOONEST, LATEST = 0.01, 0.25
@@ -74,7 +75,7 @@ class Idempotency(HoldingGate):
         self._held: dict[Scope, HeldKey] = {}
         self._ours: dict[str, HeldKey] = {}
         """By call id, those that the store gave to a call of this process."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._prune_at = clock()
 
     # -- the life of a call
@@ -136,14 +137,11 @@ class Idempotency(HoldingGate):
         the store can't be written, it will be when it can. If the caller goes away meanwhile, it is written nevertheless."""
         held = self._ours.get(call.id)
         if held is not None:
-            await asyncio.shield(self._later(self._finish(held, outcome, ran, unsure)))
+            await self._tasks.finish(self._finish(held, outcome, ran, unsure))
 
     async def close(self) -> None:
         """Let what is being written be written, and give up what can't be."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=1)
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.close(grace=1, limit=1)
 
     # -- by hand
 
@@ -232,15 +230,15 @@ class Idempotency(HoldingGate):
     async def _take(self, held: HeldKey) -> KeyRow | None:
         """One try. If the caller goes away, or the store answers with an error, the key may have been taken for nobody:
         then it is given back, and until the store has answered nobody else here asks it."""
-        asking = asyncio.ensure_future(self._store.transact(self._claim(held)))
+        asking = start_task(self._store.transact(self._claim(held)))
         try:
-            return await asyncio.shield(asking)
+            return await finish(asking)
         except asyncio.CancelledError:
             held.stage = "leaving"
-            self._later(self._leave(held, asking))
+            self._tasks.start(self._leave(held, asking))
             raise
         except Exception:
-            self._later(self._insist(self._withdrawal(held)))
+            self._tasks.start(self._insist(self._withdrawal(held)))
             raise
 
     def _claim(self, held: HeldKey) -> Transaction[KeyRow | None]:
@@ -286,7 +284,7 @@ class Idempotency(HoldingGate):
                 logger.warning("call %s lost its idempotency key while it ran", held.holder.call_id)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             logger.error("what came of the idempotency key of call %s can't be written yet: %s", held.holder.call_id, error)
-            self._later(self._insist(write))
+            self._tasks.start(self._insist(write))
 
     async def _insist(self, write: Callable[[], Transaction[bool]]) -> None:
         """Try until it is written; once this process has left, the others judge for themselves."""
@@ -302,7 +300,7 @@ class Idempotency(HoldingGate):
         moment = self._clock()
         if moment >= self._prune_at:
             self._prune_at = moment + PRUNE_EVERY
-            self._later(self._prune(moment - self._keep))
+            self._tasks.start(self._prune(moment - self._keep))
 
     async def _prune(self, forgotten: datetime) -> None:
         with contextlib.suppress(StoreError):  # an hour later is soon enough
@@ -313,12 +311,6 @@ class Idempotency(HoldingGate):
         del self._held[held.scope]
         self._ours.pop(held.holder.call_id, None)
         held.over.set_result(None)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # -- small questions
 

@@ -23,6 +23,7 @@ from toolgate.mcp.prompts_resources import ITEM_SHAPES, ItemKind, items_in, labe
 from toolgate.model import LOCAL, Actor
 from toolgate.registry.catalog import ToolProblem
 from toolgate.store.database import Store
+from toolgate.tasks import BackgroundTasks, finish, start_task
 from toolgate.threads import to_thread
 
 RELIST_SECONDS = 300.0
@@ -112,15 +113,12 @@ class Reconciler:
         """When a server may next be compared because it says so."""
         self._last: dict[str, tuple[str, int]] = {}
         """The last digest of each, and the epoch of the store then."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._stopped = False
 
     async def stop(self) -> None:
         self._stopped = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # -- when
 
@@ -171,10 +169,7 @@ class Reconciler:
         if self._stopped:
             work.close()
             return None
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     async def _try(self, server: str) -> None:
         try:
@@ -203,7 +198,7 @@ class Reconciler:
                 raise Unreachable(message=f"Server {server} is not available: Toolgate is closing.")
             self._under_way[server] = task
             task.add_done_callback(lambda done: self._done(server, done))
-        return await asyncio.shield(task)
+        return await finish(task)
 
     def _done(self, server: str, task: "asyncio.Task[Comparison]") -> None:
         del self._under_way[server]
@@ -298,7 +293,7 @@ async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     about = await engine.about(upstream.name)
     tools: list[dict[str, Any]] = []
     seconds = upstream.settings.start_seconds
-    listing = {kind: asyncio.ensure_future(_items(engine, upstream.name, kind)) for kind in _kinds(about)}
+    listing = {kind: start_task(_items(engine, upstream.name, kind)) for kind in _kinds(about)}
     try:
         async with asyncio.timeout(seconds):
             if "tools" in about.capabilities:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from toolgate.errors import CallError, Failed, shortened
 from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse
 from toolgate.model import Caller
+from toolgate.tasks import finish
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 5.0
 """Between two polls of a task, whatever its server wishes."""
@@ -113,6 +114,5 @@ async def _cancel(ask: ServerRequest, server: str, named: Mapping[str, Any], cal
             async with asyncio.timeout(CANCEL_SECONDS):
                 await ask(server, "tasks/cancel", named, caller=caller)
 
-    telling = asyncio.ensure_future(tell())
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.shield(telling)
+        await finish(tell())

@@ -16,6 +16,7 @@ import msgspec
 
 from toolgate.errors import CallError, Failed, Pending, call_error
 from toolgate.model import NANO, Call, Invoke, Outcome
+from toolgate.tasks import start_task, stop_tasks, wait_for_any
 
 T = TypeVar("T")
 State = Literal["running", "done", "asked", "open"]
@@ -249,14 +250,9 @@ class CallNode:
     async def running(self, work: Awaitable[T]) -> T | None:
         """What code gives that makes calls from here; None if it had to be stopped, since one of its calls can't go on. Code
         that runs elsewhere can't be told that by an exception."""
-        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped.wait())
+        task = start_task(work, unheard=True)  # whoever waits is told of its error, unless it was stopped
         try:
-            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await wait_for_any(self._stopped, task)
             return task.result() if task.done() and not self.is_halted else None
         finally:
-            stopped.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-            if not task.cancelled():
-                task.exception()  # which whoever waits is told, unless it was stopped
+            await stop_tasks(task)

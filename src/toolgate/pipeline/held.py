@@ -5,12 +5,12 @@ way out of the line leaves what is held in reverse, once, whatever happened. Hoo
 is held is no flag in it that they could set: it stands in a slot that is the line's own.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from toolgate.model import Call, Outcome
+from toolgate.tasks import outlast, start_task
 
 if TYPE_CHECKING:
     from toolgate.pipeline.context import InvokeContext
@@ -102,10 +102,7 @@ async def _leave_rest(
 
 async def to_the_end(ctx: "InvokeContext", settling: Awaitable[T]) -> T:
     """Settles what was taken, or records what happened: a caller that goes away meanwhile waits for it."""
-    work = asyncio.ensure_future(settling)
-    while not work.done():
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            ctx.went_away = True
+    work = start_task(settling)
+    if await outlast(work) is not None:
+        ctx.went_away = True
     return work.result()

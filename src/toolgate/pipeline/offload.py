@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from toolgate.tasks import complete
+
 LARGE = 100_000
 """Bytes, as JSON, from which on a value is worked on off the event loop."""
 THREADS = 4
@@ -34,24 +36,8 @@ class Offload:
         here.append(None)
         try:
             async with turn:
-                return await _to_the_end(partial(work, *args, **kwargs))
+                return await complete(asyncio.get_running_loop().run_in_executor(_threads, partial(work, *args, **kwargs)))
         finally:
             here.pop()
             if not here:
                 self._lines.pop(tenant, None)
-
-
-async def _to_the_end(work: Callable[[], T]) -> T:
-    done = asyncio.get_running_loop().run_in_executor(_threads, work)
-    cancelled: asyncio.CancelledError | None = None
-    while not done.done():
-        try:
-            await asyncio.shield(done)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001 - `result` raises it
-            break
-    if cancelled is not None:
-        done.exception()
-        raise cancelled
-    return done.result()

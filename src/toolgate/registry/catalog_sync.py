@@ -21,6 +21,7 @@ from toolgate.registry.tokens import count_tokens, definition_text, is_exact
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.database import Store, Transaction
+from toolgate.tasks import start_task
 
 T = TypeVar("T")
 EPOCH_POLL_SECONDS = 1.0
@@ -64,7 +65,7 @@ class CatalogSync:
     async def start(self) -> None:
         await self.save()
         await self.refresh()
-        self._polling = asyncio.create_task(self._poll())
+        self._polling = start_task(self._poll())
 
     async def stop(self) -> None:
         if self._polling is not None:
@@ -79,7 +80,7 @@ class CatalogSync:
         self._forget()
         self._unsaved[entry.name] = entry
         if self._polling is not None and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.create_task(self._save_soon())
+            self._saving = start_task(self._save_soon())
 
     async def _save_soon(self) -> None:
         await asyncio.sleep(0)

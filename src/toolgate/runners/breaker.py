@@ -17,6 +17,7 @@ import orjson
 from toolgate.coordination.redis import PREFIX, BusError, Redis, key
 from toolgate.errors import NotReached
 from toolgate.model import Entry
+from toolgate.tasks import BackgroundTasks
 
 TROUBLE = frozenset({"TIMEOUT", "CONNECTION_ERROR", "MCP_ERROR", "N8N_ERROR", "INVOCATION_ERROR"})
 """Codes that speak of the target's health, not of the caller's arguments."""
@@ -101,7 +102,7 @@ class Breakers:
         self._circuits: dict[Target, Circuit] = {}
         self._shared = None if redis is None else SharedCircuits(redis, failures, reset_seconds)
         self._unreachable = False
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = BackgroundTasks()
 
     def enter(self, target: Target, id: str, seconds: float) -> Pass | Awaitable[Pass]:
         """Go on if the target may be called, else raise CIRCUIT_OPEN; with Redis, when awaited. There a trial of which
@@ -117,10 +118,7 @@ class Breakers:
             return None
         if verdict == "well" and not passed.failures:
             return None  # nothing was held against the target when the call began
-        leaving = asyncio.create_task(self._leave_shared(self._shared, target, id, verdict))
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
-        return asyncio.shield(leaving)  # whoever waits may be cancelled; what was learned is passed on
+        return self._leaving.finish(self._leave_shared(self._shared, target, id, verdict))
 
     def abandon(self, target: Target, id: str, entering: "asyncio.Future[Pass]") -> None:
         """A caller went away while it was asking whether it may: if it was to be the trial, the next may try."""
@@ -129,7 +127,7 @@ class Breakers:
 
     async def close(self) -> None:
         """Let what was learned last reach the others."""
-        await asyncio.gather(*self._leaving)
+        await self._leaving.wait()
 
     # -- in this process
 

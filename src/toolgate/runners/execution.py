@@ -18,6 +18,7 @@ from toolgate.pipeline.runner import Runner
 from toolgate.pipeline.stage_marks import ATTEMPT_FAILED
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand
+from toolgate.tasks import finish, start_task
 
 
 class Execution:
@@ -120,9 +121,9 @@ class Execution:
 
     async def _entered(self, target: Target, id: str, entering: Awaitable[Pass]) -> Pass:
         """What the breaker says, asked in a task: a caller that goes away must not leave a trial behind."""
-        asking = asyncio.ensure_future(entering)
+        asking = start_task(entering)
         try:
-            return await asyncio.shield(asking)
+            return await finish(asking)
         except asyncio.CancelledError:
             asking.add_done_callback(partial(self.breakers.abandon, target, id))
             raise

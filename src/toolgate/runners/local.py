@@ -11,6 +11,7 @@ from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, Tool
 from toolgate.model import Entry, Implementation
 from toolgate.pipeline.context import InvokeContext
 from toolgate.runners.threads import Threads
+from toolgate.tasks import finish, start_task
 
 GRACE = 0.5
 """Seconds that a cancelled tool has to clean up before it is given up."""
@@ -101,9 +102,9 @@ class LocalRunner:
         if hasattr(instance, "initialize"):
             ready = self._initialized.get(id(instance))
             if ready is None:
-                ready = asyncio.ensure_future(_guarded(_call_aside(instance.initialize)))
+                ready = start_task(_guarded(_call_aside(instance.initialize)))
                 self._initialized[id(instance)] = ready
-            _, error = await asyncio.shield(ready)
+            _, error = await finish(ready)
             if error is not None:
                 self._initialized.pop(id(instance), None)  # the next call may try again
                 raise error

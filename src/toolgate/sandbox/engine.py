@@ -25,7 +25,7 @@ from toolgate.sandbox.results import CodeResult, CommandResult, unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve, WorkerResult, limit_met
 from toolgate.settings import SandboxSettings
-from toolgate.tasks import finish
+from toolgate.tasks import BackgroundTasks, finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Sandbox:
         self._docker: Docker | None = None
         self._compiled: OrderedDict[bytes, str | CodeFailure] = OrderedDict()
         """By content: the compiled form of a program (empty if it is run as it stands), or why there is none."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
         self._closed = False
 
     # -- running
@@ -176,7 +176,7 @@ class Sandbox:
                     uppers.take(process)
                 finally:
                     timer.cancel()
-                    await self._let_go(process.close())
+                    await self._closing.finish(process.close())
                 left = await uppers.looked_at(layer)
         if process.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
@@ -245,7 +245,7 @@ class Sandbox:
             left = await finish(to_thread(copied.settle, layer))
             return msgspec.structs.replace(finished, left=left)
         finally:
-            await self._let_go(to_thread(copied.remove))
+            await self._closing.finish(to_thread(copied.remove))
 
     # -- what holds it
 
@@ -345,9 +345,9 @@ class Sandbox:
             finally:
                 timer.cancel()
                 if spec.workspace is not None:  # nothing may go on writing there
-                    await self._let_go(worker.close())
+                    await self._closing.finish(worker.close())
                 else:
-                    self._in_background(worker.close())
+                    self._closing.start(worker.close())
             return heard, worker.process.stopped, await uppers.looked_at(layer)
 
     # -- limits and endings
@@ -365,16 +365,6 @@ class Sandbox:
         doubling steps, so that there are few kinds of workers."""
         return self.limits.seconds * 2.0 ** math.ceil(math.log2(seconds / self.limits.seconds))
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        return task
-
-    async def _let_go(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Wait until a process is gone, also if whoever waits for it goes away."""
-        await asyncio.shield(self._in_background(closing))
-
     async def close(self) -> None:
         """End everything that still runs."""
         self._closed = True
@@ -382,8 +372,7 @@ class Sandbox:
             await self._pool.close()
         if self._monty is not None:
             await self._monty.close()
-        while self._closing:
-            await asyncio.wait(list(self._closing))
+        await self._closing.wait()
         if self._docker is not None:
             await self._docker.close()
         for chosen in self._jails.values():

@@ -5,15 +5,13 @@ within a bound of memory. Those that nobody asked for in a while are let go.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine
 from time import monotonic
-from typing import Any
 
 from toolgate.sandbox.port import MB, Jail, Profile, Spec, Unavailable
 from toolgate.sandbox.worker_protocol import Worker
+from toolgate.tasks import BackgroundTasks, start_task
 
 START_SECONDS = 20.0
 """A worker that is not ready by then has failed to start."""
@@ -46,8 +44,8 @@ class Pool:
         self._memory = memory
         self._idle_seconds = idle_seconds
         self._shelves: OrderedDict[Spec, WarmWorkers] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._watching: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
+        self._watching = BackgroundTasks()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -60,7 +58,7 @@ class Pool:
         for _ in range(MAX_STARTING):
             if worker.process.is_alive():
                 break
-            self._in_background(worker.close())  # it died after it had said that it was ready, before that was heard
+            self._tasks.start(worker.close())  # it died after it had said that it was ready, before that was heard
             worker = await self._next_one(spec, shelf)
         asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill, spec, shelf)
         return worker
@@ -85,20 +83,18 @@ class Pool:
             if worker.process.is_alive():
                 worker.process.busy = True
                 return worker
-            self._in_background(worker.close())
+            self._tasks.start(worker.close())
         return None
 
     def _keep(self, spec: Spec, shelf: WarmWorkers, worker: Worker) -> None:
         """Put a worker that nobody waits for on its shelf, if there it may wait."""
         full = len(shelf.idle) >= self._wanted(spec) or self._resident() + IDLE_BYTES[spec.profile] > self._memory
         if full or self._closed or self._shelves.get(spec) is not shelf:
-            self._in_background(worker.close())
+            self._tasks.start(worker.close())
             return
         worker.process.busy = False
         shelf.idle.append(worker)
-        watching = self._in_background(self._watch(worker, shelf))
-        self._watching.add(watching)
-        watching.add_done_callback(self._watching.discard)
+        self._watching.start(self._watch(worker, shelf))
 
     def _wanted(self, spec: Spec) -> int:
         """None in a workspace: what the host renames there takes away what was mounted over it."""
@@ -106,7 +102,7 @@ class Pool:
 
     def _shelf(self, spec: Spec) -> WarmWorkers:
         if self._sweeper is None:
-            self._sweeper = asyncio.ensure_future(self._sweep())
+            self._sweeper = start_task(self._sweep())
         shelf = self._shelves.setdefault(spec, WarmWorkers())
         shelf.used_at = monotonic()
         self._shelves.move_to_end(spec)
@@ -128,7 +124,7 @@ class Pool:
 
     def _begin(self, spec: Spec, shelf: WarmWorkers) -> None:
         shelf.starting += 1
-        self._in_background(self._start(spec, shelf))
+        self._tasks.start(self._start(spec, shelf))
 
     async def _start(self, spec: Spec, shelf: WarmWorkers) -> None:
         try:
@@ -189,7 +185,7 @@ class Pool:
         """Let a kind's idle workers go; it is forgotten if nobody waits for one."""
         shelf = self._shelves[spec]
         while shelf.idle:
-            self._in_background(shelf.idle.pop().close())
+            self._tasks.start(shelf.idle.pop().close())
         if not shelf.waiting and not shelf.starting:
             del self._shelves[spec]
 
@@ -200,12 +196,6 @@ class Pool:
                 if monotonic() - self._shelves[spec].used_at > self._idle_seconds:
                     self._drop(spec)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def close(self) -> None:
         """End every worker that is idle or being started."""
         self._closed = True
@@ -214,11 +204,8 @@ class Pool:
         for spec in list(self._shelves):
             _fail(self._shelves[spec], Unavailable("the sandbox is closed"), all_of_them=True)
             self._drop(spec)
-        for watching in self._watching:
-            watching.cancel()
-        while pending := [task for task in self._tasks if not task.done()]:
-            with contextlib.suppress(Exception):
-                await asyncio.wait(pending)
+        await self._watching.close()
+        await self._tasks.wait()
 
 
 def _fail(shelf: WarmWorkers, error: Exception, *, all_of_them: bool = False) -> None:

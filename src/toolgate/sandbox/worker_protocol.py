@@ -16,6 +16,7 @@ import orjson
 from toolgate.errors import shortened
 from toolgate.model import Outcome
 from toolgate.sandbox.port import JailedProcess, ResourceLimits, Stopped, Unavailable
+from toolgate.tasks import BackgroundTasks, start_task
 
 logger = logging.getLogger("toolgate.sandbox")
 FRAME = b"\x1e"
@@ -103,7 +104,7 @@ class Worker:
         self._longest = 8 * limits.output + FRAME_READ_BYTES
         self._written = {"stdout": 0, "stderr": 0, "nothing": 0}
         self._texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        self._errors = asyncio.ensure_future(self._drain_errors())
+        self._errors = start_task(self._drain_errors())
 
     async def ready(self) -> None:
         """Wait until it has all it needs; raises Unavailable if it could not be started."""
@@ -119,17 +120,14 @@ class Worker:
         afterwards."""
         self._limits = limits or self._limits
         heard = WorkerResult()
-        asked: set[asyncio.Task[None]] = set()
+        asked = BackgroundTasks()
         room = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         try:
             await self.process.write(orjson.dumps({"run": job}) + b"\n")
             while not await self._next(heard, serve, asked, room):
                 pass
         finally:
-            for task in asked:
-                task.cancel()
-            if asked:  # what it began and did not wait for is settled before it is said to have ended
-                await asyncio.wait(list(asked))
+            await asked.close()  # what it began and did not wait for is settled before it is said to have ended
             await asyncio.sleep(0)  # what it wrote to stderr before its last frame is there by now
             await asyncio.sleep(0)
             heard.stdout, heard.stderr = self._text("stdout"), self._text("stderr")
@@ -137,9 +135,7 @@ class Worker:
             heard.failure = CodeFailure("died", limit_message("output", self._limits), stopped="output")
         return heard
 
-    async def _next(
-        self, heard: WorkerResult, serve: Serve | None, asked: set[asyncio.Task[None]], room: asyncio.Semaphore
-    ) -> bool:
+    async def _next(self, heard: WorkerResult, serve: Serve | None, asked: BackgroundTasks, room: asyncio.Semaphore) -> bool:
         """Hear one line; whether it was the last."""
         line = await self._line()
         if line is None:
@@ -156,9 +152,7 @@ class Worker:
             return True
         elif "call" in frame:
             await room.acquire()
-            task = asyncio.ensure_future(self._answer(frame, serve, room))
-            asked.add(task)
-            task.add_done_callback(asked.discard)
+            asked.start(self._answer(frame, serve, room))
         elif "out" in frame:
             stream = "stderr" if frame["out"] == "stderr" else "stdout"
             self._keep(stream, str(frame.get("text", "")).encode("utf-8", "replace"))

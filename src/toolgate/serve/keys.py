@@ -5,7 +5,6 @@ request. A key that was checked is known for a short while; a revocation in any 
 announced like a changed flag, and whoever sees one forgets all keys.
 """
 
-import asyncio
 import hmac
 import logging
 import secrets
@@ -24,7 +23,7 @@ from toolgate.serve.problems import KeyRefused
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
-from toolgate.tasks import uninterrupted
+from toolgate.tasks import BackgroundTasks, uninterrupted
 
 KEY_PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
@@ -50,7 +49,7 @@ class Keys:
         self._known: dict[bytes, tuple[Credential, float]] = {}
         """By the hash of the whole key: the credential, and until when that is taken for granted."""
         self._epoch = -1
-        self._noting: set[asyncio.Task[None]] = set()
+        self._noting = BackgroundTasks()
 
     # -- making and revoking
 
@@ -173,9 +172,7 @@ class Keys:
 
     def _note_use(self, key: ApiKey, at: datetime) -> None:
         if key.last_used_at is None or at - key.last_used_at >= LAST_USED_PRECISION:
-            noting = asyncio.create_task(self._note_used(key.id, at))
-            self._noting.add(noting)
-            noting.add_done_callback(self._noting.discard)
+            self._noting.start(self._note_used(key.id, at))
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
@@ -185,7 +182,7 @@ class Keys:
 
     async def close(self) -> None:
         """Wait for what is still being noted."""
-        await asyncio.gather(*self._noting)
+        await self._noting.wait()
 
 
 def parse(text: bytes) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ from toolgate.mcp.server.identity import CREDENTIAL_KEY
 from toolgate.serve.authentication import Authenticator, Headers, check_single
 from toolgate.serve.cors import preflight, readable_by
 from toolgate.serve.problems import HttpProblem
+from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.endpoint import McpEndpoint
@@ -61,7 +62,7 @@ class McpRoute:
     # -- life
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._own_endpoint()), asyncio.create_task(self._watch_streams())]
+        self._tasks = [start_task(self._own_endpoint()), start_task(self._watch_streams())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -142,7 +143,7 @@ class McpRoute:
         await self._serve_by_sdk(scope, headers, _received(body, receive), send, lasts=lasts)
 
     async def _serve_by_sdk(self, scope: Scope, headers: Headers, receive: Receive, send: Send, *, lasts: bool) -> None:
-        endpoint = await asyncio.shield(self.endpoint)
+        endpoint = await finish(self.endpoint)
         if not lasts:
             await endpoint(scope, receive, send)
             return

@@ -18,6 +18,7 @@ from toolgate.app.app import App
 from toolgate.serve.app import HttpApp
 from toolgate.serve.problems import NotServing
 from toolgate.serve.protocol import BoundedProtocol
+from toolgate.tasks import finish, start_task
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 75
@@ -67,13 +68,13 @@ async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, No
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
         server = uvicorn.Server(config)
         with _signals(partial(_signalled, server, http)):
-            serving = asyncio.create_task(server._serve([listening]))  # without its own way with signals
+            serving = start_task(server._serve([listening]))  # without its own way with signals
             while not server.started and not serving.done():
                 await asyncio.sleep(0.005)
             try:
                 if not serving.done():
                     await ready(url, http)
-                await asyncio.shield(serving)
+                await finish(serving)
             finally:
                 _stop(server, http)
                 await serving

@@ -5,7 +5,8 @@ SQLite (in a thread) and on PostgreSQL (asynchronously). Parameters are written 
 datetimes and come out through `moment`; JSON goes in and comes out as text.
 """
 
-from collections.abc import Awaitable, Generator, Mapping
+import asyncio
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -52,7 +53,7 @@ class Store(Protocol):
     def late(self) -> bool:
         """Tells whether records come faster than they can be written."""
 
-    def append_durably(self, record: LogRecord) -> Awaitable[None]:
+    def append_durably(self, record: LogRecord) -> "asyncio.Future[None]":
         """Log a record; awaited, it is on disk."""
 
     async def room(self) -> None:

@@ -18,6 +18,7 @@ from toolgate.store.call_details import Detail
 from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
 from toolgate.store.database import LOG_COLUMNS, LogRecord, Transaction
 from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, row_of
+from toolgate.tasks import start_task
 
 T = TypeVar("T")
 LOG_LOCK = 0x746F6F6C  # "tool"
@@ -65,7 +66,7 @@ class PostgresStore(LoggedStore):
 
     async def close(self) -> None:
         """Close the log and the pool at the same time: a server that does not answer is waited for only once."""
-        pool = asyncio.ensure_future(self._close_pool())
+        pool = start_task(self._close_pool())
         try:
             await self._writer.close()
         finally:

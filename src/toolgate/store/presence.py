@@ -16,6 +16,7 @@ from uuid_utils import uuid7
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Store, Transaction, now
+from toolgate.tasks import start_task
 
 IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until)"
 """For a WHERE clause over rows with a process_id; its parameters come from `alive_since`."""
@@ -67,7 +68,7 @@ class Presence:
         if self._beating is None:
             await self._renew()
             if self._beating is None:
-                self._beating = asyncio.create_task(self._beat())
+                self._beating = start_task(self._beat())
 
     @property
     def is_shown(self) -> bool:
@@ -90,7 +91,7 @@ class Presence:
             beating, self._beating, self._seen = self._beating, None, None
             beating.cancel()
             # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
-            await asyncio.wait([asyncio.ensure_future(self._go(beating))], timeout=LEAVE_SECONDS)
+            await asyncio.wait([start_task(self._go(beating))], timeout=LEAVE_SECONDS)
 
     async def _go(self, beating: "asyncio.Task[None]") -> None:
         await asyncio.wait([beating])  # a sign after this one's end would make it look alive

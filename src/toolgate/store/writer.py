@@ -11,7 +11,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from time import monotonic, sleep, time_ns
 from typing import Any
 
@@ -256,7 +256,7 @@ class LoggedStore(ABC):
     def _interrupt(self) -> None:
         """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
 
-    def append_durably(self, record: LogRecord) -> Awaitable[None]:
+    def append_durably(self, record: LogRecord) -> "asyncio.Future[None]":
         return self._writer.wait_for(record)
 
     async def flush(self) -> None:

@@ -4,12 +4,11 @@ A path is opened, not compared: the kernel is asked not to leave the folder, and
 written through a link. What is about to change is kept by the journal first, and a file is put in place whole.
 """
 
-import asyncio
 import base64
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,6 +22,7 @@ from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder, name_of, open_beneath, own_like
+from toolgate.tasks import complete
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, explained, folder_of, refused
 from toolgate.undo import Journal
@@ -236,7 +236,8 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
     place = await to_thread(_place, work, path)
     await to_thread(_check_file, work, path)
     async with ctx.get(Journal).changing(ctx.call, place):
-        await _to_its_end(_write, work, path, data, createDirs)
+        # A thread can't be stopped, and what the journal puts back must not be written afterwards.
+        await complete(to_thread(_write, work, path, data, createDirs))
         await to_thread(work.judge_place, place)  # calls at the same time may have made a repository together
     ctx.used(path)
     return {"success": True, "bytesWritten": len(data)}
@@ -262,26 +263,10 @@ async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) 
     if await to_thread(_is_there, work, path):
         return {"path": path, "created": False}
     async with ctx.get(Journal).changing(ctx.call, place):
-        await _to_its_end(_make, work, path, parents)
+        await complete(to_thread(_make, work, path, parents))
         await to_thread(work.judge_place, place)
     ctx.used(path)
     return {"path": path, "created": True}
-
-
-async def _to_its_end(change: Callable[..., None], *arguments: object) -> None:
-    """Make a change in a thread. Whoever goes away meanwhile goes when it is over: a thread can't be stopped, and what the
-    journal puts back must not be written afterwards."""
-    changing = asyncio.ensure_future(to_thread(change, *arguments))
-    gone: asyncio.CancelledError | None = None
-    while not changing.done():
-        try:
-            await asyncio.wait([changing])
-        except asyncio.CancelledError as error:
-            gone = error
-    if gone is not None:
-        changing.exception()
-        raise gone
-    changing.result()
 
 
 def _place(work: CallFolder, path: str) -> Path:

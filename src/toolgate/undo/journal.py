@@ -27,6 +27,7 @@ from toolgate.store import journal as rows
 from toolgate.store.data_folder import make_home
 from toolgate.store.database import Store, now
 from toolgate.store.journal import BackupRow
+from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 from toolgate.undo import nodes, steps
 from toolgate.undo.nodes import ABSENT, DIRECTORY, Node
@@ -81,17 +82,17 @@ class Journal:
     @asynccontextmanager
     async def changing(self, call: Call, path: AnyPath) -> AsyncIterator[None]:
         """Around a change of a path. If it fails, what was there is put back at once."""
-        beginning = asyncio.ensure_future(self._begin(call, nodes.place_of(path)))
+        beginning = start_task(self._begin(call, nodes.place_of(path)))
         try:
-            change = await asyncio.shield(beginning)
+            change = await finish(beginning)
         except asyncio.CancelledError:
-            await asyncio.shield(self._forget(beginning))
+            await finish(self._forget(beginning))
             raise
         try:
             yield
             await self._end(change)
         except BaseException:
-            await asyncio.shield(self._roll_back(change))
+            await finish(self._roll_back(change))
             raise
 
     async def before_change(self, call: Call, path: AnyPath) -> None:

@@ -6,13 +6,11 @@ from time import perf_counter
 from typing import Literal, NamedTuple
 
 from toolgate.errors import described
-from toolgate.tasks import BackgroundTasks
+from toolgate.tasks import start_task
 
 CheckStatus = Literal["ok", "unused", "warning", "fault"]
 """ok: it can be used. unused: it is not in use, or can't be used, and nothing waits for it. warning: something does not
 work or waits for a person, and the rest works all the same. fault: calls fail."""
-
-_probes = BackgroundTasks()
 
 
 class Check(NamedTuple):
@@ -32,7 +30,7 @@ async def answers(name: str, probe: Callable[[], Awaitable[object]], seconds: fl
     A probe that is late is cancelled and not waited for: a pool of connections gives one back only after the server has
     confirmed that it cancelled the query, which a server that does not answer never does.
     """
-    task = _probes.start(_ask(name, probe))
+    task = start_task(_ask(name, probe))
     try:
         await asyncio.wait({task}, timeout=seconds)
         return task.result() if task.done() else Check(name, "fault", f"no answer within {seconds:g} s")

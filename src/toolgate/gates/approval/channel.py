@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.errors import described
 from toolgate.gates.approval.request import Answer, ApprovalRequest, Approver, visible
+from toolgate.tasks import start_task, wait_for_any
 
 ANSWER_POLL_SECONDS = 1.0
 """How often the store is asked whether another process had the answer."""
@@ -28,15 +29,10 @@ async def ask(
     approver: Approver, request: ApprovalRequest, is_over: Callable[[], Awaitable[bool]], woken: asyncio.Event
 ) -> Answer | None:
     """The approver's answer. None: it has none, or the question is over (answered elsewhere, or too late)."""
-    asking = asyncio.ensure_future(_call(approver, request))
-    asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # whatever it does after it was let go
+    asking = start_task(_call(approver, request), unheard=True)  # whatever it does after it was let go
     try:
         while not asking.done():
-            waking = asyncio.ensure_future(woken.wait())
-            try:
-                await asyncio.wait((asking, waking), timeout=ANSWER_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waking.cancel()
+            await wait_for_any(woken, asking, seconds=ANSWER_POLL_SECONDS)
             woken.clear()
             if not asking.done() and await is_over():
                 return None

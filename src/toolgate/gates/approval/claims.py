@@ -14,6 +14,7 @@ from toolgate.store import approvals, grants
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.database import Store, Transaction
 from toolgate.store.grants import GrantRow
+from toolgate.tasks import BackgroundTasks, finish, start_task
 
 T = TypeVar("T")
 SOONEST, LATEST = 0.1, 5.0
@@ -45,7 +46,7 @@ class ConsentsTaken:
         self._store = store
         self._taken: dict[str, ConsentTaken] = {}
         self._taking: dict[str, asyncio.Future[Any]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def take(
         self,
@@ -68,10 +69,10 @@ class ConsentsTaken:
                 self._taken[call_id] = taken
             return result
 
-        taking = asyncio.ensure_future(to_its_end())
+        taking = start_task(to_its_end())
         self._taking[call_id] = taking
         try:
-            return await asyncio.shield(taking)
+            return await finish(taking)
         finally:
             if taking.done():
                 self._taking.pop(call_id, None)
@@ -88,17 +89,12 @@ class ConsentsTaken:
         if grants_only and (taken is None or taken.grant is None):
             return self.keep(call_id)
         if call_id in self._taken or call_id in self._taking:
-            await asyncio.shield(self._later(self._give_back(call_id)))
+            await self._tasks.finish(self._give_back(call_id))
 
     async def close(self) -> None:
         """Let what is being written be written, and give up what can't be: it stays taken, which is the safe side."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=CLOSE_WAIT_SECONDS)
-        left = set(self._tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=CLOSE_WAIT_SECONDS)  # a server that does not answer ends with the store
+        # What a server that does not answer leaves running after that ends with the store.
+        await self._tasks.close(grace=CLOSE_WAIT_SECONDS, limit=CLOSE_WAIT_SECONDS)
 
     async def _give_back(self, call_id: str) -> None:
         taking = self._taking.pop(call_id, None)
@@ -111,7 +107,7 @@ class ConsentsTaken:
             await self._write(call_id, taken)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             logger.error("what call %s took can't be given back yet: %s", call_id, error)
-            self._later(self._insist(call_id, taken))
+            self._tasks.start(self._insist(call_id, taken))
 
     async def _insist(self, call_id: str, taken: ConsentTaken) -> None:
         pause = SOONEST
@@ -144,9 +140,3 @@ class ConsentsTaken:
             if not commits or self._store.name != "postgres":  # SQLite undoes what it can't commit
                 raise
             logger.warning("call %s may still count for grant %s although it did not run: %s", call_id, grant, error)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

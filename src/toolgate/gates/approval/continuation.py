@@ -33,6 +33,7 @@ from toolgate.store.continuations import ContinuationRow
 from toolgate.store.database import Store, now
 from toolgate.store.grants import GrantQuery
 from toolgate.store.presence import Presence
+from toolgate.tasks import finish, start_task
 
 MEET_SECONDS = 2.0
 """How long a new call of a program that goes on waits for those that it made before. Where it makes several side by side,
@@ -161,9 +162,9 @@ class Continuations:
         is_idle = all(running.id != found.id for running in self._running.values())
         self._running[call.id] = found
         claim = continuations.claim(found.id, call.id, self._presence.id, lease=self._presence.seconds, is_idle=is_idle)
-        claiming = asyncio.ensure_future(self._store.transact(claim))
+        claiming = start_task(self._store.transact(claim))
         try:
-            steps = await asyncio.shield(claiming)
+            steps = await finish(claiming)
             if steps is None:
                 raise goes_on_already(found)
         except BaseException as error:

@@ -274,7 +274,7 @@ class Ledger:
 
     async def _end_durably(self, ctx: InvokeContext, outcome: Outcome, record: End) -> Outcome:
         try:
-            writing = asyncio.ensure_future(self._store.append_durably(record))
+            writing = self._store.append_durably(record)
             try:
                 await writing
             except asyncio.CancelledError:  # it is with the writer, which needs nobody to wait and will not lose it

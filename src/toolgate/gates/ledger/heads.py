@@ -22,6 +22,7 @@ from toolgate.store.database import Rows, Store
 from toolgate.store.head_keys import HeadKeys, id_of, is_signed
 from toolgate.store.merkle import MerkleTree, leaf, path
 from toolgate.store.signed_heads import SignedHead, Witness
+from toolgate.tasks import start_task, stop_tasks
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -66,13 +67,11 @@ class Heads:
     # -- life
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._sign_from_time_to_time())
+        self._task = start_task(self._sign_from_time_to_time())
 
     async def close(self) -> None:
         """Sign what this App wrote. A database that is in trouble is not waited for."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await stop_tasks(self._task)
         try:
             async with asyncio.timeout(SIGN_CLOSE_SECONDS):
                 await self._sign_what_was_written()

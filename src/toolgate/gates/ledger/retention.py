@@ -14,6 +14,7 @@ import orjson
 from toolgate.errors import StoreError
 from toolgate.store import call_details
 from toolgate.store.database import Store
+from toolgate.tasks import start_task, stop_tasks
 
 PRUNE_SECONDS = 10.0
 """How often details are pruned while an App is open."""
@@ -58,12 +59,10 @@ class DetailArchive:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._prune_from_time_to_time())
+        self._task = start_task(self._prune_from_time_to_time())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await stop_tasks(self._task)
 
     async def _prune_from_time_to_time(self) -> None:
         while True:

@@ -6,7 +6,7 @@ call has cost must not fail a call that ran: what can't be counted yet is kept a
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence, alive_since
 from toolgate.store.reservations import AccountBalance, CapExceeded, CrossedThreshold
+from toolgate.tasks import BackgroundTasks, start_task, stop_tasks
 
 FORGET_EVERY = timedelta(hours=1)
 SETTLE_CLOSE_SECONDS = 5
@@ -87,7 +88,7 @@ class Budgets(HoldingGate):
         self.reporting: set[str] = set()
         """Tools that name no price and yet reported a cost."""
         self._unsettled: dict[str, _Debt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._reaping: asyncio.Task[None] | None = None
         self._forgotten_at = clock()
 
@@ -135,7 +136,7 @@ class Budgets(HoldingGate):
             return
         await self._presence.show()
         if self._reaping is None:
-            self._reaping = asyncio.create_task(self._reap_from_time_to_time())
+            self._reaping = start_task(self._reap_from_time_to_time())
         taken = self._begun[call.id] = _Taken(estimate, tuple(counted), self._presence.lapses)
         try:
             await self._take(call, taken)
@@ -146,7 +147,7 @@ class Budgets(HoldingGate):
             # Cancelled, or the store lost: it may be reserved all the same, and the call will not run.
             self._begun.pop(call.id, None)
             self._unsettled[call.id] = _Debt(0, taken.counted)
-            self._start(self._retry())
+            self._tasks.start(self._retry())
             raise
 
     async def confirm(self, call: Call) -> None:
@@ -183,7 +184,7 @@ class Budgets(HoldingGate):
             return
         self._begun.pop(call.id, None)
         debt = _Debt(max(0, min(actual, MAX_NANO_DOLLARS)), counted)
-        await asyncio.shield(self._start(self._pay(call.id, debt, estimate)))
+        await self._tasks.finish(self._pay(call.id, debt, estimate))
         if self._unsettled:
             await self._retry()
 
@@ -213,26 +214,14 @@ class Budgets(HoldingGate):
 
     async def close(self) -> None:
         """Settle what can be settled; what can't is left to those who reap."""
-        self._start(self._finish())
         # If it takes too long it is not cancelled, for which PostgreSQL would have to answer: the store's end ends it.
-        await asyncio.wait(self._tasks, timeout=SETTLE_CLOSE_SECONDS)
+        await asyncio.wait([start_task(self._finish())], timeout=SETTLE_CLOSE_SECONDS)
 
     async def _finish(self) -> None:
         reaping, self._reaping = self._reaping, None
-        if reaping is not None:
-            reaping.cancel()
-            await asyncio.wait([reaping])
-        others = self._tasks - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others)
+        await stop_tasks(reaping)
+        await self._tasks.wait()
         await self._retry()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin something that is finished even if the caller goes away."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _pay(self, call: str, debt: _Debt, estimate: Estimate | None = None) -> None:
         accounts = [each.account for each in debt.counted]

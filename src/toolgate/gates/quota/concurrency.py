@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import Any
 
 from toolgate.coordination.redis import Argument, BusError, Redis, key
 from toolgate.errors import Failed
 from toolgate.model import Call, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.tasks import BackgroundTasks, finish, start_task, stop_tasks
 
 RETRY_AFTER = 1.0
 RENEWALS = 3
@@ -140,18 +140,16 @@ class SharedPlaces:
         self._held: dict[str, list[str]] = {}
         """By call, what it holds a place of."""
         self._renewing: asyncio.Task[None] | None = None
-        self._giving: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
 
     async def take(self, id: str, limits: Sequence[tuple[Name, int]]) -> None:
         keys = [key("places", *name) for name, _ in limits]
         self._held[id] = keys
         arguments: list[Argument] = [id, self._lease, *(most for _, most in limits)]
-        taking = asyncio.create_task(self._redis.run(TAKE, keys, arguments))
+        taking = self._tasks.start(self._redis.run(TAKE, keys, arguments))
         try:
-            reached = await asyncio.shield(taking)
+            reached = await finish(taking)
         except asyncio.CancelledError:
-            self._giving.add(taking)
-            taking.add_done_callback(self._giving.discard)
             taking.add_done_callback(lambda _taking: self.give_back(id))  # not before: it would come first
             raise
         except BusError as error:
@@ -161,16 +159,13 @@ class SharedPlaces:
             del self._held[id]
             raise _full(*limits[reached - 1])
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(self._renew())
+            self._renewing = start_task(self._renew())
 
     def give_back(self, id: str) -> Awaitable[None] | None:
         keys = self._held.pop(id, None)
         if keys is None:
             return None
-        giving = asyncio.create_task(self._give_back(id, keys))
-        self._giving.add(giving)
-        giving.add_done_callback(self._giving.discard)
-        return asyncio.shield(giving)  # whoever waits may be cancelled, the place is given back
+        return self._tasks.finish(self._give_back(id, keys))
 
     async def _give_back(self, id: str, keys: list[str]) -> None:
         try:
@@ -191,11 +186,8 @@ class SharedPlaces:
                 logger.warning("the places of %d running calls could not be renewed: %s", len(self._held), error)
 
     async def close(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        while self._giving:
-            await asyncio.gather(*self._giving, return_exceptions=True)
+        await stop_tasks(self._renewing)
+        await self._tasks.wait()
 
 
 def _full(name: Name, most: int) -> Failed:

@@ -40,6 +40,7 @@ from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
+from toolgate.tasks import finish, start_task, stop_tasks
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -219,7 +220,7 @@ class Connection:
     async def _why(self) -> str:
         with suppress(TimeoutError):
             async with asyncio.timeout(REASON_SECONDS):
-                return await asyncio.shield(self.reason)
+                return await finish(self.reason)
         return ""
 
     def _param_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
@@ -280,7 +281,7 @@ async def open_connection(
 ) -> AsyncIterator[Connection]:
     """A negotiated connection over an open transport. Entered and left by the server's supervisor."""
     connection = Connection(name, settings, channel, notice, masker)
-    serving = asyncio.create_task(connection.serve())
+    serving = start_task(connection.serve())
     try:
         await connection.begun.wait()
         await connection.agree(era)
@@ -290,7 +291,6 @@ async def open_connection(
         yield connection
     finally:
         connection.end()
-        serving.cancel()
-        await asyncio.wait({serving})
+        await stop_tasks(serving)
         if connection.fast_http is not None:
             await connection.fast_http.close()

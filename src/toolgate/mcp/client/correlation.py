@@ -26,6 +26,7 @@ from toolgate.errors import CallError
 from toolgate.mcp.client.inbound_stream import InboundStream
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
+from toolgate.tasks import start_task
 
 METHOD_NOT_FOUND = -32601
 REJECTED = -1
@@ -82,7 +83,7 @@ class ActiveCall:
         """Delivers messages in order; a slow caller loses the oldest."""
         self._waiting.append(message)
         if self._passing is None:
-            self._passing = asyncio.create_task(self._pass_all())
+            self._passing = start_task(self._pass_all())
 
     async def _pass_all(self) -> None:
         try:
@@ -97,7 +98,7 @@ class ActiveCall:
             raise CallError("MCP_ERROR", "The call has no caller that can be asked.")
         if len(self._asking) >= MAX_CALL_REQUESTS:
             raise CallError("CAPACITY_EXCEEDED", TOO_MANY_REQUESTS)
-        asking = asyncio.ensure_future(self.caller.ask(method, params))
+        asking = start_task(self.caller.ask(method, params))
         self._asking.add(asking)
         try:
             return await asking

@@ -17,6 +17,7 @@ from functools import partial
 from time import monotonic
 
 from toolgate.mcp.client.allowed_hosts import AllowedHosts, ForwardedPort, is_public
+from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_HEAD_BYTES = 32_768
 HEAD_SECONDS = 15.0
@@ -68,7 +69,7 @@ class EgressProxy:
         self._resolve = resolve
         self._servers: list[asyncio.Server] = []
         self._under_way: set[asyncio.Task[None]] = set()
-        self._lookups: set[asyncio.Future[list[str]]] = set()
+        self._lookups = BackgroundTasks()
         self._room = asyncio.Semaphore(MAX_SERVER_LOOKUPS)
         self._closed = False
         self._noted: OrderedDict[tuple[str, int], float] = OrderedDict()
@@ -95,8 +96,7 @@ class EgressProxy:
         under_way = [task for task in self._under_way if task is not asyncio.current_task()]
         for task in under_way:
             task.cancel()
-        for lookup in tuple(self._lookups):
-            lookup.cancel()
+        self._lookups.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
     # -- one connection
@@ -176,16 +176,9 @@ class EgressProxy:
         """Resolves a host name. A lookup thread can't be stopped: it counts until it has ended, also if nobody waits any
         more."""
         await self._room.acquire()
-        lookup = asyncio.ensure_future(self._resolve(host, port))
-        self._lookups.add(lookup)
-        lookup.add_done_callback(self._looked_up)
-        return await asyncio.shield(lookup)
-
-    def _looked_up(self, lookup: asyncio.Future[list[str]]) -> None:
-        self._lookups.discard(lookup)
-        self._room.release()
-        if not lookup.cancelled():
-            lookup.exception()
+        lookup = self._lookups.start(self._resolve(host, port), unheard=True)
+        lookup.add_done_callback(lambda _: self._room.release())
+        return await finish(lookup)
 
     def _note(self, host: str, port: int, why: str) -> None:
         """Logs a refusal; the same one once a minute."""
@@ -239,7 +232,7 @@ async def _relay(
 ) -> None:
     """Copies both ways, until both have ended or one breaks."""
     heard = [monotonic()]
-    ways = [asyncio.ensure_future(_pump(ours[0], theirs[1], heard)), asyncio.ensure_future(_pump(theirs[0], ours[1], heard))]
+    ways = [start_task(_pump(ours[0], theirs[1], heard)), start_task(_pump(theirs[0], ours[1], heard))]
     try:
         await asyncio.gather(*ways)
     finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import described
 from toolgate.mcp.client.errors import PARSE_ERROR, ConnectionLost, ErrorResponse, Unreachable, shown
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
+from toolgate.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -31,7 +32,7 @@ class HttpPool:
     def __init__(self, name: str, url: str, most: int) -> None:
         self._name, self._url, self._most = name, url, most
         self._pool: ClientSession | None = None
-        self._behind: set[asyncio.Task[None]] = set()
+        self._behind = BackgroundTasks()
         """Work that continues after a response was returned: bodies read to their end, cancellations, answers to
         questions."""
 
@@ -63,20 +64,15 @@ class HttpPool:
         if len(self._behind) >= MAX_BACKGROUND_TASKS and not certainly:
             work.close()
             return
-        task = asyncio.get_running_loop().create_task(work)
-        self._behind.add(task)
-        task.add_done_callback(self._over)
+        self._behind.start(work).add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        self._behind.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.warning("server %s: background work of a call failed: %s", self._name, shown(described(error)))
 
     async def close(self) -> None:
-        for task in list(self._behind):
-            task.cancel()
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await self._behind.close()
         if self._pool is not None:
             await self._pool.close()
 

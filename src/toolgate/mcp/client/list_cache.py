@@ -13,6 +13,7 @@ from toolgate.mcp.client.errors import INTERNAL_ERROR, ErrorResponse
 from toolgate.mcp.client.model import ListKind
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.settings import ServerSettings
+from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
@@ -138,10 +139,8 @@ class ListCache:
             return kept
         fetching = self._fetching.get(what)
         if fetching is None or fetching.done() or fresh:
-            fetching = asyncio.create_task(self._fetch(connection, what, settings))
-            fetching.add_done_callback(_seen)
-            self._fetching[what] = fetching
-        return await asyncio.shield(fetching)
+            fetching = self._fetching[what] = start_task(self._fetch(connection, what, settings), unheard=True)
+        return await finish(fetching)
 
     async def _fetch(self, connection: "Connection", what: ListKind, settings: ServerSettings) -> list[dict[str, Any]]:
         changes = self._changes
@@ -149,9 +148,3 @@ class ListCache:
         if changes == self._changes:
             self._kept[what] = (monotonic() + seconds, found)
         return found
-
-
-def _seen(task: asyncio.Task[list[dict[str, Any]]]) -> None:
-    """The task that asked may be gone when the fetch fails."""
-    if not task.cancelled():
-        task.exception()

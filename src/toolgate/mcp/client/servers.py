@@ -14,6 +14,7 @@ from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.supervisor import ServerSupervisor
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
+from toolgate.tasks import BackgroundTasks, finish
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import ServerChannel
@@ -57,7 +58,7 @@ class UpstreamServers:
         self._servers: dict[str, ServerSupervisor] = {}
         self._maskers: dict[str, SecretMasker] = {}
         self._listeners: list[OnServerChange] = []
-        self._going: set[asyncio.Task[bool]] = set()
+        self._going = BackgroundTasks()
 
     # -- which there are
 
@@ -68,9 +69,7 @@ class UpstreamServers:
             return
         after = None
         if before is not None and before.status().state not in ("idle", "off"):
-            after = asyncio.create_task(before.close())
-            self._going.add(after)
-            after.add_done_callback(self._going.discard)
+            after = self._going.start(before.close())
         masker = self._maskers.setdefault(name, SecretMasker())
         self._servers[name] = ServerSupervisor(name, settings, self._open, self._told, masker, after)
         self._servers[name].restarts = self.restarts_by_itself
@@ -87,7 +86,7 @@ class UpstreamServers:
             yield
         except BaseException as error:
             failed = self._servers[name]
-            await asyncio.shield(self.remove(name))
+            await finish(self.remove(name))
             if before is not None:
                 self.set(name, before.settings)
             if isinstance(error, Unreachable) and failed.failure is not None:
@@ -172,8 +171,9 @@ class UpstreamServers:
     async def close(self) -> list[str]:
         """Stops all servers at once; returns a line for each that could not be stopped."""
         names = self.names()
-        stopped = await asyncio.gather(*(self._servers[name].close() for name in names), *self._going)
-        return [f"MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=False) if not done]
+        stopped = await asyncio.gather(*(self._servers[name].close() for name in names))
+        await self._going.wait()
+        return [f"MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=True) if not done]
 
     # -- inside
 

@@ -20,6 +20,7 @@ from toolgate.mcp.client.jsonrpc_codec import decode, encode
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.sandbox.port import JailedProcess
+from toolgate.tasks import finish, start_task, stop_tasks
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.launch import ServerProcess
@@ -138,7 +139,7 @@ class StdinWriter(ObjectSendStream[SessionMessage]):
         self._waiting.append(line)
         self._bytes += len(line)
         if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+            self._flushing = start_task(self._flush())
 
     async def _flush(self) -> None:
         try:
@@ -166,7 +167,7 @@ class StdioChannel:
         self._program = program
         self._mask = mask
         self._errors = bytearray()
-        self._listening = asyncio.create_task(self._listen())
+        self._listening = start_task(self._listen())
         self.read = StdoutReader(program.box, most)
         self.write = StdinWriter(program.box)
         self.jail = program.jail
@@ -230,16 +231,13 @@ class StdioChannel:
 
     async def _ask_to_end(self, box: JailedProcess) -> None:
         await box.close_stdin()
-        draining = asyncio.create_task(self.read.drain())
-        ended = asyncio.create_task(box.wait())
+        draining, ended = start_task(self.read.drain()), start_task(box.wait())
         try:
             if not (await asyncio.wait({ended}, timeout=EXIT_SECONDS))[0]:
                 self._program.terminate()
                 await asyncio.wait({ended}, timeout=TERMINATE_SECONDS)
         finally:
-            for task in (draining, ended):
-                task.cancel()
-            await asyncio.wait({draining, ended})
+            await stop_tasks(draining, ended)
 
 
 def _exit(code: int) -> str:
@@ -253,4 +251,4 @@ async def open_stdio(program: "ServerProcess", most: int, mask: Callable[[str], 
     try:
         yield stdio
     finally:
-        await asyncio.shield(stdio.close())
+        await finish(stdio.close())

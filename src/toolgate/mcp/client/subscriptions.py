@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import CallError
 from toolgate.mcp.client.list_cache import ListCache
 from toolgate.mcp.client.model import ListKind
+from toolgate.tasks import start_task, wait_for_any
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection
@@ -172,11 +173,9 @@ class Subscriptions:
                 return
             acknowledged = asyncio.Event()
             before = self._stream
-            stream = asyncio.create_task(connection.listen(self._filter(connection.about.capabilities), acknowledged))
-            stream.add_done_callback(_seen)
-            heard = asyncio.create_task(acknowledged.wait())
-            await asyncio.wait({stream, heard}, timeout=ACKNOWLEDGE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            heard.cancel()
+            listening = connection.listen(self._filter(connection.about.capabilities), acknowledged)
+            stream = start_task(listening, unheard=True)
+            await wait_for_any(acknowledged, stream, seconds=ACKNOWLEDGE_SECONDS)
             self._stream = stream
             self._opened.set()
             if before is not None:
@@ -184,9 +183,3 @@ class Subscriptions:
                 await asyncio.wait({before}, timeout=STREAM_CLOSE_SECONDS)
             if stream.done() and not stream.cancelled() and (error := stream.exception()) is not None:
                 raise error
-
-
-def _seen(stream: asyncio.Task[None]) -> None:
-    """Retrieves the exception of a stream that nobody waits for."""
-    if not stream.cancelled():
-        stream.exception()

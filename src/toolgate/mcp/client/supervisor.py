@@ -27,6 +27,7 @@ from toolgate.mcp.client.subscriptions import Subscriptions
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence, span
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
+from toolgate.tasks import start_task, stop_tasks
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import Connection, ServerChannel
@@ -239,7 +240,8 @@ class ServerSupervisor:
         """Starts the owner, in a context of its own: not that of the call that needs it."""
         self._stop = asyncio.get_running_loop().create_future()
         self._become("starting")
-        self._owner = asyncio.create_task(self._run(self._stop), name=f"mcp {self.name}", context=Context())
+        self._owner = Context().run(start_task, self._run(self._stop))
+        self._owner.set_name(f"mcp {self.name}")
         self._owner.add_done_callback(self._left)
 
     def _left(self, owner: asyncio.Task[None]) -> None:
@@ -346,7 +348,7 @@ class ServerSupervisor:
     # -- while it is up
 
     async def _serve(self, connection: "Connection", stop: asyncio.Future[None]) -> Unreachable | None:
-        watching = asyncio.create_task(self.subscriptions.run(connection))
+        watching = start_task(self.subscriptions.run(connection))
         try:
             while True:
                 wait = {connection.ended, stop}
@@ -363,8 +365,7 @@ class ServerSupervisor:
             connection.end()  # nobody begins with it any more
             self._backoff.soon()
             self._become("waiting")
-            watching.cancel()
-            await asyncio.wait({watching})
+            await stop_tasks(watching)
 
     async def _channel_reason(self) -> str | None:
         return await self._channel.why() if self._channel is not None else None
@@ -397,7 +398,7 @@ class ServerSupervisor:
         The response is awaited in two halves: if this process itself was blocked, what came meanwhile is read in the second.
         """
         limit = self.settings.heartbeat_seconds
-        beat = asyncio.create_task(connection.beat())
+        beat = start_task(connection.beat())
         wait: set[asyncio.Future[Any]] = {beat, connection.ended, stop}
         try:
             if not (await asyncio.wait(wait, timeout=limit / 2, return_when=asyncio.FIRST_COMPLETED))[0]:
@@ -417,5 +418,4 @@ class ServerSupervisor:
                 return None
             return Unreachable(message=f"It did not answer a heartbeat within {span(limit)}.")
         finally:
-            beat.cancel()
-            await asyncio.wait({beat})
+            await stop_tasks(beat)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from toolgate.sandbox.pipes import Pipes
 from toolgate.sandbox.port import Stopped
+from toolgate.tasks import finish, start_task
 
 SUBREAPER = Path(__file__).with_name("subreaper.py")
 SIGNAL_EXIT_BASE = 128
@@ -69,7 +70,7 @@ class UnsandboxedProcess(Pipes):
 
     async def wait(self) -> int:
         """Its exit code; minus the number of the signal that ended it."""
-        code = await asyncio.shield(self._ended)
+        code = await finish(self._ended)
         return SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
 
     def terminate(self) -> None:
@@ -88,17 +89,17 @@ class UnsandboxedProcess(Pipes):
     async def close(self) -> None:
         """Kills it, and waits until all of it is gone."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close_all())
-        await asyncio.shield(self._closing)
+            self._closing = start_task(self._close_all())
+        await finish(self._closing)
 
     async def _close_all(self) -> None:
         self.kill()
         try:
             async with asyncio.timeout(END_SECONDS):
-                await asyncio.shield(self._ended)
+                await finish(self._ended)
         except TimeoutError:
             self._child.kill()  # what it started is tied to its life
-            await asyncio.shield(self._ended)
+            await finish(self._ended)
         finally:
             self.close_pipes()
 

@@ -29,6 +29,7 @@ from toolgate.mcp.server.identity import IdentifyCaller
 from toolgate.mcp.server.results import INTERNAL_ERROR, ProtocolError
 from toolgate.mcp.server.upstreams import VisibleServer, VisibleUpstreams
 from toolgate.model import Actor, Tool
+from toolgate.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -61,7 +62,7 @@ class ChangeNotifier:
         self._who = who
         self._upstreams = upstreams
         self._watchers: set[ChangeListener] = set()
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = BackgroundTasks()
         self._looking: asyncio.Task[None] | None = None
         self._streams: set[ListenHandler] = set()
         self._is_open = True
@@ -71,20 +72,19 @@ class ChangeNotifier:
         self._is_open = False
         for stream in tuple(self._streams):
             stream.close()
-        for task in (*self._work, *([self._looking] if self._looking else [])):
-            task.cancel()
+        self._work.cancel()
         self._watchers.clear()
 
     # -- who listens
 
     async def begin(self, ctx: Request, _params: types.NotificationParams) -> None:
         """Adds a client with a handshake session, for as long as that lasts."""
-        connection, loop = ctx.session._connection, asyncio.get_running_loop()
+        connection = ctx.session._connection
 
         def tell(event: ServerEvent) -> None:
             notification = event_to_notification(event, {})
             params = notification.model_dump(by_alias=True, mode="json", exclude_none=True).get("params")
-            self._keep(loop.create_task(connection.notify(notification.method, params or None)))
+            self._work.start(connection.notify(notification.method, params or None), unheard=True)
 
         watcher = ChangeListener(self._who(ctx).actor, tell)
         connection.state[LISTENER_KEY] = watcher
@@ -116,7 +116,7 @@ class ChangeNotifier:
         watcher.seen = await self._app.tools.list(watcher.actor)
         self._watchers.add(watcher)
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            self._looking = self._work.start(self._look())
 
     def remove(self, watcher: ChangeListener) -> None:
         self._watchers.discard(watcher)
@@ -161,7 +161,7 @@ class ChangeNotifier:
     def _let_go(self, server: str, uri: str) -> None:
         """Unsubscribes at the server once nobody here watches."""
         if self._is_open and not any(watcher.uris.get(uri) == server for watcher in self._watchers):
-            self._keep(asyncio.get_running_loop().create_task(self._unsubscribe(server, uri)))
+            self._work.start(self._unsubscribe(server, uri), unheard=True)
 
     async def _unsubscribe(self, server: str, uri: str) -> None:
         with contextlib.suppress(CallError):
@@ -210,22 +210,13 @@ class ChangeNotifier:
                 if watcher.uris.get(uri) == server:
                     watcher.tell(ResourceUpdated(uri))
         if events and self._watchers and self._is_open:
-            self._keep(asyncio.get_running_loop().create_task(self._spread(server, events)))
+            self._work.start(self._spread(server, events), unheard=True)
 
     async def _spread(self, server: str, events: list[ServerEvent]) -> None:
         for watcher in tuple(self._watchers):
             if server in await self._upstreams.servers(watcher.actor):
                 for event in events:
                     watcher.tell(event)
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._work.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled():
-            task.exception()
 
 
 class _SingleListenerBus:

@@ -21,6 +21,7 @@ from toolgate.mcp.server.caller import TASKS_EXTENSION, ClientCaller, Request, h
 from toolgate.mcp.server.identity import IdentifyCaller, actor_id
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObject, ProtocolError
+from toolgate.tasks import start_task, stop_tasks, wait_for_any
 
 TASK_AFTER_SECONDS = 1.0
 """How long a call may take before it becomes a task."""
@@ -153,23 +154,18 @@ class Tasks:
             task = Task(self._owner(ctx), is_task=may_be_task and has_tasks(ctx))
             if not self._has_room(task.owner):
                 return await start(None)
-            task.running = asyncio.ensure_future(start(task))
-            task.running.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody comes back for it
+            task.running = start_task(start(task), unheard=True)  # if nobody comes back for it
         return await self._wait(task, task.running)
 
     async def _wait(self, task: Task, running: "asyncio.Future[JsonObject] | None") -> JsonObject:
         assert running is not None
         event = task.begun if task.is_task else task.asked
-        happening = asyncio.ensure_future(event.wait())
         try:
-            limit = TASK_AFTER_SECONDS if task.is_task else None
-            await asyncio.wait((running, happening), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            await wait_for_any(event, running, seconds=TASK_AFTER_SECONDS if task.is_task else None)
         except asyncio.CancelledError:
             self._tasks.pop(task.id, None)
             running.cancel()
             raise
-        finally:
-            happening.cancel()
         if running.done() and not task.begun.is_set():
             self._tasks.pop(task.id, None)
             return await running
@@ -233,10 +229,7 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancels what still runs, and waits until it has ended."""
-        going = [task.running for task in self._tasks.values() if task.running is not None and not _is_done(task)]
-        for running in going:
-            running.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
+        await stop_tasks(*(task.running for task in self._tasks.values()))
 
 
 def _ask(task: Task) -> JsonObject:

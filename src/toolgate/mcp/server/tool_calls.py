@@ -18,6 +18,7 @@ from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
 from toolgate.model import Entry, Outcome
+from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -56,7 +57,6 @@ class ToolCalls:
         """`session`: of a door with one client (stdio)."""
         self._app = app
         self._session = session
-        self._ending: set[asyncio.Task[Outcome]] = set()
 
     async def call(
         self, ctx: Request, who: Credential, tool: str, arguments: Any, task: "Task | None" = None
@@ -122,17 +122,14 @@ class ToolCalls:
     async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
         """Invokes in a task of its own: the SDK cancels again at every await, and a call has to be cancelled once and then
         recorded."""
-        task = asyncio.ensure_future(
-            self._app.invoke(
-                tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
-                approval=wishes.approval, timeout=wishes.timeout, door="mcp", caller=client,
-            )
+        calling = self._app.invoke(
+            tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
+            approval=wishes.approval, timeout=wishes.timeout, door="mcp", caller=client,
         )  # fmt: skip
-        self._ending.add(task)
-        task.add_done_callback(self._ended)
+        task = start_task(calling, unheard=True)
         client.deadline = self._deadline(who, tool, wishes)
         try:
-            return await asyncio.shield(task)
+            return await finish(task)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -144,11 +141,6 @@ class ToolCalls:
         entry = self.entry(tool, who)
         limits = [limit for limit in (wishes.timeout, None if entry is None else entry.timeout) if limit is not None]
         return asyncio.get_running_loop().time() + ANSWER_TIME_SHARE * min(limits) if limits else None
-
-    def _ended(self, task: asyncio.Task[Outcome]) -> None:
-        self._ending.discard(task)
-        if not task.cancelled():
-            task.exception()
 
     # -- approvals
 
@@ -168,8 +160,8 @@ class ToolCalls:
 
     async def _ask(self, client: ClientCaller, who: Credential, form: dict[str, Any], id: str) -> None:
         """Asks the client's user now, for a while, or until somebody answers elsewhere."""
-        asking = asyncio.ensure_future(client.ask("elicitation/create", form))
-        elsewhere = asyncio.ensure_future(self._answered(who, id))
+        asking = start_task(client.ask("elicitation/create", form), unheard=True)
+        elsewhere = start_task(self._answered(who, id))
         try:
             await asyncio.wait(
                 (asking, elsewhere),
@@ -182,7 +174,6 @@ class ToolCalls:
         finally:
             elsewhere.cancel()
             asking.cancel()
-            asking.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _answered(self, who: Credential, id: str) -> None:
         while (await self._app.parts.consent.status(id, who.actor.tenant)).state == "waiting":

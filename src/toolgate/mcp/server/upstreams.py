@@ -18,6 +18,7 @@ from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
 from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
+from toolgate.tasks import start_task
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -100,7 +101,7 @@ class VisibleUpstreams:
     async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
         """The items of all servers that an actor sees."""
         servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
-        asking = {server.name: asyncio.ensure_future(self._engine.listed(server.name, what)) for server in servers}
+        asking = {server.name: start_task(self._engine.listed(server.name, what)) for server in servers}
         if asking:
             await asyncio.wait(asking.values(), timeout=UPSTREAM_LIST_SECONDS)
         found = ItemListing([], {})

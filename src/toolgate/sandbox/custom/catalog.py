@@ -14,6 +14,7 @@ from toolgate.model import Entry
 from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
 from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
+from toolgate.tasks import start_task
 
 FOLDER_POLL_SECONDS = 1.0
 """How often the folder is looked at."""
@@ -54,7 +55,7 @@ class CustomTools:
             if isinstance(change, LoadedTool):
                 self._take(change)
                 self._unchecked.append(change)
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = start_task(self._watch())
 
     async def check(self) -> None:
         """Take out what was there at the start and does not compile. Without a sandbox, nothing is known to be wrong."""

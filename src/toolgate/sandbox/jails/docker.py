@@ -23,7 +23,7 @@ from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_nam
 from toolgate.sandbox.jails.launch import INSIDE
 from toolgate.sandbox.port import Feature, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes import shell
-from toolgate.tasks import finish
+from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
 ENTRY = INSIDE / "container_entry.py"
@@ -57,7 +57,7 @@ class Container:
         self._why: Stopped | None = None
         self._killing: asyncio.Task[None] | None = None
         self._starved = asyncio.Event()
-        self._watching = asyncio.ensure_future(self._watch())
+        self._watching = start_task(self._watch())
 
     @property
     def stopped(self) -> Stopped | None:
@@ -108,7 +108,7 @@ class Container:
         if self.gone or self._killing is not None:
             return
         self.stopped = self.stopped or why
-        self._killing = asyncio.ensure_future(self._kill())
+        self._killing = start_task(self._kill())
 
     def starve(self) -> None:
         """The kernel killed some of its processes for want of memory: the others end too."""
@@ -177,9 +177,9 @@ class Docker:
     async def _opened(self) -> None:
         """Once, before the first container: know the engine, clear up after the dead, have somebody clear up after us."""
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open_up())
+            self._opening = start_task(self._open_up())
         try:
-            await asyncio.shield(self._opening)
+            await finish(self._opening)
         except Unavailable:
             self._opening = None
             raise

@@ -21,6 +21,7 @@ from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
 from toolgate.sandbox.port import ProjectedEntry, Spec, Stopped, Unavailable
+from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
 TOLD_SECONDS = 2.0
@@ -146,7 +147,7 @@ class Process(Pipes):
         handing = self.launch.handing
         if handing is None:
             return []
-        receiving = asyncio.ensure_future(handing.receive())
+        receiving = start_task(handing.receive())
         try:
             await asyncio.wait((receiving, self._ended), return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -166,7 +167,7 @@ class Process(Pipes):
 
     async def wait(self) -> int:
         """Its exit code; minus the number of the signal that ended it. A shell's own 128 + n stays what it is."""
-        code = await asyncio.shield(self._ended)
+        code = await finish(self._ended)
         if self._killed:
             return -signal.SIGKILL
         return SIGNAL_EXIT_CODE - code if code > SIGNAL_EXIT_CODE and self.spec.profile != "shell" else code
@@ -191,8 +192,8 @@ class Process(Pipes):
     async def close(self) -> None:
         """Kill it, wait until all of it is gone, and remove what it left on the host."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+            self._closing = start_task(self._close())
+        await finish(self._closing)
 
     async def _close(self) -> None:
         try:
@@ -227,7 +228,7 @@ class Process(Pipes):
 
     async def _gone(self) -> None:
         """The launcher may end before the first process inside does."""
-        await asyncio.shield(self._ended)
+        await finish(self._ended)
         if self._init_handle < 0:
             return
         turn: asyncio.Future[None] = self._loop.create_future()

@@ -18,6 +18,7 @@ import msgspec
 from toolgate.sandbox.jails.inside_files import INSIDE, python
 from toolgate.sandbox.port import MB, Feature, Jail, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.settings import SandboxSettings
+from toolgate.tasks import finish, start_task
 
 ORDER = ("bubblewrap", "namespaces", "landlock")
 """The first that holds is taken."""
@@ -53,9 +54,9 @@ class ChosenJail:
 
     async def get(self) -> Jail:
         if self._choosing is None:
-            self._choosing, self._chosen_at = asyncio.ensure_future(choose(self._settings)), monotonic()
+            self._choosing, self._chosen_at = start_task(choose(self._settings)), monotonic()
         try:
-            return await asyncio.shield(self._choosing)
+            return await finish(self._choosing)
         except Unavailable:
             if monotonic() > self._chosen_at + RETRY_SECONDS:
                 self._choosing = None  # the machine may only have been too busy for the trial

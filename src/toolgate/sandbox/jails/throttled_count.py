@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from toolgate.tasks import start_task
 from toolgate.threads import to_thread
 
 AGAIN = 0.5
@@ -44,4 +45,4 @@ class ThrottledCount:
             if not done.cancelled() and (done.exception() is not None or done.result()):
                 tell()
 
-        asyncio.ensure_future(to_thread(timed)).add_done_callback(counted)
+        start_task(to_thread(timed)).add_done_callback(counted)

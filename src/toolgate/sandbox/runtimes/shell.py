@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.port import JailedProcess, ResourceLimits, Spec
+from toolgate.tasks import start_task
 
 OUTPUT_READ_BYTES = 65_536
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -57,7 +58,7 @@ def _root_of(folder: Path) -> Path:
 
 async def converse(process: JailedProcess, stdin: bytes, limits: ResourceLimits) -> tuple[int, str, str]:
     """Feed a command, hear it out, and give its exit code and what it wrote."""
-    feeding = asyncio.ensure_future(_feed(process, stdin))
+    feeding = start_task(_feed(process, stdin))
     try:
         out, errors = await asyncio.gather(
             _hear(process, process.read, limits.output), _hear(process, process.read_errors, limits.output)
