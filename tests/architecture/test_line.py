@@ -10,7 +10,6 @@ from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLim
 from toolgate.pipeline.hooks import STAGES
 from toolgate.pipeline.invoke import Pipeline
 from toolgate.pipeline.line import LINE
-from toolgate.pipeline.stage_marks import GATES
 from toolgate.testing import memory_app
 
 READS_ARGUMENTS = """package soma.policy
@@ -72,7 +71,7 @@ async def test_the_list_of_gates_is_the_order_of_the_line(tmp_path: Path, monkey
     gates = [getattr(getattr(pipeline, gate.room), gate.enter).__func__.__code__ for gate in LINE]
     unmet = set(gates)
     for visits in walks:
-        passed = [visit for visit in visits if visit.caller in ("pipeline/invoke.py", "pipeline/checks.py")]
+        passed = [visit for visit in visits if visit.caller in ("pipeline/invoke.py", "pipeline/gates.py")]
         met = list(dict.fromkeys(visit.code for visit in passed if visit.code in gates))
         assert [code.co_qualname for code in met] == [code.co_qualname for code in gates if code in met]
         unmet -= set(met)
@@ -107,10 +106,10 @@ async def test_a_call_walks_through_the_rooms_in_the_order_of_the_line() -> None
 
 def test_every_gate_of_the_line_is_in_the_time_of_one_that_is_marked() -> None:
     """Details of calls show gates in the order of the line; a new stage has to be given a mark, or to a gate before it."""
-    marked = [stage for stage in GATES if stage in STAGES and stage != "around_execute"]
-    in_line = list(dict.fromkeys(gate.stage for gate in LINE))
-    with_others = {"", "will_check_feature_flags", "will_validate_input", "will_normalize_input", "will_transform_output"}
+    stages = {gate.stage for gate in LINE}
+    timed = {gate.stage for gate in LINE if gate.timed}
+    with_others = {"", "will_check_feature_flags", "will_transform_output"}
     after_the_end = {"will_write_cache", "will_audit"}
-    assert [stage for stage in in_line if stage not in with_others | after_the_end] == [
-        stage for stage in marked if stage != "will_parse_input"
-    ]
+    assert stages - timed == with_others | after_the_end
+    marks = [gate.mark for gate in LINE if gate.mark in STAGES]
+    assert all(STAGES.index(gate.mark) < STAGES.index(gate.stage) for gate in LINE if gate.mark in marks)

@@ -13,8 +13,8 @@ import pytest
 
 from toolgate import Actor, App, tool
 from toolgate.model import Outcome
-from toolgate.pipeline.offload import THREADS, Offload
 from toolgate.testing import memory_app
+from toolgate.threads import MAX_OFFLOAD_THREADS, Offload
 
 pytestmark = pytest.mark.requirement("PIPE-11")
 
@@ -156,7 +156,7 @@ async def test_one_tenants_large_work_is_done_one_after_the_other_and_takes_no_o
         assert tenant != "greedy" or go.wait(30)
         return tenant
 
-    greedy = [asyncio.create_task(offload("greedy", work, "greedy")) for _ in range(THREADS * 5)]
+    greedy = [asyncio.create_task(offload("greedy", work, "greedy")) for _ in range(MAX_OFFLOAD_THREADS * 5)]
     try:
         for tenant in ("modest", "other"):
             assert await asyncio.wait_for(offload(tenant, work, tenant), 30) == tenant

@@ -12,7 +12,7 @@ import splintr
 
 from toolgate import Actor, App, tool
 from toolgate.registry import tokens
-from toolgate.registry.tokens import count_tokens, definition_text, is_exact
+from toolgate.registry.export import count_tokens, definition_text, is_exact
 from toolgate.store.database import Rows, Transaction, moment
 from toolgate.testing import memory_app
 

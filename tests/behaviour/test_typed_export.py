@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from toolgate import Tool
 from toolgate.model import TOOL_NAME
-from toolgate.registry.typed import typed
+from toolgate.registry.code_mode_types import typed
 
 pytestmark = [pytest.mark.requirement("AGENT-4"), pytest.mark.requirement("TOOL-6")]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.registry.docstrings import read_docstring
+from toolgate.registry.signature import read_docstring
 
 GOOGLE = """
     Find things

@@ -28,8 +28,8 @@ from toolgate.app.undo import UndoFacet
 from toolgate.app.workspace import WorkspaceFacet
 from toolgate.errors import NotOpen
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, check_request_id, new_id
-from toolgate.pipeline.runner import Runner
 from toolgate.registry.declare import ClassTool
+from toolgate.runners.execution import Runner
 from toolgate.settings import Settings, load_settings
 
 if TYPE_CHECKING:

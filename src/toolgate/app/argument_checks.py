@@ -48,7 +48,7 @@ class ArgumentChecks:
     def canonical(self, tool: str, tenant: str, workspace: str, arguments: dict[str, Any]) -> bytes:
         """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""
         entry = self._catalog.resolve(tool, tenant)
-        ctx = InvokeContext(Call("", tool, arguments), Providers(), _runs_nothing, 0, 0.0)
+        ctx = InvokeContext(Call("", tool, arguments), Providers(), _runs_nothing, 0, 0.0, arguments, None)
         self._inputs.accept(ctx, entry)
         if entry.guards is not None:
             self._tiers.check(entry, ctx.arguments, Path(os.path.realpath(self._home)) / workspace)

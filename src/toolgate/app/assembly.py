@@ -45,7 +45,6 @@ from toolgate.model import Tier
 from toolgate.pipeline.context import Providers
 from toolgate.pipeline.hooks import HookSet
 from toolgate.pipeline.invoke import Pipeline
-from toolgate.pipeline.offload import Offload
 from toolgate.pipeline.outcome import Ending
 from toolgate.project import Project
 from toolgate.registry.catalog import Catalog
@@ -68,6 +67,7 @@ from toolgate.store.chain import HeadFile
 from toolgate.store.database import Store, now
 from toolgate.store.open import open_store
 from toolgate.store.presence import Presence
+from toolgate.threads import Offload
 from toolgate.undo import Journal
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from toolgate.errors import SettingsError, StoreError
+from toolgate.registry.catalog import ToolSource
 from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
-from toolgate.registry.source import ToolSource
 from toolgate.store import state_keys
 from toolgate.store.data_folder import make_home
 from toolgate.threads import to_thread

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolgate.app.renamed import CallableFacet
 from toolgate.errors import DefinitionError, Denied, Fault
 from toolgate.model import LOCAL, Actor, Entry, Source, Tool
-from toolgate.registry.catalog import PROBLEMS, ToolProblem, origin
+from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
-from toolgate.registry.source import ToolSource
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class ToolsFacet(CallableFacet):
 
     async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
         """Gives the tools that an actor may see as declarations of functions, for a program (`run_program`)."""
-        from toolgate.registry.typed import typed
+        from toolgate.registry.code_mode_types import typed
 
         return typed(await self._permitted(actor or LOCAL), language)
 

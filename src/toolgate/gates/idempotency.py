@@ -26,7 +26,7 @@ from toolgate.errors import UNSURE, Failed, StoreError
 from toolgate.jsontext import find_not_json
 from toolgate.model import LOCAL_DOORS, Call, Decision, Entry, Metrics, Outcome
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.pipeline.line import GateVerdict
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now

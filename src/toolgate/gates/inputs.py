@@ -23,8 +23,8 @@ from toolgate.jsontext import (
 from toolgate.model import Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.line import GateVerdict
-from toolgate.pipeline.offload import LARGE, Offload
 from toolgate.schema import whole_numbers
+from toolgate.threads import LARGE, Offload
 
 CANONICAL = (
     orjson.OPT_SORT_KEYS

@@ -17,7 +17,7 @@ from toolgate.errors import Failed
 from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, ValueFault, find_nan, schema_faults
 from toolgate.model import Artifact, Call, Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.offload import LARGE, Offload
+from toolgate.threads import LARGE, Offload
 
 STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 LENIENT = orjson.OPT_PASSTHROUGH_DATACLASS

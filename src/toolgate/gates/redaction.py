@@ -16,10 +16,9 @@ import orjson
 from toolgate.errors import CallError, shortened
 from toolgate.model import MASK, Entry, ErrorInfo
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.offload import LARGE, Offload
 from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without, without_assigned
 from toolgate.screening.secret_patterns import masker
-from toolgate.threads import to_thread
+from toolgate.threads import LARGE, Offload, to_thread
 
 MIN_SECRET_CHARS = 12
 """No credential is shorter, as a value on its own."""

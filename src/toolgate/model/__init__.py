@@ -6,6 +6,7 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 """
 
 from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, check_request_id, new_id
+from toolgate.model.catalog_entry import Entry, Implementation, Mode, Validator
 from toolgate.model.definition import (
     EXACT,
     MAX_DOLLARS,
@@ -33,7 +34,6 @@ from toolgate.model.definition import (
     must_ask,
     nano,
 )  # fmt: skip
-from toolgate.model.entry import Entry, Implementation, Mode, Validator
 from toolgate.model.outcome import (
     MAX_REPR_CHARS,
     Artifact,

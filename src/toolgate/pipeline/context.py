@@ -4,7 +4,7 @@ to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothi
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -13,9 +13,9 @@ import msgspec
 from toolgate.errors import CallError, Failed, described, said, shortened
 from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
-from toolgate.pipeline.control import Abort, Halt, Respond, RetryAfter
-from toolgate.pipeline.held import Held, is_agreed
-from toolgate.pipeline.usage import UNPRICED, UsageReport
+from toolgate.pipeline.early_exit import Abort, Halt, Respond, RetryAfter
+from toolgate.pipeline.held_resources import Held, is_agreed
+from toolgate.pipeline.usage import UNPRICED, Estimate, UsageReport
 from toolgate.screening.secret_patterns import masker
 from toolgate.sessions import SessionKey, Sessions
 
@@ -70,81 +70,78 @@ class Scratch(msgspec.Struct):
     """Of the crash that ended the call: masked, for the end record."""
 
 
-class InvokeContext:
+class InvokeContext(msgspec.Struct, eq=False):
     """One call on its way.
 
     Steps read and write `arguments` and `result`; hooks use `input` and `output`, which remember what was there before.
     """
 
-    __slots__ = (
-        "_held", "_invoke", "_providers", "_released", "_scratch", "agreed_with", "arguments", "artifact", "at", "attempts",
-        "cached", "call", "canonical", "cost", "credential", "decision", "entry", "error", "estimate", "finished_at",
-        "hooked", "inherits_secrets", "injected", "marks", "node", "outcome", "recorded", "refused", "report", "result",
-        "resumed", "sealed", "start", "started_at", "step", "unpaid", "unsure", "went_away",
-    )  # fmt: skip
+    call: Call
+    _providers: Providers
+    _invoke: Invoke
+    at: int
+    """When the call came in: nanoseconds since 1970. `started_at` and `finished_at` are for durations only."""
+    started_at: float
+    arguments: Any
+    node: CallNode | None
+    """Where the call stands among those of its outer call; an outer call has one once it calls another."""
+    finished_at: float = 0.0
+    entry: Entry | None = None
+    canonical: bytes = b""
+    """The validated arguments in the one form that is hashed: sorted keys, no white space."""
+    recorded: bytes = b""
+    """The arguments as records may hold them: secrets masked."""
+    sealed: bool = False
+    """Once true, `input` can only be read: what was validated and approved is what runs."""
+    injected: tuple[str, ...] = ()
+    """Values of secrets that were put into the arguments, of this call or of the one that made it: masked wherever they show
+    up again."""
+    inherits_secrets: bool = False
+    credential: str | None = None
+    """The value of what the tool's `requires_auth` names."""
+    decision: tuple[str, ...] = ()
+    """Why the gates let the call through."""
+    estimate: Estimate = UNPRICED
+    """What the call may cost, if it can cost anything."""
+    cost: int = 0
+    """What it did cost, in nano-dollars."""
+    hooked: bool = False
+    """Whether any hook takes part in this call."""
+    cached: bool = False
+    start: Any = None
+    """The start record, once there is one."""
+    attempts: int = 0
+    refused: int = 0
+    """Attempts that did not get as far as the tool: an open circuit, no thread."""
+    unpaid: int = 0
+    """Attempts of which the tool said that they did nothing that costs anything."""
+    unsure: bool = False
+    """Whether an attempt failed in a way that leaves open whether it had its effect."""
+    result: Any = None
+    artifact: Artifact | None = None
+    report: UsageReport | None = None
+    error: CallError | None = None
+    went_away: bool = False
+    """Whether the caller was cancelled; it is let go when the call is settled."""
+    outcome: Outcome | None = None
+    step: CallStep | None = None
+    """What is known of it there, once its arguments are known."""
+    resumed: bool = False
+    """Whether it goes on, having been stopped before because of a call inside it."""
+    agreed_with: str | None = None
+    """The approval that it was agreed to with."""
+    marks: Any = None
+    """Which stage was passed when, a list of marks (`pipeline.stage_marks`), if the tool's stages are kept."""
+    _held: Held | None = None
+    """What the call took and owes: the gates' own (`held_resources`). Most calls take nothing."""
+    _released: tuple[Callable[["InvokeContext"], Awaitable[None]], ...] = ()
+    """Stages that are owed to a call which has passed those where places and quota are taken, once all is left."""
+    _scratch: Scratch | None = None
 
-    def __init__(self, call: Call, providers: Providers, invoke: Invoke, at: int, started_at: float) -> None:
-        self.call = call
-        self.at = at
-        """When the call came in: nanoseconds since 1970. `started_at` and `finished_at` are for durations only."""
-        self.started_at = started_at
-        self.finished_at = 0.0
-        self.entry: Entry | None = None
-        self.arguments: Any = call.arguments
-        self.canonical = b""
-        """The validated arguments in the one form that is hashed: sorted keys, no white space."""
-        self.recorded = b""
-        """The arguments as records may hold them: secrets masked."""
-        self.sealed = False
-        """Once true, `input` can only be read: what was validated and approved is what runs."""
-        self.injected: tuple[str, ...] = ()
-        """Values of secrets that were put into the arguments, of this call or of the one that made it: masked wherever they
-        show up again."""
-        self.inherits_secrets = False
-        self.credential: str | None = None
-        """The value of what the tool's `requires_auth` names."""
-        self.decision: tuple[str, ...] = ()
-        """Why the gates let the call through."""
-        self.estimate = UNPRICED
-        """What the call may cost, if it can cost anything."""
-        self.cost = 0
-        """What it did cost, in nano-dollars."""
-        self.hooked = False
-        """Whether any hook takes part in this call."""
-        self.cached = False
-        self.start: Any = None
-        """The start record, once there is one."""
-        self.attempts = 0
-        self.refused = 0
-        """Attempts that did not get as far as the tool: an open circuit, no thread."""
-        self.unpaid = 0
-        """Attempts of which the tool said that they did nothing that costs anything."""
-        self.unsure = False
-        """Whether an attempt failed in a way that leaves open whether it had its effect."""
-        self.result: Any = None
-        self.artifact: Artifact | None = None
-        self.report: UsageReport | None = None
-        self.error: CallError | None = None
-        self.went_away = False
-        """Whether the caller was cancelled; it is let go when the call is settled."""
-        self.outcome: Outcome | None = None
-        self.node: CallNode | None = call.place
-        """Where the call stands among those of its outer call; an outer call has one once it calls another."""
-        self.step: CallStep | None = None
-        """What is known of it there, once its arguments are known."""
-        self.resumed = False
-        """Whether it goes on, having been stopped before because of a call inside it."""
-        self.agreed_with: str | None = None
-        """The approval that it was agreed to with."""
-        self.marks: Any = None
-        """Which stage was passed when, a list of marks (`pipeline.stage_marks`), if the tool's stages are kept."""
-        self._held: Held | None = None
-        """What the call took and owes: the gates' own (`held`). Most calls take nothing."""
-        self._released: tuple[Callable[[InvokeContext], Awaitable[None]], ...] = ()
-        """Stages that are owed to a call which has passed those where places and quota are taken, once all is left."""
-        self._invoke = invoke
-        self._providers = providers
-        self._scratch: Scratch | None = None
+    __repr__ = object.__repr__  # nothing that displays a context shows the secrets in it
+
+    def __rich_repr__(self) -> Iterator[str]:
+        yield self.call.id
 
     # -- identity
 

@@ -40,7 +40,7 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
         entry = pipeline.catalog.resolve(call.tool, call.actor.tenant)
     except CallError as error:
         return _conclude(call, None, [GateVerdict("catalog", "deny", error.reason or error.message)])
-    ctx = InvokeContext(call, pipeline.providers, pipeline, time_ns(), perf_counter())
+    ctx = InvokeContext(call, pipeline.providers, pipeline, time_ns(), perf_counter(), call.arguments, None)
     ctx.entry = entry
     found = [GateVerdict("catalog", "pass", f"a tool of source {entry.tool.source}, version {entry.tool.version}")]
     for gate in LINE:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from toolgate.errors import CallError, Failed, TimedOut, described
 from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.control import Control
+from toolgate.pipeline.early_exit import Control
 from toolgate.pipeline.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
 from toolgate.pipeline.stage_marks import StageMarks
 

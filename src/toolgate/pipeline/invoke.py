@@ -12,7 +12,7 @@
 
 Users' hooks run at the named stages of this line (`hooks.Stages` lists them, `line.LINE` the gates). Gates are not hooks:
 nobody can reorder or remove them. A feature is a new gate with one line in its phase, not a new branch. What a gate takes
-for a call it holds (`held`) before it awaits anything; what can change while a call waits it looks at when it is entered.
+for a call it holds (`held_resources`) before it awaits anything; what can change while a call waits it looks at on entry.
 
 What ends a call early is raised (`CallError`, `Control`) and becomes its outcome in `__call__`; after that there is one
 way out, `_settle`, which leaves what is held. Only a cancellation of the caller leaves as an exception.
@@ -28,23 +28,22 @@ import orjson
 
 from toolgate.errors import CallError, Failed, Pending, not_found
 from toolgate.model import TIERS, Call, Entry, ErrorInfo, Outcome
-from toolgate.pipeline import held
-from toolgate.pipeline.checks import ask, check_arguments, refuse_missing, take_arguments
+from toolgate.pipeline import held_resources as held
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.control import Halt, Respond
+from toolgate.pipeline.early_exit import Halt, Respond
+from toolgate.pipeline.gates import Gates
 from toolgate.pipeline.hooks import Stages, caller_is_cancelled
-from toolgate.pipeline.rooms import Rooms
 from toolgate.pipeline.stage_marks import mark
 
 logger = logging.getLogger("toolgate")
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
 
 
-class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
+class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 
     async def __call__(self, call: Call) -> Outcome:
-        ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter())
+        ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter(), call.arguments, call.place)
         self.running.count += 1
         on = self.hooks.common
         ctx.hooked = on.any
@@ -53,7 +52,7 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
                 self.secrets.inherit(ctx)
             if self.notices.changed():
                 await self.notices.catch_up(self.refresh)
-            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await refuse_missing(self, ctx, call)
+            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await self.refuse_missing(ctx, call)
             if entry.hooks or call.hooks:
                 on, entry = self.hooks.of_call(entry, call)
                 ctx.entry, ctx.hooked = entry, on.any
@@ -77,23 +76,25 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
         return await self._settle(ctx, on)
 
     async def _way_in(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> bool:
-        """From the call to its raw output. True: what comes of it is known already, and nothing was run."""
-        may_be_known = call.approval is not None or call.idempotency_key is not None or call.place is not None
-        no_arguments = await self._identify(ctx, call, on) if may_be_known or not on.empty else None
+        """From the call to its raw output. True: what comes of it is known already, and nothing was run. A phase in which no
+        hook and no gate has anything to do for the call is left out: to enter it costs more than to look."""
+        hooked = not on.empty
+        comes_again = call.approval is not None or call.idempotency_key is not None or call.place is not None
+        unavailable = await self._identify(ctx, call, on) if hooked or comes_again else None
         reason = await self._permit(ctx, call, entry, on)
-        if no_arguments is not None:
-            raise no_arguments
+        if unavailable is not None:
+            raise unavailable  # only who may know of the tool is told
         await self._validate(ctx, entry, on)
-        if (may_be_known or entry.name in self.continuations.tools) and await self._is_known(ctx, call, entry):
+        if (comes_again or entry.name in self.continuations.tools) and await self._is_known(ctx, call, entry):
             return True
         costs = entry.priced or entry.name in self.budgets.reporting
-        if costs or entry.asks is not None or call.spending_limit is not None or not on.empty:
+        if hooked or costs or entry.asks is not None or call.spending_limit is not None:
             ctx.decision = (reason, await self._agree(ctx, call, entry, on, costs))
         else:
             ctx.decision = (reason, UNASKED[entry.tier])
-        if costs or entry.rate_limit or entry.concurrency or self.rates.ruled or self.concurrency.bounded or not on.empty:
+        if hooked or costs or entry.rate_limit or entry.concurrency or self.rates.ruled or self.concurrency.bounded:
             await self._reserve(ctx, entry, on, costs)
-        if entry.takes_text or entry.cache is not None or not on.empty:
+        if hooked or entry.takes_text or entry.cache is not None:
             if await self._recall(ctx, entry, on):
                 return True
         elif not ctx.recorded:  # a copy that was shown to a person stays as it was masked for them
@@ -102,15 +103,14 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
         return False
 
     async def _identify(self, ctx: InvokeContext, call: Call, on: Stages) -> CallError | None:
-        """Binds what the call finds around it, and the arguments that an approval is about, if it has one and none of its
-        own. Gives why there are none: only who may know of the tool is told."""
+        """Binds what the call finds around it, and the arguments that an approval is about; gives why there are none."""
         if on.will_create_invoke_context:
             await on.will_create_invoke_context(ctx)
         if on.did_create_invoke_context:
             await on.did_create_invoke_context(ctx)
         if on.will_bind_providers:
             await on.will_bind_providers(ctx)
-        return await take_arguments(self, ctx, call)
+        return await self.take_arguments(ctx, call)
 
     async def _permit(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> str:
         """Why the policy lets the call through."""
@@ -146,7 +146,7 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
             self.inputs.seal(ctx, entry)
         if entry.guards is not None or self.policy.guard.reads_arguments:
             mark(ctx, "screening")
-            await check_arguments(self, ctx, entry)
+            await self.check_arguments(ctx, entry)
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""
@@ -163,7 +163,7 @@ class Pipeline(Rooms, frozen=True, kw_only=True, eq=False):
             await on.will_check_consent(ctx)
         if costs:
             self.budgets.estimate(ctx, entry)
-        words = UNASKED[entry.tier] if entry.asks is None else await ask(self, ctx, call, entry, costs=costs)
+        words = UNASKED[entry.tier] if entry.asks is None else await self.ask(ctx, call, entry, costs=costs)
         if call.spending_limit is not None:
             self.spending.enter(ctx, entry, call.spending_limit)
         return words

@@ -24,7 +24,7 @@ from toolgate.errors import (
 )
 from toolgate.model import Crash, CrashedOutcome, Entry, ErrorInfo, Metrics, Outcome, PendingInfo
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.control import Abort, Control, Halt, RetryAfter
+from toolgate.pipeline.early_exit import Abort, Control, Halt, RetryAfter
 from toolgate.screening.secret_fields import without
 from toolgate.threads import to_thread
 

@@ -14,24 +14,10 @@ from typing import Any
 import orjson
 
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.line import LINE
 
-GATES = {
-    "will_authorize": "policy",
-    "will_parse_input": "input",
-    "screening": "screening",
-    "idempotency": "idempotency",
-    "will_check_consent": "consent",
-    "will_acquire_quota": "quota",
-    "will_acquire_semaphore": "place",
-    "will_redact_input": "redaction",
-    "will_read_cache": "cache",
-    "will_inject_secrets": "start record",
-    "around_execute": "around hooks",
-    "will_execute": "execute",
-    "will_validate_output": "output",
-    "will_redact_output": "masking",
-}
-"""The stage at which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call. Two that
+TIMED = {"around_execute": "around hooks"} | {gate.mark or gate.stage: gate.timed for gate in LINE if gate.timed}
+"""The mark with which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call. Two that
 share a stage with others, and can take long, are marked in the line, by calls that pass them (`mark`)."""
 HOOKS_DONE = "hooks"
 """Users' hooks of the stage that was marked last have run."""
@@ -64,7 +50,7 @@ class StageMarks:
             hooks = getattr(stages, name)
             if name == "around_execute" and hooks is not None:
                 stages.around_execute = _around(hooks)
-            elif name != "around_execute" and (hooks is not None or (name in GATES and name not in self._without)):
+            elif name != "around_execute" and (hooks is not None or (name in TIMED and name not in self._without)):
                 setattr(stages, name, _marked(name, hooks) if hooks is not None else _marker(name, passed))
         if stages.empty:  # then it is the first stage that the line looks at
             stages.will_authorize = _first("will_authorize", passed)

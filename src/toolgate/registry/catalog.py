@@ -36,6 +36,15 @@ class ToolProblem(NamedTuple):
     why: str
 
 
+class ToolSource(Protocol):
+    """Gives the tools of one place that tools come from. What can't be loaded is given as a ToolProblem, and the rest still
+    loads."""
+
+    name: str
+
+    def load(self) -> Iterable[Entry | ToolProblem]: ...
+
+
 class Catalog:
     """Tools by name."""
 

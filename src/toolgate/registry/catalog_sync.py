@@ -17,7 +17,7 @@ from toolgate.errors import DefinitionError, StoreError
 from toolgate.model import Actor, Entry
 from toolgate.registry.catalog import Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
-from toolgate.registry.tokens import count_tokens, definition_text, is_exact
+from toolgate.registry.export import count_tokens, definition_text, is_exact
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.database import Store, Transaction

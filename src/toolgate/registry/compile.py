@@ -36,7 +36,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
 from toolgate.registry.declare import Declaration, declared, is_marked, where_of
-from toolgate.registry.schema_work import BoundedValidator, SchemaWork, TooMuchWork, measure
+from toolgate.registry.schema_limits import BoundedValidator, SchemaWork, TooMuchWork, measure
 from toolgate.schema import REFERENCES, located
 
 MAX_NAME_CHARS = 64

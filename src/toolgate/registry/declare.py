@@ -17,8 +17,7 @@ import msgspec
 
 from toolgate.errors import DefinitionError, Fault, nearest
 from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
-from toolgate.registry.docstrings import read_docstring
-from toolgate.registry.signature import Signature
+from toolgate.registry.signature import Signature, read_docstring
 
 DECLARED_ATTRIBUTE = "__toolgate__"
 JAILS_COMMANDS_ATTRIBUTE = "__toolgate_jails_commands__"

@@ -1,7 +1,11 @@
-"""Tool definitions in the shapes that models and clients take."""
+"""Tool definitions in the shapes that models and clients take, and what one costs a model to read, counted with a real
+tokenizer (o200k) where one is installed."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Literal
+
+import orjson
 
 from toolgate.model import Entry, Tool
 from toolgate.schema import target
@@ -129,3 +133,31 @@ _SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {
     "gemini": _gemini,
     "mcp": _mcp,
 }
+
+
+# -- tokens
+
+
+def definition_text(tool: Tool) -> str:
+    """The text that a model is given of a tool."""
+    shape = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return orjson.dumps(shape).decode()
+
+
+def count_tokens(text: str) -> int:
+    tokenizer = _tokenizer()
+    return len(tokenizer.encode(text)) if tokenizer else -(-len(text) // 4)
+
+
+def is_exact() -> bool:
+    """False: no tokenizer is installed, and four characters are taken for a token."""
+    return _tokenizer() is not None
+
+
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    try:
+        import splintr
+    except ImportError:
+        return None
+    return splintr.Tokenizer.from_pretrained("o200k_base")

@@ -1,8 +1,10 @@
-"""The schema of a function's parameters and of its result, read off its hints, and how JSON becomes its arguments."""
+"""What a function says of itself as a tool: the schema of its parameters and of its result, read off its hints, how JSON
+becomes its arguments, and what its docstring says of each (Google or Sphinx style)."""
 
 import inspect
+import re
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import Field, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
@@ -20,6 +22,10 @@ BY_PLACE = {
     inspect.Parameter.POSITIONAL_ONLY: "remove the / from the parameters",
 }
 """Parameters that can't be passed by name, and what to do about them."""
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Params|Returns|Raises|Yields|Examples?|Notes?)\s*:\s*$")
+_ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_SPHINX = re.compile(r"^:param\s+(?:[\w\[\], .|]+\s+)?\*{0,2}(\w+)\s*:\s*(.*)$")
+_FIELD = re.compile(r"^:\w+[^:]*:(\s|$)")
 USABLE = "use str, int, float, bool, list, dict, Literal, an enum, a date, a dataclass or a pydantic model"
 
 
@@ -159,3 +165,39 @@ def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
 
     cleaned: dict[str, Any] = clean(schema)
     return cleaned
+
+
+# -- docstrings
+
+
+class Docstring(NamedTuple):
+    """The parts of a docstring that a definition uses."""
+
+    summary: str
+    arguments: dict[str, str]
+
+
+def read_docstring(text: str) -> Docstring:
+    summary: list[str] = []
+    arguments: dict[str, str] = {}
+    section, indent, current = "", "", ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if heading := _SECTION.match(stripped):
+            section, indent, current = heading[1], "", ""
+        elif sphinx := _SPHINX.match(stripped):
+            section, indent, current = ":param", "", sphinx[1]
+            arguments[current] = sphinx[2]
+        elif _FIELD.match(stripped):
+            section, current = ":field", ""
+        elif section.startswith(("Arg", "Param")) and (found := _ARGUMENT.match(line)) and indent in ("", found[1]):
+            indent, current = found[1], found[2]
+            arguments[current] = found[3]
+        elif current and stripped and line[: len(indent) or 1].isspace():
+            arguments[current] = f"{arguments[current]} {stripped}".strip()
+        elif section and stripped:
+            current = ""  # what follows is about something else
+        elif not section:
+            summary.append(stripped)
+    paragraph = "\n".join(summary).strip().split("\n\n")[0]
+    return Docstring(" ".join(paragraph.split()), {name: said for name, said in arguments.items() if said})

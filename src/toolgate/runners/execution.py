@@ -6,19 +6,28 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from copy import deepcopy
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
 from toolgate.model import Entry, Retry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.control import Control
+from toolgate.pipeline.early_exit import Control
 from toolgate.pipeline.hooks import Stages
 from toolgate.pipeline.line import GateVerdict
-from toolgate.pipeline.runner import Runner
 from toolgate.pipeline.stage_marks import ATTEMPT_FAILED
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand
 from toolgate.tasks import finish, start_task
+
+
+class Runner(Protocol):
+    """Runs the tools of one kind: functions in this process, the sandbox, MCP servers. Each lives with its feature."""
+
+    def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
+        """What to await for the output, within `ctx.time_limit`. Raises, or lets the awaited raise, what the tool raises."""
+
+    async def close(self) -> list[str]:
+        """Lets go; gives what went wrong in doing so."""
 
 
 class Execution:

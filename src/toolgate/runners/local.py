@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described, timed_out
 from toolgate.model import Entry, Implementation
 from toolgate.pipeline.context import InvokeContext
-from toolgate.runners.threads import Threads
 from toolgate.tasks import finish, start_task
+from toolgate.threads import ToolThreads
 
 GRACE = 0.5
 """Seconds that a cancelled tool has to clean up before it is given up."""
@@ -21,7 +21,7 @@ class LocalRunner:
     """Runs functions and the `execute` of classes."""
 
     def __init__(self, threads: int) -> None:
-        self.threads = Threads(threads)
+        self.threads = ToolThreads(threads)
         self.runaways: set[asyncio.Task[Any]] = set()
         """Tasks that went on although they were cancelled."""
         self._initialized: dict[int, asyncio.Future[tuple[Any, BaseException | None]]] = {}

@@ -29,8 +29,8 @@ from toolgate.store.database import Store, now
 from toolgate.store.journal import BackupRow
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
-from toolgate.undo import nodes, steps
-from toolgate.undo.nodes import ABSENT, DIRECTORY, Node
+from toolgate.undo import filesystem, steps
+from toolgate.undo.filesystem import ABSENT, DIRECTORY, Node
 from toolgate.undo.steps import NoBackup, NotUndone, Undone
 
 try:
@@ -82,7 +82,7 @@ class Journal:
     @asynccontextmanager
     async def changing(self, call: Call, path: AnyPath) -> AsyncIterator[None]:
         """Around a change of a path. If it fails, what was there is put back at once."""
-        beginning = start_task(self._begin(call, nodes.place_of(path)))
+        beginning = start_task(self._begin(call, filesystem.place_of(path)))
         try:
             change = await finish(beginning)
         except asyncio.CancelledError:
@@ -98,14 +98,14 @@ class Journal:
     async def before_change(self, call: Call, path: AnyPath) -> None:
         """Keep what stands at a path that a tool is about to write, make, move or remove. Raises, and the tool must not go
         on, if it can't be kept."""
-        change = await self._begin(call, nodes.place_of(path))
+        change = await self._begin(call, filesystem.place_of(path))
         self._changes.setdefault((call.id, change.place), []).append(change)
         if len(self._changes) > MOST_OPEN:
             del self._changes[next(iter(self._changes))]
 
     async def after_change(self, call: Call, path: AnyPath) -> None:
         """Note what the tool left there: an undo will refuse if it has changed again by then."""
-        key = call.id, nodes.place_of(path)
+        key = call.id, filesystem.place_of(path)
         for change in self._changes.pop(key, ()):
             await self._end(change)
 
@@ -158,7 +158,7 @@ class Journal:
             self._capture_into(folder, change)
             for made in (folder, self._folder):
                 _sync(made)
-        except nodes.TooLarge:
+        except filesystem.TooLarge:
             _discard(folder, change)
             raise Denied(
                 "PERMISSION_DENIED",
@@ -178,7 +178,7 @@ class Journal:
         room = self._most_bytes
         for path in _affected(change.place):
             name = new_id()
-            node = nodes.keep(path, folder / name, room)
+            node = filesystem.keep(path, folder / name, room)
             if node.kind == "other":
                 raise OSError(None, f"{path} is no file, link or directory")
             if len(change.rows) == MOST_PATHS:
@@ -277,24 +277,29 @@ def _affected(place: Path) -> Iterator[Path]:
     """All that a change of a path may touch: its missing folders, outer first; what is in it; itself; where it leads."""
     if not place.name:
         raise OSError(None, "the root of the file system can't be kept")
-    missing = nodes.missing_folders(place)
+    missing = filesystem.missing_folders(place)
     yield from reversed(missing)
-    yield from nodes.below(place)
+    yield from filesystem.below(place)
     yield place
-    target = nodes.real(place)
+    target = filesystem.real(place)
     kept = (ABSENT, "file", DIRECTORY)  # of a folder that a link leads to, its rights: not what is in it
-    if target != place and target.name and nodes.look(target).kind in kept and nodes.look(target.parent).kind == DIRECTORY:
+    if (
+        target != place
+        and target.name
+        and filesystem.look(target).kind in kept
+        and filesystem.look(target.parent).kind == DIRECTORY
+    ):
         yield target
 
 
 def _left(change: Change) -> tuple[list[tuple[str, str]], list[BackupRow]]:
     """What a change left: the state of each path that it began with, and what it made inside besides."""
     known = {Path(row.path) for row in change.rows}
-    afters = [(row.id, _text(nodes.look(Path(row.path), known).state)) for row in change.rows]
+    afters = [(row.id, _text(filesystem.look(Path(row.path), known).state)) for row in change.rows]
     like = change.rows[0]._replace(kind=ABSENT, kept=None, mode=None, before=ABSENT)
     made = [
-        like._replace(id=new_id(), path=_text(path), after=_text(nodes.look(path).state))
-        for path in nodes.below(change.place)
+        like._replace(id=new_id(), path=_text(path), after=_text(filesystem.look(path).state))
+        for path in filesystem.below(change.place)
         if path not in known
     ]
     return afters, made

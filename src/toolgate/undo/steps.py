@@ -14,8 +14,8 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.store.journal import BackupRow
-from toolgate.undo import nodes
-from toolgate.undo.nodes import ABSENT, DIRECTORY
+from toolgate.undo import filesystem
+from toolgate.undo.filesystem import ABSENT, DIRECTORY
 
 MOST_TROUBLES = 5
 """Troubles that a message names."""
@@ -91,12 +91,12 @@ def check(steps: Sequence[Step], *, force: bool) -> None:
     gone = {step.path for step in steps if step.before == ABSENT}
     for step in steps:
         try:
-            now = nodes.look(step.path, own)
+            now = filesystem.look(step.path, own)
             changed.extend(_changes(step, now, gone))
         except OSError as error:
             impossible.append(f"{step.path}: {error.strerror or error}")
             continue
-        if step.copy is not None and now.state != step.before and not nodes.is_copy(step.copy, step.before):
+        if step.copy is not None and now.state != step.before and not filesystem.is_copy(step.copy, step.before):
             impossible.append(f"the copy of {step.path} is missing or damaged")
     if impossible:
         raise NotUndone(f"Nothing was undone: {_listed(impossible)}.")
@@ -107,7 +107,7 @@ def check(steps: Sequence[Step], *, force: bool) -> None:
         )
 
 
-def _changes(step: Step, now: nodes.Node, gone: set[Path]) -> list[str]:
+def _changes(step: Step, now: filesystem.Node, gone: set[Path]) -> list[str]:
     if step.gap:
         return [f"{step.path} was changed by somebody else while the call ran"]
     if not step.fits(now.state):
@@ -116,7 +116,7 @@ def _changes(step: Step, now: nodes.Node, gone: set[Path]) -> list[str]:
         return [f"{step.path} was changed since"]
     if now.kind != DIRECTORY or step.before == DIRECTORY:
         return []
-    return [f"{inner} was put there since" for inner in nodes.inside(step.path) if inner not in gone]
+    return [f"{inner} was put there since" for inner in filesystem.inside(step.path) if inner not in gone]
 
 
 def _listed(troubles: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def preview(steps: Iterable[Step]) -> list[Undone]:
 
 
 def _foreseen(step: Step, own: set[Path]) -> Undone:
-    if nodes.look(step.path, own).state == step.before:
+    if filesystem.look(step.path, own).state == step.before:
         return Undone(str(step.path), "unchanged")
     return Undone(str(step.path), "removed" if step.before == ABSENT else "restored")
 
@@ -165,30 +165,30 @@ def carry_out(steps: Iterable[Step], *, force: bool) -> list[Undone]:
     for step in reversed(order):
         if step.before == DIRECTORY and step.mode is not None:
             try:
-                nodes.set_mode(step.path, step.mode)
+                filesystem.set_mode(step.path, step.mode)
             except OSError as error:
                 raise _cut_short(step, error.strerror or str(error), done) from error
     return done
 
 
 def _put_back(step: Step, own: set[Path], *, force: bool) -> Undone:
-    path, now = step.path, nodes.look(step.path, own)
+    path, now = step.path, filesystem.look(step.path, own)
     if now.state == step.before:
         return Undone(str(path), "unchanged")
     if not force and not step.fits(now.state):
         raise OSError(None, "it was changed just now")
     if step.before == ABSENT:
-        return Undone(str(path), "removed" if nodes.remove(path) else "left")
-    if now.kind == DIRECTORY and not nodes.remove(path):
+        return Undone(str(path), "removed" if filesystem.remove(path) else "left")
+    if now.kind == DIRECTORY and not filesystem.remove(path):
         return Undone(str(path), "left")
     if force:
-        nodes.make_folders(path)
+        filesystem.make_folders(path)
     if step.before == DIRECTORY:
-        nodes.put_directory(path)
+        filesystem.put_directory(path)
     elif step.target is not None:
-        nodes.put_link(path, step.target)
+        filesystem.put_link(path, step.target)
     elif step.copy is not None and step.mode is not None:
-        nodes.put_file(path, step.copy, step.mode)
+        filesystem.put_file(path, step.copy, step.mode)
     return Undone(str(path), "restored")
 
 

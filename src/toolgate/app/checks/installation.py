@@ -28,7 +28,7 @@ from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_me
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.gates.policy.documents import PolicyError
 from toolgate.model import MASK
-from toolgate.registry.tokens import is_exact
+from toolgate.registry.export import is_exact
 from toolgate.settings import NOT_SETTINGS, SECRET_PREFIX, VARIABLE_PREFIX, Settings, load_settings
 from toolgate.store import log
 from toolgate.store.data_folder import make_home

@@ -19,7 +19,7 @@ from toolgate.errors import plural
 from toolgate.extras import install_command
 from toolgate.model import SOURCES, Runtime, Source
 from toolgate.registry.catalog import ToolProblem
-from toolgate.registry.tokens import is_exact
+from toolgate.registry.export import is_exact
 
 USAGE = """
 Usage:

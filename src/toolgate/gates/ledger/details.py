@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from toolgate.model import Outcome, Tier, Tool
-from toolgate.pipeline.stage_marks import ATTEMPT_FAILED, GATES, HOOKS_DONE, HOOKS_STOPPED, StageMarks
+from toolgate.pipeline.stage_marks import ATTEMPT_FAILED, HOOKS_DONE, HOOKS_STOPPED, TIMED, StageMarks
 from toolgate.settings import Settings
 
 VERDICTS = {"denied": "deny", "pending": "ask"}
@@ -86,12 +86,12 @@ def _spans(marks: list[Any], started_at: float, finished_at: float) -> Iterator[
             span.hooks_ms = _ms(span.hooks_ms / 1000 + at - since)
             if name == HOOKS_STOPPED:
                 span.reason = f"a hook at {mark[2]} ended it here"
-        elif name == ATTEMPT_FAILED or name in GATES:
+        elif name == ATTEMPT_FAILED or name in TIMED:
             yield _closed(span, begin, at)
             begin = at
             if name == ATTEMPT_FAILED:
                 span.verdict, span.code = "fail", mark[2]
-            span = Span(GATES.get(name, RETRY_WAIT), _ms(at - started_at), 0.0, "pass")
+            span = Span(TIMED.get(name, RETRY_WAIT), _ms(at - started_at), 0.0, "pass")
             if name == "will_execute":
                 attempts += 1
                 span.attempt = attempts

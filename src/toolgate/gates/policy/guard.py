@@ -18,7 +18,7 @@ from toolgate.gates.policy import native
 from toolgate.gates.policy.documents import NO_POLICY_DATA, PolicyData
 from toolgate.gates.policy.question import NOT_JSON, Action, EmbeddedEngine, PolicyQuestion, PolicyVerdict, RemoteEngine
 from toolgate.model import Actor, Decision
-from toolgate.pipeline.offload import LARGE, Offload
+from toolgate.threads import LARGE, Offload
 
 MAX_REMEMBERED = 100_000
 """Answers that are remembered."""

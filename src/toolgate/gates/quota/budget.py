@@ -29,7 +29,7 @@ from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reser
 from toolgate.gates.quota.report import BudgetStatus, Look
 from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.held import HoldingGate, hold, holds
+from toolgate.pipeline.held_resources import HoldingGate, hold, holds
 from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table

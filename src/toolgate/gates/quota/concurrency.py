@@ -13,7 +13,7 @@ from toolgate.coordination.redis import Argument, BusError, Redis, key
 from toolgate.errors import Failed
 from toolgate.model import Call, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.tasks import BackgroundTasks, finish, start_task, stop_tasks
 
 RETRY_AFTER = 1.0

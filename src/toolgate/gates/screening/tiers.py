@@ -15,7 +15,7 @@ from toolgate.jsontext import json_path
 from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.line import GateVerdict
-from toolgate.pipeline.offload import Offload
+from toolgate.threads import Offload
 
 if TYPE_CHECKING:
     from toolgate.screening.commands import CommandRules

@@ -13,7 +13,7 @@ from toolgate.gates.secrets.sources import Source
 from toolgate.gates.secrets.uses import Uses, is_code
 from toolgate.model import Actor, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.held import HoldingGate, hold
+from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.pipeline.line import GateVerdict
 from toolgate.settings import SecretUse
 

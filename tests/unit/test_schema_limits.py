@@ -11,7 +11,7 @@ from toolgate.errors import DefinitionError
 from toolgate.jsontext import schema_faults
 from toolgate.model import Tool, Validator
 from toolgate.registry.compile import compile_entry
-from toolgate.registry.schema_work import MAX_SUBSCHEMAS, BoundedValidator, SchemaWork, TooMuchWork, measure
+from toolgate.registry.schema_limits import MAX_SUBSCHEMAS, BoundedValidator, SchemaWork, TooMuchWork, measure
 
 
 def doubling(levels: int) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_references_are_found_however_they_are_written(reference: str) -> None:
 
 
 def _work(schema: Any) -> int:
-    from toolgate.registry.schema_work import MAX_LEVELS, _WorkCount
+    from toolgate.registry.schema_limits import MAX_LEVELS, _WorkCount
 
     return _WorkCount(schema).of(schema, MAX_LEVELS)
 

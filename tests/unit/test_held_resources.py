@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from toolgate.model import Call, Outcome
-from toolgate.pipeline import held
+from toolgate.pipeline import held_resources as held
 from toolgate.pipeline.context import InvokeContext, Providers
 
 
@@ -36,7 +36,7 @@ async def _invoke(_call: Call) -> Outcome:
 
 
 def holding(*gates: Gate) -> InvokeContext:
-    ctx = InvokeContext(Call("c", "tool", {}), Providers(), _invoke, 0, 0.0)
+    ctx = InvokeContext(Call("c", "tool", {}), Providers(), _invoke, 0, 0.0, {}, None)
     assert ctx._held is None, "a call that takes nothing makes no list"
     for number, gate in enumerate(gates):
         held.hold(ctx, gate, number)
