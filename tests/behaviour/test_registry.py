@@ -11,7 +11,7 @@ import pytest
 import splintr
 
 from toolgate import Actor, App, tool
-from toolgate.registry import tokens
+from toolgate.registry import export
 from toolgate.registry.export import count_tokens, definition_text, is_exact
 from toolgate.store.database import Rows, Transaction, moment
 from toolgate.testing import memory_app
@@ -247,9 +247,9 @@ async def test_an_actor_pays_only_for_what_it_sees() -> None:
 def without_tokenizer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if the extra `tokens` were not installed."""
     monkeypatch.setitem(__import__("sys").modules, "splintr", None)
-    tokens._tokenizer.cache_clear()
+    export._tokenizer.cache_clear()
     yield
-    tokens._tokenizer.cache_clear()
+    export._tokenizer.cache_clear()
 
 
 @pytest.mark.requirement("REG-7")

@@ -4,7 +4,7 @@ to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothi
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -140,8 +140,8 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     __repr__ = object.__repr__  # nothing that displays a context shows the secrets in it
 
-    def __rich_repr__(self) -> Iterator[str]:
-        yield self.call.id
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("call", self.call.id)]
 
     # -- identity
 
