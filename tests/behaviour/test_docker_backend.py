@@ -21,7 +21,7 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails import containers
 from toolgate.sandbox.jails.docker import Docker, run_container
 from toolgate.sandbox.jails.selection import choose
-from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Unavailable
+from toolgate.sandbox.port import FEATURES, MB, ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings
@@ -78,7 +78,8 @@ async def _shell(
     fixed: tuple[Path, ...] = (),
     hidden: tuple[Path, ...] = (),
 ) -> tuple[int, str, str]:
-    spec = shell.spec(["bash", "-c", dedent(script)], LIMITS, workspace=workspace, fixed=fixed, hidden=hidden)
+    folder = None if workspace is None else ProgramFolder(path=workspace, fixed=fixed, hidden=hidden)
+    spec = shell.spec(["bash", "-c", dedent(script)], LIMITS).working_in(folder)
     box = await jail.start(spec)
     try:
         return await asyncio.wait_for(shell.converse(box, b"", LIMITS), 30)
@@ -115,7 +116,7 @@ async def test_the_engine_runs_python_typescript_and_commands_in_it(answering: A
 
 
 async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker, answering: Answering) -> None:
-    box = await docker.start(shell.spec(["python3", "-c", LOOP], LIMITS, workspace=None))
+    box = await docker.start(shell.spec(["python3", "-c", LOOP], LIMITS))
     assert await asyncio.wait_for(box.read(100), 30) == b"begun\n"
     box.kill("time")
     box.kill("memory")
@@ -126,7 +127,7 @@ async def test_a_killed_container_is_gone_at_once_and_says_why(docker: Docker, a
 
 
 async def test_a_container_that_is_only_being_made_can_be_killed(docker: Docker, answering: Answering) -> None:
-    box = await docker.start(shell.spec(["sleep", "60"], LIMITS, workspace=None))
+    box = await docker.start(shell.spec(["sleep", "60"], LIMITS))
     await asyncio.wait_for(box.close(), 30)
     assert _containers(answering.command) == []
 
@@ -157,7 +158,7 @@ from toolgate.sandbox.port import ResourceLimits
 
 async def main():
     docker = Docker(command=sys.argv[1], image=sys.argv[2])
-    box = await docker.start(shell.spec(["python3", "-c", sys.argv[3]], ResourceLimits(seconds=60), workspace=None))
+    box = await docker.start(shell.spec(["python3", "-c", sys.argv[3]], ResourceLimits(seconds=60)))
     print((await box.read(100)).decode(), end="", flush=True)
     await asyncio.sleep(60)
 
@@ -243,7 +244,8 @@ async def test_memory_of_all_its_processes_together_is_held(docker: Docker) -> N
 async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "here").write_text("seen")
-    inside = await run_container(docker, IMAGE, ["cat", "here", "-"], LIMITS, workspace=tmp_path, stdin=b" heard")
+    folder = ProgramFolder(path=tmp_path)
+    inside = await run_container(docker, IMAGE, ["cat", "here", "-"], LIMITS, workspace=folder, stdin=b" heard")
     outside = await run_container(docker, IMAGE, ["cat", str(tmp_path / "here")], LIMITS)
     endless = await run_container(docker, IMAGE, ["sleep", "60"], ResourceLimits(seconds=1))
     flood = await run_container(docker, IMAGE, ["yes"], ResourceLimits(seconds=20, output=10_000))
@@ -292,4 +294,4 @@ async def test_where_no_engine_answers_the_reason_is_given_and_nothing_runs(
     with pytest.raises(Unavailable, match="no command 'no-docker'"):
         await choose(SandboxSettings(backend="docker", docker_command="no-docker", docker_image=IMAGE))
     with pytest.raises(Unavailable):
-        await Docker(image=IMAGE).start(shell.spec(["true"], LIMITS, workspace=None))
+        await Docker(image=IMAGE).start(shell.spec(["true"], LIMITS))

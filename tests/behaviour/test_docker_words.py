@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 
 from toolgate.sandbox.jails import containers
 from toolgate.sandbox.jails.containers import Engine, Mount, run_words, seen
-from toolgate.sandbox.port import MB, ResourceLimits, Unavailable
+from toolgate.sandbox.port import MB, ResourceLimits, Spec, Unavailable
 
 pytestmark = pytest.mark.requirement("SBX-4", "SBX-2")
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0\n\r"), min_size=1, max_size=20).filter(
     lambda name: name not in (".", "..")
 )
+
+
+def spec_of(workspace: Path, fixed: list[Path], hidden: list[Path]) -> Spec:
+    return Spec(profile="shell", argv=("true",), workspace=workspace, fixed=tuple(fixed), hidden=tuple(hidden))
 
 
 def test_every_limit_has_its_words() -> None:
@@ -71,7 +75,7 @@ def test_parts_of_a_workspace_and_the_folders_above_them_are_mounts_of_their_own
     outside.mkdir()
     (tmp_path / "link").symlink_to(key)
     (tmp_path / "away").symlink_to(outside)
-    mounts = seen(tmp_path, [hooks, tmp_path / "missing"], [tmp_path / "link", tmp_path / "away"], [])
+    mounts = seen(spec_of(tmp_path, [hooks, tmp_path / "missing"], [tmp_path / "link", tmp_path / "away"]), [])
     assert mounts == (
         Mount(tmp_path, tmp_path, True),
         Mount(tmp_path / ".git", tmp_path / ".git", True),
@@ -84,7 +88,7 @@ def test_parts_of_a_workspace_and_the_folders_above_them_are_mounts_of_their_own
 
 def test_what_lies_in_a_hidden_folder_is_hidden_with_it(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
-    assert seen(tmp_path, [tmp_path / "a" / "b"], [tmp_path / "a"], []) == (
+    assert seen(spec_of(tmp_path, [tmp_path / "a" / "b"], [tmp_path / "a"]), []) == (
         Mount(tmp_path, tmp_path, True),
         Mount(tmp_path / "a", None, False),
     )

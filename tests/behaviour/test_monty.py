@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 
 from tests.patience import until
+from toolgate.sandbox.jails.landlock import version
 from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Stopped
-from toolgate.sandbox.runtimes.monty import confinement
-from toolgate.sandbox.runtimes.monty.confinement import FOLDER_PREFIX, landlock_version
+from toolgate.sandbox.runtimes.monty import runtime
 from toolgate.sandbox.runtimes.monty.run import MontyResult
-from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
+from toolgate.sandbox.runtimes.monty.runtime import FOLDER_PREFIX, MontyRuntime
 from toolgate.sandbox.worker_protocol import Refusal, Serve
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
@@ -243,7 +243,7 @@ async def test_the_worker_has_no_rights(lane: MontyRuntime) -> None:
     await run(lane, "1")
     (pid,) = workers()
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    assert landlock_version() >= 3, "the worker can't be held on this kernel"
+    assert version() >= 3, "the worker can't be held on this kernel"
     assert status["Seccomp"].strip() == "2"
     assert status["NoNewPrivs"].strip() == "1"
     assert (
@@ -287,14 +287,14 @@ def resident(pid: int) -> int:
 
 async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     own = f"{FOLDER_PREFIX}{os.getpid()}-"  # other tests make theirs at the same time
-    monkeypatch.setattr(confinement, "FOLDER_PREFIX", own)
+    monkeypatch.setattr(runtime, "FOLDER_PREFIX", own)
     lane = MontyRuntime(LIMITS)
     await asyncio.gather(*(run(lane, "sum(range(1000))") for _ in range(10)))
     running = asyncio.ensure_future(run(lane, "while True:\n    pass", limits=ResourceLimits(seconds=60)))
     await asyncio.sleep(0.1)
     pids = workers()
     assert pids
-    assert [*Path(tempfile.gettempdir()).glob(f"{own}*")] or landlock_version() < 3
+    assert [*Path(tempfile.gettempdir()).glob(f"{own}*")] or version() < 3
     await lane.close()
     await running
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
@@ -306,7 +306,6 @@ async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.Monke
 HOST = """
 import asyncio, json, os, sys
 from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
-from toolgate.sandbox.runtimes.monty import confinement
 from toolgate.sandbox.port import ResourceLimits
 from tests.behaviour.test_monty import run, workers
 

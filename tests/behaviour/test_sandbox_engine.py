@@ -18,6 +18,7 @@ from toolgate import Actor, App
 from toolgate.errors import NotReached
 from toolgate.sandbox.engine import Language, Sandbox
 from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.port import ProgramFolder
 from toolgate.sandbox.results import CodeResult, CommandResult
 from toolgate.sandbox.worker_protocol import CodeFailure, Worker
 from toolgate.settings import SandboxSettings
@@ -276,7 +277,8 @@ seen
             (work / "new").write_text(text)
             (work / "new").chmod(0o666)
             (work / "new").rename(path)
-        ran = await sandbox.run_code("python", read, workspace=work, hidden=(secret,), fixed=(settings,))
+        folder = ProgramFolder(path=work, hidden=(secret,), fixed=(settings,))
+        ran = await sandbox.run_code("python", read, workspace=folder)
         assert ran.value == ["", text], ran.failure
         assert settings.read_text() == text
         await asyncio.sleep(0.4)  # for what is kept warm to be ready

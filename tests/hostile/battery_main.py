@@ -28,7 +28,7 @@ from tests.hostile.battery import Hostile, filled, programs
 from toolgate.errors import NotReached, ToolgateError
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jails.selection import make
-from toolgate.sandbox.port import MB
+from toolgate.sandbox.port import MB, ProgramFolder
 from toolgate.sandbox.results import CodeResult, CommandResult
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings
@@ -347,10 +347,11 @@ class Battery:
         return "; ".join(wrong)
 
     async def _run(self, code: str, seconds: float, workspace: Path | None) -> CodeResult | CommandResult:
+        folder = None if workspace is None else ProgramFolder(path=workspace)
         if self.language == "shell":
-            return await self.sandbox.run_command(("/bin/bash", "-c", code), workspace=workspace, seconds=seconds)
+            return await self.sandbox.run_command(("/bin/bash", "-c", code), workspace=folder, seconds=seconds)
         if self.language == "python":
-            return await self.sandbox.run_code("python", code, workspace=workspace, seconds=seconds)
+            return await self.sandbox.run_code("python", code, workspace=folder, seconds=seconds)
         return await self.sandbox.run_code("typescript", code, seconds=seconds)
 
     @contextmanager

@@ -25,7 +25,11 @@ from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec,
 PATIENCE = 120.0
 """Seconds within which a program has to have said something. Its limit counts from there: a busy machine may take long to
 start it."""
-JAILS: dict[str, Callable[..., Jail]] = {"bubblewrap": Bubblewrap, "namespaces": Namespaces, "landlock": Landlock}
+JAILS: dict[str, Callable[[Path], Jail]] = {
+    "bubblewrap": lambda _: Bubblewrap(),
+    "namespaces": lambda _: Namespaces(),
+    "landlock": lambda scratch: Landlock(scratch_parent=scratch),
+}
 
 
 def spec_of(run: dict[str, Any], folder: Path) -> Spec:
@@ -107,7 +111,7 @@ async def main(plan: dict[str, Any]) -> None:
     scratch.mkdir(exist_ok=True)
     scratch.chmod(0o755)
     os.environ["TOOLGATE_TEST_SECRET"] = plan["marker"]
-    jail = JAILS[plan["jail"]](scratch_parent=scratch)
+    jail = JAILS[plan["jail"]](scratch)
     if plan.get("hold"):
         boxes = [await jail.start(spec_of(run, folder)) for run in plan["runs"]]
         heard = await asyncio.gather(*(box.read(2) for box in boxes))

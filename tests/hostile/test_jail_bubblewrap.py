@@ -15,9 +15,11 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
-from toolgate.sandbox.jails import folder_removal, launch, process, process_tree, seccomp, selection
+from toolgate.sandbox import self_check
+from toolgate.sandbox.jails import folder_removal, inside_files, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
-from toolgate.sandbox.jails.launch import ChildPipe, Launch
+from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.port import MB, Feature, ResourceLimits, Spec, Unavailable
 from toolgate.settings import SandboxSettings
 
@@ -356,23 +358,23 @@ time.sleep(0.1)
 
 def in_order(argv: Sequence[str] = ("/bin/echo", "begun"), **changed: Any) -> bytes:
     spec = Spec(profile="shell", argv=tuple(argv), **changed)
-    return launch.order(
-        spec, identity=None, home="/tmp", temporary="/tmp", work="/tmp", filter=seccomp.program("shell")
-    )  # fmt: skip
+    return launch.packed(
+        launch.order(spec, identity=None, home="/tmp", temporary="/tmp", work="/tmp", filter=seccomp.program("shell"))
+    )
 
 
 def start_alone(order: ChildPipe, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
     words = launch.start_command(Spec(profile="shell", argv=("/bin/echo",)), order)
-    return subprocess.run([*before, *words], pass_fds=[order.inner], capture_output=True, text=True, timeout=30, env={})
+    return subprocess.run([*before, *words], pass_fds=[order.number], capture_output=True, text=True, timeout=30, env={})
 
 
 def test_nothing_begins_if_the_host_is_gone() -> None:
     order = ChildPipe.down(in_order())
     assert start_alone(order).stdout == "begun\n"
     order.close_inner()
-    order.close_outer()
+    order.close()
     cut = ChildPipe.down(in_order())
-    cut.close_outer()
+    cut.close()
     ran = start_alone(cut)
     cut.close_inner()
     assert (ran.returncode, ran.stdout) == (125, "")
@@ -386,10 +388,10 @@ BROKEN = [b"", b"\x04\0\0\0", b"\x04\0\0\0abcd", in_order(workspace=Path("/"), c
 def test_a_start_that_fails_is_no_half_start(order: bytes) -> None:
     pipe = ChildPipe.down(order)
     if len(order) < 100:
-        pipe.close_outer()
+        pipe.close()
     ran = start_alone(pipe)
     pipe.close_inner()
-    pipe.close_outer()
+    pipe.close()
     assert (ran.returncode, ran.stdout) == (125, "")
     assert ran.stderr.startswith("toolgate-starter: ") and ran.stderr.count("\n") == 1
 
@@ -491,7 +493,7 @@ async def test_a_host_that_may_have_less_gives_less() -> None:
         before = [] if most is None else ["/usr/bin/prlimit", f"--core={most}", "--nofile=100"]
         said.append([line.split()[-3:] for line in start_alone(order, before).stdout.splitlines()])
         order.close_inner()
-        order.close_outer()
+        order.close()
     assert said == [[["1", "1", "bytes"], ["256", "256", "files"]], [["0", "0", "bytes"], ["100", "100", "files"]]]
 
 
@@ -638,7 +640,7 @@ class Wall:
         return {}
 
     async def start(self, spec: Spec) -> process.Process:
-        words = (str(launch.python()), *spec.argv[1:]) if self.code is None else (str(launch.python()), "-c", self.code)
+        words = (str(inside_files.python()), *(spec.argv[1:] if self.code is None else ("-c", self.code)))
         return await process.start(Launch(argv=words, order=ChildPipe.down(b""), environment=os.environ), spec)
 
     async def close(self) -> None: ...
@@ -647,7 +649,7 @@ class Wall:
 async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Unavailable, match=r"It does not hold: files: .*network: .*processes: "):
-        await selection.try_out(Wall())
+        await self_check.trial(Wall())
 
 
 @pytest.mark.parametrize(
@@ -655,13 +657,13 @@ async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: py
     [
         ("import sys; sys.exit('bwrap: setting up uid map: Permission denied')", "uid map: Permission denied"),
         ("", "exit code 0"),
-        ("print('held: files')\nprint('control: works')", "exit code 0"),
-        ("\n".join(f"print('held: {feature}')" for feature in sorted(selection.TRIED)), "exit code 0"),
+        ("\n".join(f"print('{name} got it')" for name in self_check.TRIAL_CONTROLS), "exit code 0"),
+        ("\n".join(f"print('{name} held it')" for _, name in self_check.TRIAL), "exit code 0"),
     ],
 )
 async def test_a_jail_in_which_nothing_works_is_not_taken(code: str, why: str) -> None:
     with pytest.raises(Unavailable, match=why):
-        await selection.try_out(Wall(code=code))
+        await self_check.trial(Wall(code=code))
 
 
 async def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import USERS
-from toolgate.sandbox.jails import kernel_memory
+from toolgate.sandbox.jails import usage_counts
 from toolgate.sandbox.port import MB
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
@@ -150,13 +150,13 @@ os._exit(0)
 
 
 def test_the_machine_says_what_the_kernel_holds() -> None:
-    assert kernel_memory.machine(1e12) > MB
+    assert usage_counts.machine(1e12) > MB
 
 
 def test_our_own_locks_and_mappings_are_found(tmp_path: Path) -> None:
     own = f"/proc/{os.getpid()}"
-    before = sum(kernel_memory.held(own))
+    before = sum(usage_counts.held(own))
     with (tmp_path / "file").open("w") as file:
         for place in range(2000):  # twice as many: some mapping of this process may go meanwhile
             fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * place)
-        assert sum(kernel_memory.held(own)) - before >= 1000 * kernel_memory.EACH
+        assert sum(usage_counts.held(own)) - before >= 1000 * usage_counts.EACH

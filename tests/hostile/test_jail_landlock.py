@@ -13,7 +13,7 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.matrix import of_jail
-from toolgate.sandbox.jails import landlock
+from toolgate.sandbox.jails import landlock, process_tree
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.port import Spec, Unavailable
 
@@ -236,7 +236,7 @@ def test_what_its_user_cannot_reach_is_refused(tmp_path: Path) -> None:
 
 def test_folders_of_dead_hosts_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as other:
-        known, when = landlock.processes_known(), landlock.began(other.pid)
+        known, when = landlock.processes_known(), process_tree.began(other.pid)
         living = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known}-{other.pid}-{when}-aa"
         earlier = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known}-{other.pid}-{(when or 0) - 1}-aa"
         elsewhere = tmp_path / f"{landlock.SCRATCH_PREFIX}-{known + 1}-{other.pid}-{(when or 0) - 1}-aa"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import ORDINARY, USERS
-from toolgate.sandbox.jails import placeholders
+from toolgate.sandbox.jails import submounts
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 
@@ -96,26 +96,26 @@ def test_what_only_looks_empty_is_nobodys_stand_in(tmp_path: Path) -> None:
     (tmp_path / ".vscode").mkdir()
     (tmp_path / ".mcp.json").touch()
     for name in (".vscode", ".mcp.json"):
-        assert not placeholders.is_one(tmp_path / name)
-        assert not placeholders.hold(tmp_path / name)
+        assert not submounts.is_placeholder(tmp_path / name)
+        assert not submounts.hold_place(tmp_path / name)
 
 
 def test_what_was_filled_meanwhile_stays(tmp_path: Path) -> None:
     folder, file, empty = tmp_path / ".vscode", tmp_path / ".mcp.json", tmp_path / ".idea"
     for path in (folder, file, empty):
-        assert placeholders.hold(path) and placeholders.is_one(path)
+        assert submounts.hold_place(path) and submounts.is_placeholder(path)
     (folder / "tasks.json").touch()
     file.write_text("{}")
-    placeholders.release([folder, file, empty])
+    submounts.release([folder, file, empty])
     assert names(tmp_path) == [".mcp.json", ".vscode"]
 
 
 def test_it_is_held_as_often_as_it_was_asked_for(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     path = tmp_path / ".vscode"
-    assert placeholders.hold(path) and placeholders.hold(path)
-    placeholders.release([path])
+    assert submounts.hold_place(path) and submounts.hold_place(path)
+    submounts.release([path])
     assert path.exists()
-    placeholders.release([path])
+    submounts.release([path])
     assert not path.exists()
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.sandbox.jails import launch, seccomp
-from toolgate.sandbox.jails.launch import ChildPipe
-from toolgate.sandbox.jails.syscalls import MACHINES, NEWEST, numbers
+from toolgate.sandbox.jails import inside_files, launch, seccomp
+from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.seccomp import MACHINES, NEWEST, numbers
 from toolgate.sandbox.port import Network, Profile, Spec, Unavailable
 
 PROFILES: tuple[Profile, ...] = ("python", "deno", "shell", "server")
@@ -264,7 +264,7 @@ for execute in (lambda: os.execv("/bin/echo", ["echo", "second"]), lambda: os.ex
 @pytest.mark.parametrize(("profile", "said"), [("deno", "first ENOSYS ENOSYS "), ("shell", "first second\n")])
 @pytest.mark.parametrize("alone", [False, True])
 def test_deno_is_the_last_program_that_is_executed(profile: Profile, said: str, alone: bool, tmp_path: Path) -> None:
-    argv = [str(launch.python()), "-I", "-c", TWICE]
+    argv = [str(inside_files.python()), "-I", "-c", TWICE]
     assert started(profile, argv, tmp_path, alone=alone) == (0, said, "")
 
 
@@ -291,8 +291,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_where_somebody_else_is_asked_already_deno_runs_all_the_same(tmp_path: Path) -> None:
     """The kernel lets only one of a process's filters ask: a container's own may be that one."""
-    before = [str(launch.python()), "-I", "-B", "-c", ASKED_ALREADY, str(launch.INSIDE)]
-    argv = [str(launch.python()), "-I", "-c", TWICE]
+    before = [str(inside_files.python()), "-I", "-B", "-c", ASKED_ALREADY, str(inside_files.INSIDE)]
+    argv = [str(inside_files.python()), "-I", "-c", TWICE]
     assert started("deno", argv, tmp_path, before=before) == (0, "first second\n", "")
 
 
@@ -304,14 +304,16 @@ def started(
     home = str(folder)
     code = seccomp.program(profile, alone=alone)
     order = ChildPipe.down(
-        launch.order(spec, identity=None, home=home, temporary=home, work=home, filter=code, processes=100_000)
+        launch.packed(
+            launch.order(spec, identity=None, home=home, temporary=home, work=home, filter=code, processes=100_000)
+        )
     )  # fmt: skip
     try:
         ran = subprocess.run(
             [*before, *launch.start_command(spec, order)],
-            pass_fds=[order.inner], capture_output=True, text=True, timeout=60, env={},
+            pass_fds=[order.number], capture_output=True, text=True, timeout=60, env={},
         )  # fmt: skip
     finally:
         order.close_inner()
-        order.close_outer()
+        order.close()
     return ran.returncode, ran.stdout, ran.stderr

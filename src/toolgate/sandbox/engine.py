@@ -13,14 +13,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from toolgate.errors import NotReached, timed_out
-from toolgate.sandbox.port import LAYERING_JAILS, MB, Jail, JailedProcess, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.model import Runtime
+from toolgate.sandbox.port import (
+    LAYERING_JAILS,
+    MB,
+    Jail,
+    JailedProcess,
+    ProgramFolder,
+    ResourceLimits,
+    SettleChanges,
+    Spec,
+    Stopped,
+    Unavailable,
+)
 from toolgate.sandbox.results import CodeResult, CommandResult, unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve, WorkerResult, limit_met
@@ -33,13 +44,11 @@ if TYPE_CHECKING:
     from toolgate.sandbox.jails.selection import ChosenJail, JailReport
     from toolgate.sandbox.pool import Pool
     from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
-    from toolgate.sandbox.workspace_copy import WorkspaceCopy
 
 Language = Literal["python", "typescript", "javascript"]
+LANGUAGES: Mapping[Runtime, Language] = {"typescript": "typescript", "node": "javascript", "python": "python"}
+"""By the runtime that a tool's file names."""
 Mode = Literal["tool", "script", "program", "check"]
-SettleChanges = Callable[..., Sequence[str]]
-"""Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`), in a
-thread."""
 Finished = TypeVar("Finished", CodeResult, CommandResult)
 MAX_COMPILED = 512
 """Programs that are kept in their compiled form."""
@@ -80,39 +89,39 @@ class Sandbox:
         context: Mapping[str, Any] | None = None,
         tools: Sequence[str] | None = None,
         serve: Serve | None = None,
-        workspace: Path | None = None,
-        fixed: tuple[Path, ...] = (),
-        hidden: tuple[Path, ...] = (),
-        layer: SettleChanges | None = None,
+        workspace: ProgramFolder | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> CodeResult:
         """Run code to its end, or to the limit that it meets first. Raises NotReached (SANDBOX_UNAVAILABLE) if nothing
-        here can hold it. `layer`: what it changes in the workspace is kept apart from it, and then handed to this. `depth`:
-        inside of how many other runs it was asked for."""
-        if workspace is not None and layer is not None and not await self._lays_layers():
-            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_code(
-                language, code, mode=mode, name=name, arguments=arguments, context=context, tools=tools, serve=serve,
-                workspace=copied.folder, seconds=seconds, depth=depth,
-            ))  # fmt: skip
+        here can hold it. `depth`: inside of how many other runs it was asked for."""
         limits = self._within(seconds)
         job: dict[str, Any] = {
             "mode": mode, "code": code, "name": name, "language": language, "arguments": dict(arguments or {}),
             "context": dict(context or {}), "tools": None if tools is None else list(tools), "output": limits.output,
         }  # fmt: skip
+        return await self._in_folder(workspace, lambda folder: self._run_job(job, serve, folder, limits, depth))
+
+    async def _run_job(
+        self, job: dict[str, Any], serve: Serve | None, folder: ProgramFolder | None, limits: ResourceLimits, depth: int
+    ) -> CodeResult:
+        language, mode = job["language"], job["mode"]
         async with self._room(depth):
-            if language == "python" and workspace is None and mode in ("script", "program"):
+            if language == "python" and folder is None and mode in ("script", "program"):
                 ran = await self._try_monty(job, serve, limits)
                 if ran is not None:
                     return ran
-            spec = self._spec(language, workspace=workspace, fixed=fixed, hidden=hidden, layered=layer is not None)
+            spec = self._spec(language, folder)
             if limits.seconds > self.limits.seconds:
                 spec = msgspec.structs.replace(spec, limits=self._within(self._rounded(limits.seconds)))
             if language != "python":
-                compiled = self._compiled.get(_key(f"{language} True", code))
+                compiled = self._compiled.get(_key(f"{language} True", job["code"]))
                 if mode == "tool" and isinstance(compiled, str) and compiled:
                     job["compiled"] = compiled
-            return await self._in_worker(spec, job, serve, limits, layer)
+            jail = await self.jail()
+            begun = perf_counter()
+            heard, stopped, left = await self._converse(spec, job, serve, limits, folder)
+            return _code_result(heard, stopped, limits, jail, spec.profile, begun, left)
 
     async def check(
         self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0
@@ -143,46 +152,37 @@ class Sandbox:
         self,
         argv: Sequence[str],
         *,
-        workspace: Path | None = None,
-        cwd: Path | None = None,
-        fixed: tuple[Path, ...] = (),
-        hidden: tuple[Path, ...] = (),
-        layer: SettleChanges | None = None,
+        workspace: ProgramFolder | None = None,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> CommandResult:
-        """Run a program with its arguments, no shell between; in `cwd`, which is in the workspace. `layer`: as for code."""
-        if workspace is not None and layer is not None and not await self._lays_layers():
-            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_command(
-                argv, workspace=copied.folder, cwd=None if cwd is None else copied.place_of(cwd), stdin=stdin,
-                environment=environment, seconds=seconds, depth=depth,
-            ))  # fmt: skip
+        """Run a program with its arguments, no shell between."""
         limits = self._within(seconds)
-        spec = shell.spec(
-            argv, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
-            programs=self.settings.programs, environment=environment, layered=layer is not None,
-        )  # fmt: skip
+        spec = shell.spec(argv, limits, programs=self.settings.programs, environment=environment)
+        return await self._in_folder(workspace, lambda folder: self._run_spec(spec, stdin, folder, depth))
+
+    async def _run_spec(self, spec: Spec, stdin: bytes, folder: ProgramFolder | None, depth: int) -> CommandResult:
+        spec, limits = spec.working_in(folder), spec.limits
         async with self._room(depth):
             jail = await self.jail()
             begun = perf_counter()
             with _as_unavailable():
                 process = await jail.start(spec)
             timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
-            with UpperLayers() as uppers:
+            with UpperLayer() as upper:
                 try:
                     code, out, errors = await shell.converse(process, stdin, limits)
-                    uppers.take(process)
+                    upper.take(process)
                 finally:
                     timer.cancel()
                     await self._closing.finish(process.close())
-                left = await uppers.looked_at(layer)
+                left = await upper.settled(folder)
         if process.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
             raise unavailable(errors[:500])
-        stopped = process.stopped or (
-            limit_met(code) if code < 0 else None
-        )  # a program may itself exit with any number from 0 on
+        # a program may itself exit with any number from 0 on
+        stopped = process.stopped or (limit_met(code) if code < 0 else None)
         return CommandResult(
             exit_code=code, stdout=out, stderr=errors, stopped=stopped, limits=limits, jail=jail.name,
             enforced=jail.enforces(), seconds=perf_counter() - begun, left=left,
@@ -193,56 +193,47 @@ class Sandbox:
         image: str,
         command: Sequence[str],
         *,
-        workspace: Path | None = None,
-        cwd: Path | None = None,
-        fixed: tuple[Path, ...] = (),
-        hidden: tuple[Path, ...] = (),
-        layer: SettleChanges | None = None,
+        workspace: ProgramFolder | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
         depth: int = 0,
     ) -> CommandResult:
-        """Run a command in a container of an image, under the same limits, whatever holds other code. `layer`: as for
-        code."""
+        """Run a command in a container of an image, under the same limits, whatever holds other code."""
         from toolgate.sandbox.jails.docker import Docker, run_container
 
-        if workspace is not None and layer is not None:
-            return await self._in_copy(workspace, hidden, layer, lambda copied: self.run_container(
-                image, command, workspace=copied.folder, cwd=None if cwd is None else copied.place_of(cwd),
-                environment=environment, seconds=seconds, depth=depth,
-            ))  # fmt: skip
         limits = self._within(seconds)
-        async with self._room(depth):
-            begun = perf_counter()
-            docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
-            with _as_unavailable():
-                ended = await run_container(
-                    docker, image, command, limits, workspace=workspace, cwd=cwd, fixed=fixed, hidden=hidden,
-                    environment=environment,
-                )  # fmt: skip
-        return CommandResult(
-            exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr, stopped=ended.stopped, limits=limits,
-            jail=docker.name, enforced=docker.enforces(), seconds=perf_counter() - begun,
-        )  # fmt: skip
+        docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
 
-    async def _lays_layers(self) -> bool:
-        return (await self.jail()).name in LAYERING_JAILS
+        async def run(folder: ProgramFolder | None) -> CommandResult:
+            async with self._room(depth):
+                begun = perf_counter()
+                with _as_unavailable():
+                    ended = await run_container(docker, image, command, limits, workspace=folder, environment=environment)
+            return CommandResult(
+                exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr, stopped=ended.stopped, limits=limits,
+                jail=docker.name, enforced=docker.enforces(), seconds=perf_counter() - begun,
+            )  # fmt: skip
 
-    async def _in_copy(
+        return await self._in_folder(workspace, run, has_layers=False)
+
+    async def _in_folder(
         self,
-        workspace: Path,
-        hidden: tuple[Path, ...],
-        layer: SettleChanges,
-        run: "Callable[[WorkspaceCopy], Coroutine[Any, Any, Finished]]",
-    ) -> "Finished":
-        """Run something in a copy of its workspace, and hand over what it changed."""
+        folder: ProgramFolder | None,
+        run: Callable[[ProgramFolder | None], Coroutine[Any, Any, Finished]],
+        *,
+        has_layers: bool = True,
+    ) -> Finished:
+        """Run something in its folder; or in a copy of it, where its changes are to be kept apart and the jail can lay no
+        layer over it."""
+        if folder is None or folder.settle is None or (has_layers and (await self.jail()).name in LAYERING_JAILS):
+            return await run(folder)
         from toolgate.sandbox.workspace_copy import WorkspaceCopy
 
         with _as_unavailable():
-            copied = await to_thread(WorkspaceCopy, workspace, hidden, self.limits)
+            copied = await to_thread(WorkspaceCopy, folder, self.limits)
         try:
-            finished = await run(copied)
-            left = await finish(to_thread(copied.settle, layer))
+            finished = await run(copied.copy)
+            left = await finish(to_thread(copied.settle))
             return msgspec.structs.replace(finished, left=left)
         finally:
             await self._closing.finish(to_thread(copied.remove))
@@ -283,14 +274,14 @@ class Sandbox:
 
     # -- runtimes
 
-    def _spec(self, language: Language, **workspace: Any) -> Spec:
+    def _spec(self, language: Language, folder: ProgramFolder | None = None) -> Spec:
         from toolgate.sandbox.runtimes import deno, python
 
         with _as_unavailable():
             if language != "python":
                 return deno.spec(deno.find_deno(self.settings.deno), self.limits)
             interpreter = python.find_python(self.settings.python)
-            return python.spec(interpreter, self.limits, packages=self.settings.packages, **workspace)
+            return python.spec(interpreter, self.limits, packages=self.settings.packages).working_in(folder)
 
     async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits) -> CodeResult | None:
         """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
@@ -312,21 +303,13 @@ class Sandbox:
             raise unavailable(self._monty.broken)
         return _code_result(heard, stopped, limits, self._monty, "monty", begun)
 
-    async def _in_worker(
-        self, spec: Spec, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits, layer: SettleChanges | None
-    ) -> CodeResult:
-        jail = await self.jail()
-        begun = perf_counter()
-        heard, stopped, left = await self._converse(spec, job, serve, limits, layer)
-        return _code_result(heard, stopped, limits, jail, spec.profile, begun, left)
-
     async def _converse(
         self,
         spec: Spec,
         job: dict[str, Any],
         serve: Serve | None,
         limits: ResourceLimits,
-        layer: SettleChanges | None = None,
+        folder: ProgramFolder | None = None,
     ) -> tuple[WorkerResult, Stopped | None, tuple[str, ...]]:
         """What the code said, why it was stopped, and what is to be said of its changes."""
         jail = await self.jail()
@@ -338,17 +321,17 @@ class Sandbox:
         with _as_unavailable():
             worker = await self._pool.take(spec)
         timer = asyncio.get_running_loop().call_later(limits.seconds, worker.process.kill, "time")
-        with UpperLayers() as uppers:
+        with UpperLayer() as upper:
             try:
                 heard = await worker.run(job, serve, limits)
-                uppers.take(worker.process)
+                upper.take(worker.process)
             finally:
                 timer.cancel()
-                if spec.workspace is not None:  # nothing may go on writing there
+                if folder is not None:  # nothing may go on writing there
                     await self._closing.finish(worker.close())
                 else:
                     self._closing.start(worker.close())
-            return heard, worker.process.stopped, await uppers.looked_at(layer)
+            return heard, worker.process.stopped, await upper.settled(folder)
 
     # -- limits and endings
 
@@ -391,13 +374,13 @@ def _code_result(
     )  # fmt: skip
 
 
-class UpperLayers:
-    """What a program changed in its layers, as open folders, beyond its end."""
+class UpperLayer:
+    """What a program changed in the layer over its folder, as an open folder, beyond its end."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
 
-    def __enter__(self) -> "UpperLayers":
+    def __enter__(self) -> "UpperLayer":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -408,17 +391,16 @@ class UpperLayers:
         """Of a program that is about to be closed."""
         self._open += map(os.dup, process.uppers())
 
-    async def looked_at(self, layer: SettleChanges | None) -> tuple[str, ...]:
+    async def settled(self, folder: ProgramFolder | None) -> tuple[str, ...]:
         """Have it decided about. Once that has begun, it is gone through with."""
-        if layer is None or not self._open:
+        if folder is None or folder.settle is None or not self._open:
             return ()
-        looking = to_thread(_look, layer, self._open.pop())
-        return await finish(looking)
+        return await finish(to_thread(_settle, folder.settle, self._open.pop()))
 
 
-def _look(layer: SettleChanges, upper: int) -> tuple[str, ...]:
+def _settle(settle: SettleChanges, upper: int) -> tuple[str, ...]:
     try:
-        return tuple(layer(upper))
+        return tuple(settle(upper))
     finally:
         os.close(upper)
 

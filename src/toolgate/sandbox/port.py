@@ -1,6 +1,6 @@
 """The port: what a jail is given, what it gives, and what it must enforce. Everything above is the same for all jails."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -65,6 +65,25 @@ class ProjectedEntry(NamedTuple):
     """Of a link, as it is written there: inside it leads only to what is shown there."""
 
 
+SettleChanges = Callable[..., Sequence[str]]
+"""Decides about the changes of a program that is over, given its upper layer as an open folder (`Intake.settle`). For a
+thread."""
+
+
+class ProgramFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder of the host that a program works in, and what of it the jail holds back."""
+
+    path: Path
+    cwd: Path | None = None
+    """Where in it the program begins; None: at its top."""
+    fixed: tuple[Path, ...] = ()
+    """What it may read but not change."""
+    hidden: tuple[Path, ...] = ()
+    """What it may not see."""
+    settle: SettleChanges | None = None
+    """Set: what the program changes is kept apart from the folder, and then handed to this."""
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """One process to be jailed. Equal specs can be served by the same warm worker."""
 
@@ -101,6 +120,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     listen: tuple[tuple[str, int], ...] = ()
     """With a loopback of its own: addresses and ports on it that the host answers on (`Process.listeners`)."""
     limits: ResourceLimits = ResourceLimits()
+
+    def working_in(self, folder: ProgramFolder | None) -> "Spec":
+        """The same process, working in a folder of the host."""
+        if folder is None:
+            return self
+        layers = () if folder.settle is None else (folder.path,)
+        return msgspec.structs.replace(
+            self, workspace=folder.path, cwd=folder.cwd, fixed=folder.fixed, hidden=folder.hidden, layers=layers
+        )
 
 
 class JailedProcess(Protocol):

@@ -5,18 +5,17 @@ the same actor: the code has the rights of its caller, and the log has each of i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
 from toolgate.model import Entry, ToolProgram
 from toolgate.pipeline.context import InvokeContext
-from toolgate.sandbox.engine import Language, Sandbox
+from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.sandbox.results import CodeResult, as_error, limit_error
 from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
 from toolgate.sandbox.workspaces import Workspaces
 
-LANGUAGES: Mapping[str, Language] = {"typescript": "typescript", "node": "javascript", "python": "python"}
 MAX_HOST_CALLS = 1_000
 """Questions of one call of a custom tool."""
 MAX_CONCURRENT_ANSWERS = 4
@@ -66,7 +65,11 @@ class SandboxRunner:
             depth=ctx.call.depth,
         )
         ran = await ctx.running(running)
-        return _result(ctx, ran)
+        value = value_of(ctx, ran)
+        if value is None and ran.stdout.strip():
+            words = "execute gave nothing back, and printed instead: what a tool is to give, it returns"
+            raise as_error(CodeFailure("value", words), ran)
+        return value
 
     def _context(self, ctx: InvokeContext) -> dict[str, Any]:
         """What the code is told of where it runs; nothing of it is a secret."""
@@ -86,7 +89,8 @@ class SandboxRunner:
         return []
 
 
-def _result(ctx: InvokeContext, ran: CodeResult) -> Any:
+def value_of(ctx: InvokeContext, ran: CodeResult) -> Any:
+    """The value that code gave; raises if it failed or was stopped. Its log lines go into the call's record."""
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
     for line in ran.logs:
         ctx.log(line.message, line.level)
@@ -94,9 +98,6 @@ def _result(ctx: InvokeContext, ran: CodeResult) -> Any:
         raise limit_error(ran)
     if ran.failure is not None:
         raise as_error(ran.failure, ran)
-    if ran.value is None and ran.stdout.strip():
-        words = "execute gave nothing back, and printed instead: what a tool is to give, it returns"
-        raise as_error(CodeFailure("value", words), ran)
     return ran.value
 
 

@@ -1,11 +1,13 @@
-"""What any jail must stop, tried out: the suite that ships with the port.
+"""What any jail must stop, tried out: `trial`, before a jail is relied on, and `check`, the suite that ships for all jails.
 
-For every feature at least two attempts to get at something of this process or to use more than was allowed, as Python in one
-process and as a command that may start others. Beside each a control: the same means put to a permitted use. What an attempt
-did not get counts as held only if its control worked, since in a jail that fails to start nothing succeeds either.
+Attempts to get at something of this process or to use more than was allowed; beside them controls, the same means put to a
+permitted use. What an attempt did not get counts as held only if its control worked, since in a jail that fails to start
+nothing succeeds either. The trial is one process that makes the most important attempts. The suite makes at least two for
+every feature, as Python in one process and as a command that may start others.
 """
 
 import asyncio
+import marshal
 import os
 import re
 import secrets
@@ -14,17 +16,18 @@ import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
-import orjson
 
+from toolgate.sandbox.jails.inside_files import INSIDE, python
 from toolgate.sandbox.port import MB, Feature, Jail, JailedProcess, Profile, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes.python import find_python
 from toolgate.threads import to_thread
 
-PROBE = Path(__file__).resolve().parent / "inside" / "probe.py"
+PROBE = INSIDE / "probe.py"
+TRIAL_LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
+TRIAL_SECONDS = 10.0
 CHECK_LIMITS = ResourceLimits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
 TOO_MUCH = 192
 """Megabytes of memory."""
@@ -39,6 +42,21 @@ MAX_KILL_SECONDS = 10.0
 BURN_SECONDS = 0.6
 """Seconds of an attempt to use more than one processor."""
 MAX_CONCURRENT_ATTEMPTS = 4
+
+TRIAL: tuple[tuple[Feature, str], ...] = (
+    ("files", "read_a_file"),
+    ("files", "write_to_the_system"),
+    ("environment", "own_environment"),
+    ("network", "open_a_socket"),
+    ("processes", "fork"),
+    ("processes", "make_a_namespace"),
+    ("memory", "take_memory"),
+    ("cpu", "take_all_processors"),
+    ("signals", "signal_the_host"),
+    ("disk", "fill_a_file"),
+)
+"""The others, time and output, are held by the host itself."""
+TRIAL_CONTROLS = ("own_file", "start_a_thread")
 
 IN_ONE: dict[Feature, tuple[str, ...]] = {
     "files": ("own_file", "read_a_file", "read_by_another_root", "read_by_a_link", "write_a_file"),
@@ -108,53 +126,60 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Bait:
-    """What there is to be got of this process."""
+    """What there is to be got of this process: a file that anybody may read, and a variable."""
 
     def __init__(self) -> None:
         self.marker = secrets.token_hex(16)
         self.variable = f"TOOLGATE_CHECK_{secrets.token_hex(4)}"
-        self._folder = tempfile.TemporaryDirectory(prefix="toolgate-check-")
-        folder = Path(self._folder.name)
-        self.secret, self.outside, self.socket = folder / "secret", folder / "outside", folder / "socket"
-        self._listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
-        self.port: int = self._listeners[0].getsockname()[1]
 
     def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="toolgate-check-")
+        self.folder = Path(self._folder.name)
         # As open to others as can be: it is the jail that has to hold.
-        Path(self._folder.name).chmod(0o755)
-        self.secret.write_text(self.marker)
+        self.folder.chmod(0o755)
+        (self.folder / "secret").write_text(self.marker)
+        os.environ[self.variable] = self.marker
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.environ.pop(self.variable, None)
+        self._folder.cleanup()
+
+    def words(self) -> dict[str, str | int]:
+        """For whoever tries to get it."""
+        return {"secret": str(self.folder / "secret"), "variable": self.variable, "host": os.getpid()}
+
+
+class LiveBait(Bait):
+    """And a folder that anybody may write to, sockets that answer, and a process to be killed."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.outside, self.socket = self.folder / "outside", self.folder / "socket"
         self.outside.mkdir()
         self.outside.chmod(0o777)
+        self._listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
         self._listeners[1].bind(str(self.socket))
         self.socket.chmod(0o777)
         for listener in self._listeners:
             listener.listen()
             listener.setblocking(False)
-        os.environ[self.variable] = self.marker
         self._victim = subprocess.Popen(("sleep", "60"))
-        self.victim = self._victim.pid
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        os.environ.pop(self.variable, None)
+    def __exit__(self, *_: object) -> None:
         self._victim.kill()
         self._victim.wait()
         for listener in self._listeners:
             listener.close()
-        self._folder.cleanup()
+        super().__exit__()
 
     def words(self) -> dict[str, str | int]:
-        """For whoever tries to get it."""
-        return {
-            "secret": str(self.secret),
+        return super().words() | {
             "outside": str(self.outside),
             "socket": str(self.socket),
-            "port": self.port,
-            "variable": self.variable,
-            "victim": self.victim,
-            "host": os.getpid(),
+            "port": self._listeners[0].getsockname()[1],
+            "victim": self._victim.pid,
             "megabytes": TOO_MUCH,
             "megabytes_of_disk": TOO_BIG,
             "files": TOO_MANY,
@@ -176,6 +201,31 @@ class Bait:
         return found
 
 
+async def trial(jail: Jail) -> None:
+    """Raises Unavailable if the jail cannot be started, lets something through, or lets nothing work."""
+    *attempts, last = (name for _, name in TRIAL)  # the host may put an end to whoever fills the disk
+    limits: dict[str, str | int] = {"megabytes": TRIAL_LIMITS.memory // MB, "megabytes_of_disk": TRIAL_LIMITS.disk // MB + 2}
+    with Bait() as bait:
+        argv = _probe(str(python()), bait.words() | limits, [*attempts, *TRIAL_CONTROLS, last])
+        process = await jail.start(Spec(profile="python", argv=argv, limits=TRIAL_LIMITS))
+        try:
+            said, complained, code = await _hear(process, TRIAL_SECONDS)
+        except TimeoutError:
+            raise Unavailable(f"The trial did not end within {TRIAL_SECONDS:g} s.") from None
+        finally:
+            await process.close()
+    found = _answers(said)
+    holes = [f"{feature}: {name.replace('_', ' ')}" for feature, name in TRIAL if found.get(name, "").startswith("got")]
+    if holes:
+        raise Unavailable(f"It does not hold: {'; '.join(holes)}")
+    held = {name for name, what in found.items() if what.startswith("held")}
+    if process.stopped == "disk":
+        held.add(last)
+    works = all(found.get(name, "").startswith("got") for name in TRIAL_CONTROLS)
+    if not works or not held.issuperset(name for _, name in TRIAL):
+        raise Unavailable(f"It cannot be started here: {complained.strip()[-300:] or f'exit code {code}'}.")
+
+
 async def check(jail: Jail, *, python: Path | None = None) -> list[CheckResult]:
     """Try everything; takes a few seconds. `python`: the interpreter for the attempts that are in Python."""
     room = asyncio.Semaphore(MAX_CONCURRENT_ATTEMPTS)
@@ -185,7 +235,7 @@ async def check(jail: Jail, *, python: Path | None = None) -> list[CheckResult]:
         async with room:
             return await work
 
-    with Bait() as bait:
+    with LiveBait() as bait:
         attempts = EscapeAttempts(jail, bait, interpreter)
         found = await asyncio.gather(
             in_turn(attempts.in_one_process()),
@@ -207,7 +257,7 @@ async def check(jail: Jail, *, python: Path | None = None) -> list[CheckResult]:
 class EscapeAttempts:
     """All of them, in one jail."""
 
-    def __init__(self, jail: Jail, bait: Bait, python: str) -> None:
+    def __init__(self, jail: Jail, bait: LiveBait, python: str) -> None:
         self._jail = jail
         self._bait = bait
         self._python = python
@@ -224,8 +274,7 @@ class EscapeAttempts:
         return [self._judged(feature, control, name, await self._probe([control, name]))]
 
     def _judged(self, feature: Feature, control: str, name: str, said: str) -> CheckResult:
-        lines = [line.partition(" ") for line in said.splitlines()]
-        words = {key: rest for key, _, rest in lines}
+        words = _answers(said)
         got = words.get(name, "held: it was ended")
         held = got.startswith("held") and self._bait.marker not in said
         return CheckResult(
@@ -236,7 +285,7 @@ class EscapeAttempts:
         return await self._hear("python", self._for_probe(what))
 
     def _for_probe(self, what: Sequence[str]) -> tuple[str, ...]:
-        return (self._python, str(PROBE), orjson.dumps({**self._bait.words(), "what": what}).decode())
+        return _probe(self._python, self._bait.words(), what)
 
     async def command(self, feature: Feature, name: str, control: str, attempt: str) -> list[CheckResult]:
         """The same as a shell would do it."""
@@ -270,10 +319,7 @@ class EscapeAttempts:
     async def deaf(self) -> list[CheckResult]:
         """One that heeds no signal is ended all the same, and the reason is kept."""
 
-        async def until_ready(process: JailedProcess) -> bytes:
-            return await process.read(4096)
-
-        began, stopped = await self._end("python", self._for_probe(["never_end"]), until_ready, "time")
+        began, stopped = await self._end("python", self._for_probe(["never_end"]), _first_words, "time")
         return [CheckResult("time", "never_end", stopped == "time", b"ready" in began, f"{stopped}; {began[-300:]!r}")]
 
     async def left_behind(self) -> list[CheckResult]:
@@ -281,10 +327,7 @@ class EscapeAttempts:
         seconds = f"61.{secrets.randbelow(10**9):09}"
         script = f"(trap '' TERM HUP INT; exec sleep {seconds}) > /dev/null 2>&1 & echo ready"
 
-        async def until_ready(process: JailedProcess) -> bytes:
-            return await process.read(4096)
-
-        began, _ = await self._end("shell", ("/bin/sh", "-c", script), until_ready, None)
+        began, _ = await self._end("shell", ("/bin/sh", "-c", script), _first_words, None)
         left = await to_thread(_runs, seconds)
         return [
             CheckResult("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")
@@ -347,14 +390,33 @@ class EscapeAttempts:
             return str(error)
         try:
             await process.close_stdin()
-            async with asyncio.timeout(ATTEMPT_SECONDS):
-                said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
-                await process.wait()
+            said, complained, _ = await _hear(process, ATTEMPT_SECONDS)
         except TimeoutError:
             return f"it did not end within {ATTEMPT_SECONDS:g} s"
         finally:
             await process.close()
-        return (said + b"\n" + complained).decode(errors="replace")
+        return f"{said}\n{complained}"
+
+
+def _probe(interpreter: str, bait: dict[str, str | int], what: Sequence[str]) -> tuple[str, ...]:
+    """The command that makes these attempts."""
+    return (interpreter, str(PROBE), marshal.dumps({**bait, "what": list(what)}, 2).hex())
+
+
+def _answers(said: str) -> dict[str, str]:
+    """What the probe says of each attempt."""
+    return {name: what for name, _, what in (line.partition(" ") for line in said.splitlines())}
+
+
+async def _first_words(process: JailedProcess) -> bytes:
+    return await process.read(4096)
+
+
+async def _hear(process: JailedProcess, seconds: float) -> tuple[str, str, int]:
+    """What it says until its end, on stdout and stderr, and its exit code."""
+    async with asyncio.timeout(seconds):
+        said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
+        return said.decode(errors="replace"), complained.decode(errors="replace"), await process.wait()
 
 
 async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:

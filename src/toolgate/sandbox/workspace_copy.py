@@ -6,11 +6,10 @@ It is small, or refused: it is made anew for each run.
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from toolgate.sandbox.jails.folder_removal import remove
-from toolgate.sandbox.port import ResourceLimits, Unavailable
+from toolgate.sandbox.port import ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.quarantine import copy
 
 Parts = tuple[str, ...]
@@ -20,10 +19,10 @@ FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class WorkspaceCopy:
     """A copy of a folder without what is hidden in it. For a thread, all of it."""
 
-    def __init__(self, workspace: Path, hidden: Collection[Path], limits: ResourceLimits) -> None:
+    def __init__(self, original: ProgramFolder, limits: ResourceLimits) -> None:
         """Raises Unavailable if it would take more than half of what a program may write: the copy counts as written."""
-        self._workspace = workspace
-        self._hidden = frozenset(hidden)
+        self._original = original
+        self._hidden = frozenset(original.hidden)
         self._bytes, self._files = limits.disk // 2, limits.files // 2
         self._known: dict[Parts, tuple[int, ...]] = {}
         """What was copied, as it is in the copy: whoever forges that has nothing brought in."""
@@ -34,15 +33,18 @@ class WorkspaceCopy:
             self.remove()
             raise
 
-    def place_of(self, path: Path) -> Path:
-        """Where something of the workspace is in the copy."""
-        return self.folder / path.relative_to(self._workspace)
+        cwd = original.cwd
+        self.copy = ProgramFolder(path=self.folder, cwd=None if cwd is None else self._place_of(cwd))
+
+    def _place_of(self, path: Path) -> Path:
+        """Where something of the original is in the copy."""
+        return self.folder / path.relative_to(self._original.path)
 
     def remove(self) -> None:
         """May be called twice."""
         remove(self.folder)
 
-    def settle(self, layer: Callable[..., Sequence[str]]) -> tuple[str, ...]:
+    def settle(self) -> tuple[str, ...]:
         """Hand over what was changed, once the program is gone: only that is left of the copy."""
         found = set[Parts]()
         for root, folders, files, opened in os.fwalk(self.folder, follow_symlinks=False):
@@ -54,18 +56,20 @@ class WorkspaceCopy:
                     os.unlink(name, dir_fd=opened)
         gone = self._known.keys() - found
         deleted = [parts for parts in sorted(gone) if parts[:-1] not in gone]
+        if self._original.settle is None:
+            return ()
         upper = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            return tuple(layer(upper, deleted))
+            return tuple(self._original.settle(upper, deleted))
         finally:
             os.close(upper)
 
     # -- the copy
 
     def _fill(self) -> None:
-        for root, folders, files, opened in os.fwalk(self._workspace, follow_symlinks=False):
+        for root, folders, files, opened in os.fwalk(self._original.path, follow_symlinks=False):
             folders[:] = [name for name in folders if Path(root, name) not in self._hidden]
-            target = self.place_of(Path(root))
+            target = self._place_of(Path(root))
             for name in folders:
                 self._count(0)
                 if stat.S_ISLNK(os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode):
@@ -105,7 +109,7 @@ class WorkspaceCopy:
         self._files -= 1
         if self._bytes < 0 or self._files < 0:
             raise Unavailable(
-                f"{self._workspace} is too large to be copied, and what holds programs here can lay no layer over it.",
+                f"{self._original.path} is too large to be copied, and what holds programs here can lay no layer over it.",
                 suggestion="Install bubblewrap, raise sandbox.disk_mb, or work in the folder of a session.",
             )
 

@@ -16,7 +16,7 @@ from toolgate.model import NANO, Capability, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
 from toolgate.sandbox.engine import Language, Sandbox
-from toolgate.sandbox.results import CodeResult, as_error, limit_error
+from toolgate.sandbox.runner import value_of
 from toolgate.sandbox.worker_protocol import Refusal, given
 from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
 
@@ -94,7 +94,7 @@ async def code_execute(
         ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth)
         stderr = ran.stderr
     else:
-        ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
+        ran = await sandbox.run_code(language, code, workspace=space.given(), seconds=seconds, depth=ctx.call.depth)
         stderr = await space.noted(ran.stderr, ran.left)
         ran = structs.replace(ran, stderr=stderr)
     executed: Executed = {
@@ -150,19 +150,6 @@ async def run_program(
         "calls": calls.made,
         "cost_usd": calls.spent / NANO,
     }
-
-
-def value_of(ctx: InvokeContext, ran: CodeResult) -> Any:
-    """The value that code gave; raises if it failed or was stopped. Its log lines go into the call's
-    record."""
-    ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
-    for line in ran.logs:
-        ctx.log(line.message, line.level)
-    if ran.stopped is not None:
-        raise limit_error(ran)
-    if ran.failure is not None:
-        raise as_error(ran.failure, ran)
-    return ran.value
 
 
 class Calls:

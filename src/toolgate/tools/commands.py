@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 from pydantic import Field
@@ -18,6 +18,7 @@ from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import jails_commands, tool
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.port import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
 from toolgate.screening.safe_open import name_of, open_beneath
@@ -49,9 +50,10 @@ class Workspace(NamedTuple):
     intake: "Intake | None"
     """Decides about its changes; None: it makes them in the folder itself."""
 
-    def as_arguments(self) -> dict[str, Any]:
-        layer = None if self.intake is None else self.intake.settle
-        return {"workspace": self.work.folder, "fixed": self.parts.fixed, "hidden": self.parts.hidden, "layer": layer}
+    def given(self, cwd: Path | None = None) -> ProgramFolder:
+        settle = None if self.intake is None else self.intake.settle
+        fixed, hidden = self.parts.fixed, self.parts.hidden
+        return ProgramFolder(path=self.work.folder, cwd=cwd, fixed=fixed, hidden=hidden, settle=settle)
 
     async def noted(self, stderr: str, left: Sequence[str]) -> str:
         """The output of the program, with what was done about its changes. Raises Failed if it may not be given out."""
@@ -148,7 +150,7 @@ async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str |
     space = await workspace_of(ctx, words)
     folder = None if cwd is None else await to_thread(_folder, space.work, cwd)
     seconds = seconds_for(ctx, sandbox, timeout)
-    ended = await sandbox.run_command(words, cwd=folder, seconds=seconds, depth=ctx.call.depth, **space.as_arguments())
+    ended = await sandbox.run_command(words, workspace=space.given(folder), seconds=seconds, depth=ctx.call.depth)
     ctx.used(words[0], f"sandbox:{ended.jail}")
     return done(ended, await space.noted(ended.stderr, ended.left))
 

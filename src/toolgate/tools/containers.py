@@ -55,5 +55,5 @@ async def docker_run(
         ended = await run()
         return done(ended, ended.stderr)
     space = await workspace_of(ctx)
-    ended = await run(**space.as_arguments())
+    ended = await run(workspace=space.given())
     return done(ended, await space.noted(ended.stderr, ended.left))

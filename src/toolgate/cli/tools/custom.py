@@ -13,9 +13,9 @@ from toolgate.cli.output import Unwritable, emit, note, say
 from toolgate.cli.tools.templates import template
 from toolgate.errors import CallError, DefinitionError, Fault, SettingsError, plural
 from toolgate.model import LOCAL, TOOL_NAME, Runtime
-from toolgate.sandbox.custom.check import compiled
 from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file, read_tool_file
-from toolgate.sandbox.custom.source import CustomFolder
+from toolgate.sandbox.custom.folder import CustomFolder
+from toolgate.sandbox.custom.reload import compiled
 
 
 class AddedTool(NamedTuple):

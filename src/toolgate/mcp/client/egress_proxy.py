@@ -1,6 +1,6 @@
 """The egress proxy of a jailed server: forwards its connections to the allowed hosts.
 
-Two kinds of listeners come out of the jail (`sandbox.jails.socket_handoff`). On one, it is an HTTP proxy: CONNECT, and plain
+Two kinds of listeners come out of the jail (`sandbox.jails.child_ends`). On one, it is an HTTP proxy: CONNECT, and plain
 HTTP. Each of the others stands for one host and port that were named, and forwards bytes there, so that programs without
 proxy support, databases among them, work unchanged. Either way the host is resolved here, once, and the checked address is
 the one that is connected to.

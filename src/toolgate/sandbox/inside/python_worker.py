@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from typing import Any, NoReturn
 
-    from toolgate.sandbox.inside.worker_channel import Channel, Host, SandboxToolError, Stream, frame_bytes
-    from toolgate.sandbox.inside.worker_tools import Tools, make_context, with_attributes
+    from toolgate.sandbox.inside.worker_channel import (
+        Channel,
+        Host,
+        SandboxToolError,
+        Stream,
+        Tools,
+        frame_bytes,
+        make_context,
+    )
     from toolgate.sandbox.inside.worker_values import NotJson, plain, shortened
 else:
-    from worker_channel import Channel, Host, SandboxToolError, Stream, frame_bytes
-    from worker_tools import Tools, make_context, with_attributes
+    from worker_channel import Channel, Host, SandboxToolError, Stream, Tools, frame_bytes, make_context
     from worker_values import NotJson, plain, shortened
 sys.path.pop()
 
@@ -234,14 +240,7 @@ class Job:
             raise _Missing
         code = getattr(execute, "__code__", None) or getattr(vars(type(execute)).get("__call__"), "__code__", None)
         waits = code is not None and bool(code.co_flags & COROUTINE)
-
-        def ask(wanted: str, given: list[Any]) -> Any:
-            return with_attributes(host.ask(wanted, given).wait())
-
-        async def ask_in_loop(wanted: str, given: list[Any]) -> Any:
-            return with_attributes(await host.ask(wanted, given).wait_in_loop())
-
-        context = make_context(self._job.get("context") or {}, ask_in_loop if waits else ask, host)
+        context = make_context(self._job.get("context") or {}, host, waits)
         value = execute(self._job.get("arguments") or {}, context)
         return _in_loop(value) if isinstance(value, types.CoroutineType) else value
 

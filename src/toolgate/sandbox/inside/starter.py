@@ -2,7 +2,10 @@
 
 Its argument is the number of a pipe. One order comes through it (`launch.order` writes it); afterwards the pipe stays
 open as a lifeline: should the host be gone, or have changed its mind, before the program begins, there is nobody who would
-stop the program, so it never begins. What has to be loaded is loaded before files and system calls are taken away. Should
+stop the program, so it never begins. A container is given no other descriptor than stdin (`--container`): its order comes
+there, what follows is for the program, and there is no lifeline, since the host may close stdin before the program begins.
+
+What has to be loaded is loaded before files and system calls are taken away. Should
 any step fail, so does the whole: exit code 125 and a line that begins with "toolgate-starter:", never a program half held.
 
 It runs on any Python from 3.9 on, alone (-I -S), and counts its imports: each costs a millisecond of every start.
@@ -57,8 +60,11 @@ def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
     """Read the order, obey it."""
     if sys.argv[1] == "--remap":
         try_remap(sys.argv[2])
-    lifeline = int(sys.argv[1])
+    in_container = sys.argv[1] == "--container"
+    lifeline = 0 if in_container else int(sys.argv[1])
     order = read_order(lifeline)
+    if in_container:
+        order["argv"][0] = found(order["argv"][0], order["environment"]["PATH"])
     worker = load(order) if order["same"] else []
     calm_signals(order["same"])
     os.umask(order["umask"])
@@ -73,9 +79,10 @@ def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
     program = os.fsencode(order["argv"][0])
     if order["landlock"]:
         restrict_files(order["landlock"])
-    if is_cut(lifeline):
-        raise StartFailed("the host is gone")
-    os.close(lifeline)
+    if not in_container:
+        if is_cut(lifeline):
+            raise StartFailed("the host is gone")
+        os.close(lifeline)
     if order["filter"]:
         restrict_calls(patched(order["filter"], OWN_PID, os.getpid()), program, order)
     if not worker:
@@ -122,6 +129,16 @@ def read_exactly(descriptor: int, size: int) -> bytes:
             raise StartFailed("the host is gone")
         data += piece
     return data
+
+
+def found(program: str, path: str) -> str:
+    """The program by its whole path: where it lies is the image's affair."""
+    if "/" in program:
+        return program
+    for folder in path.split(":"):
+        if os.access(f"{folder}/{program}", os.X_OK):
+            return f"{folder}/{program}"
+    raise StartFailed("the image has no program " + program)
 
 
 def is_cut(lifeline: int) -> bool:

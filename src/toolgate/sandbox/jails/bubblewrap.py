@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.sandbox.jails import launch, process
+from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import ChildPipe
-from toolgate.sandbox.jails.namespace_jail import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail
+from toolgate.sandbox.jails.inside_files import STARTER
+from toolgate.sandbox.jails.namespaces import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail
 from toolgate.sandbox.jails.process_tree import is_first, parent_of
-from toolgate.sandbox.jails.socket_handoff import SocketHandoff
 from toolgate.sandbox.jails.submounts import How
 from toolgate.sandbox.port import Spec, Unavailable
 
@@ -40,13 +40,12 @@ class Bubblewrap(NamespaceJail):
 
     name = "bubblewrap"
 
-    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:
-        super().__init__(scratch_parent=scratch_parent, cpu=cpu)
+    def __init__(self) -> None:
+        super().__init__()
         self._program = shutil.which("bwrap", path=PLACES)
         self._swept = False
 
     async def start(self, spec: Spec) -> process.Process:
-        """Start a process in namespaces of its own."""
         if self._program is None:
             raise Unavailable("bubblewrap is not installed.", suggestion="Install the package bubblewrap.")
         if not self._swept:
@@ -57,7 +56,7 @@ class Bubblewrap(NamespaceJail):
     def _command(self, layout: Layout, order: ChildPipe, told: ChildPipe, _handoff: SocketHandoff | None) -> tuple[str, ...]:
         spec = layout.spec
         walls = _walls(spec, layout.identity, remap=layout.remap is not None)
-        command = (str(self._program), "--info-fd", str(told.inner), *walls, *_world(layout), "--")
+        command = (str(self._program), "--info-fd", str(told.number), *walls, *_world(layout), "--")
         return (*command, *launch.start_command(spec, order))
 
 
@@ -72,7 +71,7 @@ def end_orphans() -> None:
 def _is_orphan(pid: int) -> bool:
     """The first process inside a world of ours, without a bubblewrap outside."""
     words = _words(pid)
-    if not words[0].endswith(b"/bwrap") or os.fsencode(launch.STARTER) not in words:
+    if not words[0].endswith(b"/bwrap") or os.fsencode(STARTER) not in words:
         return False
     above = parent_of(pid)
     return is_first(pid) and above is not None and not _words(above)[0].endswith(b"/bwrap")

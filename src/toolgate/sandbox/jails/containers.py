@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import orjson
 
-from toolgate.sandbox.port import ResourceLimits, Unavailable
+from toolgate.sandbox.jails.process_tree import began
+from toolgate.sandbox.port import ResourceLimits, Spec, Unavailable
 from toolgate.threads import to_thread
 
 ENGINE_PROBE_SECONDS = 3.0
@@ -176,23 +177,16 @@ def machine() -> str:
 def host(pid: int | None = None) -> str:
     """A process, by its id and when it began: ids are used again."""
     pid = pid or os.getpid()
-    return f"{pid}-{_began(pid)}"
-
-
-def _began(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return "0"
+    return f"{pid}-{began(pid) or 0}"
 
 
 def lives(told: str) -> bool:
     """Whether the process of that label lives. What is no such label is left alone."""
-    pid, _, began = told.partition("-")
-    if not pid.isdecimal() or not began.isdecimal():
+    pid, _, when = told.partition("-")
+    if not pid.isdecimal() or not when.isdecimal():
         return True
-    if began != "0":
-        return _began(int(pid)) == began
+    if when != "0":
+        return str(began(int(pid))) == when
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -232,21 +226,18 @@ def _quoted(field: str) -> str:
     return '"' + field.replace('"', '""') + '"' if "," in field or '"' in field else field
 
 
-def seen(
-    workspace: Path | None, fixed: Iterable[Path], hidden: Iterable[Path], readable: Iterable[Path]
-) -> tuple[Mount, ...]:
+def seen(spec: Spec, readable: Iterable[Path]) -> tuple[Mount, ...]:
     """What of the host is seen inside, outer folders before inner ones.
 
     A part that is fixed or hidden is a mount of its own, and so is every folder above it up to the workspace: those could
     otherwise be renamed, and made anew without it.
     """
     mounts: dict[Path, Mount] = {}
+    workspace = spec.workspace
     if workspace is not None:
         mounts[workspace] = Mount(workspace, workspace, writable=True)
-        masked = _within(workspace, hidden)
-        kept = [
-            part for part in _within(workspace, fixed) if not any(part == mask or mask in part.parents for mask in masked)
-        ]
+        masked = _within(workspace, spec.hidden)
+        kept = [part for part in _within(workspace, spec.fixed) if not any(map(part.is_relative_to, masked))]
         for part in (*masked, *kept):
             between = part.parents[: len(part.parts) - len(workspace.parts) - 1]
             mounts.update((above, Mount(above, above, writable=True)) for above in between if above not in mounts)

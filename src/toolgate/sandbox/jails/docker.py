@@ -5,28 +5,26 @@ Python in it, which nobody fetches on his own account.
 """
 
 import asyncio
-import marshal
 import os
 import secrets
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
+from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
-from toolgate.sandbox.jails.launch import INSIDE
-from toolgate.sandbox.port import Feature, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.jails.inside_files import INSIDE, STARTER
+from toolgate.sandbox.port import Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
-ENTRY = INSIDE / "container_entry.py"
 PROGRAMS = {"python": "python3", "deno": "deno"}
 """What runs code is the image's own."""
 KILLED = 137
@@ -212,9 +210,9 @@ class Docker:
             raise Unavailable(f"A container's changes can't be kept apart from {spec.layers[0]}.")
         await self._opened()
         words = run_words(
-            name=new_name(), image=self._image, entrypoint="python3", argv=("-I", "-S", "-B", str(ENTRY)),
+            name=new_name(), image=self._image, entrypoint="python3", argv=("-I", "-S", "-B", str(STARTER), "--container"),
             user=self._user(spec), limits=spec.limits, volumes=await self._engine.volumes(self._image),
-            mounts=seen(spec.workspace, spec.fixed, spec.hidden, (INSIDE, *spec.readable)),
+            mounts=seen(spec, (INSIDE, *spec.readable)),
         )  # fmt: skip
         container = await self._attach(words, spec)
         await container.write(self._order(spec))
@@ -226,10 +224,7 @@ class Docker:
         command: Sequence[str],
         limits: ResourceLimits,
         *,
-        workspace: Path | None = None,
-        fixed: Sequence[Path] = (),
-        hidden: Sequence[Path] = (),
-        cwd: Path | None = None,
+        workspace: ProgramFolder | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Container:
         """A container of any image that is here, with its own entry point, held by Docker's means alone. Of the host it sees
@@ -239,18 +234,17 @@ class Docker:
             raise InvalidInput("No argument and no variable of a program can have a null character in it.")
         await self._opened()
         volumes = await self._engine.volumes(image)
-        spec = Spec(profile="shell", argv=tuple(command), workspace=workspace, limits=limits)
+        spec = Spec(profile="shell", argv=tuple(command), limits=limits).working_in(workspace)
         words = run_words(
             name=new_name(), image=image, argv=command, user=self._user(spec), limits=limits, volumes=volumes,
-            mounts=seen(workspace, fixed, hidden, ()), 
-            work=CONTAINER_SCRATCH if workspace is None else str(cwd or workspace),
+            mounts=seen(spec, ()), work=CONTAINER_SCRATCH if spec.workspace is None else str(spec.cwd or spec.workspace),
             environment={"HOME": CONTAINER_SCRATCH, "TMPDIR": CONTAINER_SCRATCH, **given},
         )  # fmt: skip
         return await self._attach(words, spec)
 
     async def _attach(self, words: tuple[str, ...], spec: Spec) -> Container:
         told = launch.Launch(
-            argv=(*self._engine.command, *words), order=launch.ChildPipe.down(b""), environment=containers.environment()
+            argv=(*self._engine.command, *words), order=ChildPipe.down(b""), environment=containers.environment()
         )
         watched = msgspec.structs.replace(spec.limits, memory=UNHELD, processes=UNHELD)
         attached = await process.start(told, msgspec.structs.replace(spec, limits=watched))
@@ -261,15 +255,13 @@ class Docker:
     def _order(self, spec: Spec) -> bytes:
         """The starter's, for the image's own programs and without a limit that would count processes outside."""
         work = f"{CONTAINER_SCRATCH}/work" if spec.workspace is None else str(spec.cwd or spec.workspace)
-        told = launch.order(
+        order = launch.order(
             spec, identity=None, home=f"{CONTAINER_SCRATCH}/home", temporary=f"{CONTAINER_SCRATCH}/tmp", work=work,
             filter=seccomp.program(spec.profile, machine=self._machine),
         )  # fmt: skip
-        order = marshal.loads(told[4:])
         order["argv"][0] = PROGRAMS.get(spec.profile, spec.argv[0])
         del order["rlimits"]["RLIMIT_NPROC"]
-        data = marshal.dumps(order, 2)
-        return len(data).to_bytes(4, "little") + data
+        return launch.packed(order)
 
     def _user(self, spec: Spec) -> tuple[int, int]:
         """Who it is: somebody else than anyone if it has nothing of the host's, else whose the workspace is; never root."""
@@ -307,17 +299,12 @@ async def run_container(
     command: Sequence[str],
     limits: ResourceLimits,
     *,
-    workspace: Path | None = None,
-    fixed: Sequence[Path] = (),
-    hidden: Sequence[Path] = (),
-    cwd: Path | None = None,
+    workspace: ProgramFolder | None = None,
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ContainerResult:
     """Run a container to its end, or to the limit that it meets first. Raises Unavailable if it can't be started."""
-    container = await docker.start_image(
-        image, command, limits, workspace=workspace, fixed=fixed, hidden=hidden, cwd=cwd, environment=environment
-    )
+    container = await docker.start_image(image, command, limits, workspace=workspace, environment=environment)
     timer = asyncio.get_running_loop().call_later(limits.seconds, container.kill, "time")
     try:
         code, out, errors = await shell.converse(container, stdin, limits)

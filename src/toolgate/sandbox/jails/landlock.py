@@ -8,7 +8,6 @@ What can't be held this way is refused: parts of a workspace that may not be cha
 too old to hold signals.
 """
 
-import asyncio
 import ctypes
 import marshal
 import os
@@ -24,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.sandbox.jails import folder_removal, identity, inside_files, launch, process, seccomp
+from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.jails.launch import ChildPipe, Launch
+from toolgate.sandbox.jails.launch import Launch
+from toolgate.sandbox.jails.process_tree import began
 from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.threads import to_thread
 
@@ -54,58 +55,50 @@ LANDLOCK_ENFORCES: dict[Feature, str] = {
 }
 
 
-class Landlock:
+class Landlock(process.LocalJail):
     """Holds processes among the host's own."""
 
     name = "landlock"
 
-    def __init__(self, *, scratch_parent: Path | None = None, cpu: int | None = None) -> None:
+    def __init__(self, *, scratch_parent: Path | None = None) -> None:
+        super().__init__()
         self._parent = scratch_parent or Path(tempfile.gettempdir())
-        self._cpu = cpu
         self._swept = False
-        self._processes: set[process.Process] = set()
 
     def enforces(self) -> Mapping[Feature, str]:
-        """By what means each feature is held."""
         return LANDLOCK_ENFORCES
 
     async def start(self, spec: Spec) -> process.Process:
-        """Start a process that Landlock holds; raises Unavailable for what it can't hold."""
         refuse_what_cannot_be_held(spec, version())
         if not self._swept:
             self._swept = True
             await to_thread(remove_stale, self._parent)
-        self._processes = {other for other in self._processes if not other.closed}
         who = identity.choose(spec, mapped=())
         if who is not None and spec.workspace is not None:
             identity.give(spec.workspace, who, spec.hidden)
         rules = list(allowed(spec, who))
         scratch = make_scratch(self._parent, who)
         try:
-            started = await process.start(self._launch(spec, who, rules, scratch), spec)
+            return await self._started(self._launch(spec, who, rules, scratch), spec)
         except BaseException:
             folder_removal.remove(scratch)
             raise
-        self._processes.add(started)
-        return started
 
     def _launch(self, spec: Spec, who: Identity | None, rules: list[dict[str, Any]], scratch: Path) -> Launch:
-        order = ChildPipe.down(
-            launch.order(
-                spec,
-                identity=who,
-                home=str(scratch / "home"),
-                temporary=str(scratch / "tmp"),
-                work=str(spec.workspace.resolve() if spec.workspace else scratch / "work"),
-                filter=seccomp.program(spec.profile, alone=True, network=spec.network),
-                landlock={"rules": [*rules, _rule(scratch, write=True)], "network": spec.network == "host"},
-                processes=spec.limits.processes + threads_of(who.uid if who else os.getuid()),
-                cpu=self._cpu,
-            )
+        said = launch.order(
+            spec,
+            identity=who,
+            home=str(scratch / "home"),
+            temporary=str(scratch / "tmp"),
+            work=str(spec.workspace.resolve() if spec.workspace else scratch / "work"),
+            filter=seccomp.program(spec.profile, alone=True, network=spec.network),
+            landlock={"rules": [*rules, _rule(scratch, write=True)], "network": spec.network == "host"},
+            processes=spec.limits.processes + threads_of(who.uid if who else os.getuid()),
         )
+        order = ChildPipe.down(launch.packed(said))
         plan = {
             "host": os.getpid(),
-            "lifeline": order.inner,
+            "lifeline": order.number,
             "starts_others": spec.profile in STARTS_OTHERS,
             "starter": str(inside_files.STARTER),
         }
@@ -117,11 +110,6 @@ class Landlock:
             remove=(scratch,),
             kill_signal=signal.SIGTERM,
         )
-
-    async def close(self) -> None:
-        """End whatever still runs."""
-        await asyncio.gather(*(started.close() for started in self._processes))
-        self._processes.clear()
 
 
 # -- what it can hold
@@ -258,13 +246,6 @@ def make_scratch(parent: Path, who: Identity | None) -> Path:
 def processes_known() -> int:
     """Which processes our numbers are about: containers that share a folder do not share those."""
     return Path("/proc/self/ns/pid").stat().st_ino
-
-
-def began(process: int) -> int | None:
-    """When a process was started, in the kernel's ticks: with its number, that names it for good. None: there is none."""
-    with suppress(OSError):
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
-    return None
 
 
 def remove_stale(parent: Path) -> None:

@@ -4,7 +4,6 @@ A jail turns a Spec into a Launch: the command of its own launcher, which ends i
 order goes through a pipe, since a command line can be read by everybody on the machine.
 """
 
-import fcntl
 import marshal
 import math
 import os
@@ -20,19 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.sandbox.jails.folder_removal import remove as remove
+from toolgate.sandbox.jails.child_ends import ChildEnds, ChildPipe, SocketHandoff
+from toolgate.sandbox.jails.folder_removal import remove
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
-from toolgate.sandbox.jails.inside_files import INSIDE as INSIDE
-from toolgate.sandbox.jails.inside_files import STARTER as STARTER
-from toolgate.sandbox.jails.inside_files import WORKER, WORKER_PARTS
-from toolgate.sandbox.jails.inside_files import python as python
+from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, WORKER, WORKER_PARTS, python
 from toolgate.sandbox.jails.layers import Layers
-from toolgate.sandbox.jails.socket_handoff import SocketHandoff
-from toolgate.sandbox.jails.submounts import Submounts, root_of
+from toolgate.sandbox.jails.submounts import Submounts, release, root_of
 from toolgate.sandbox.port import MB, Network, ResourceLimits, Spec, Unavailable
-
-ORDER_BYTES = MB
-"""The most that an unprivileged pipe holds."""
 
 CODE_RANGE = 512 * MB
 """What V8 sets aside for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""
@@ -50,52 +43,6 @@ ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 """Read by the C library before anything of ours runs: arenas would use up the address space."""
 
 
-class ChildPipe:
-    """A pipe of which the child has one end and we the other."""
-
-    def __init__(self, inner: int, outer: int) -> None:
-        self.inner = inner
-        """The child's; it has the same number there."""
-        self.outer = outer
-        """Ours."""
-
-    @classmethod
-    def down(cls, data: bytes) -> "ChildPipe":
-        """The child reads what is written now; that our end stays open tells it that we are still there."""
-        inner, outer = os.pipe2(os.O_CLOEXEC)
-        try:
-            if len(data) > ORDER_BYTES:
-                raise Unavailable("The environment and arguments of the program are more than 1 MB.")
-            fcntl.fcntl(outer, fcntl.F_SETPIPE_SZ, max(len(data), 65_536))
-            os.set_blocking(outer, False)
-            if os.write(outer, data) != len(data):
-                raise Unavailable("The order for the jail does not fit into a pipe.")
-        except BaseException:
-            os.close(inner)
-            os.close(outer)
-            raise
-        return cls(inner, outer)
-
-    @classmethod
-    def up(cls) -> "ChildPipe":
-        """The child writes, we read."""
-        outer, inner = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(outer, False)
-        return cls(inner, outer)
-
-    def close_inner(self) -> None:
-        """Once the child has it."""
-        if self.inner >= 0:
-            os.close(self.inner)
-            self.inner = -1
-
-    def close_outer(self) -> None:
-        """May be called twice."""
-        if self.outer >= 0:
-            os.close(self.outer)
-            self.outer = -1
-
-
 class Launch(msgspec.Struct, kw_only=True):
     """What a jail hands to `process.start`."""
 
@@ -104,12 +51,10 @@ class Launch(msgspec.Struct, kw_only=True):
     told: ChildPipe | None = None
     """Where the launcher says `{"child-pid": N}`, the host's number of the first process inside: with it, all of them end.
     None: there is no such process, and what descends from the launcher is looked up."""
-    handing: SocketHandoff | None = None
+    handoff: SocketHandoff | None = None
     """How the sockets come out that it was to listen on."""
     layers: Layers | None = None
     """What lies over the folders that it may change."""
-    pass_fds: tuple[int, ...] = ()
-    """Further descriptors that the launcher needs. They are closed here after the start."""
     environment: Mapping[str, str] = {}
     """The launcher's own."""
     places: tuple[str, ...] = ()
@@ -120,6 +65,18 @@ class Launch(msgspec.Struct, kw_only=True):
     """Placeholders that were put into the workspace."""
     kill_signal: int = signal.SIGKILL
     """What makes the launcher end everything."""
+
+    def ends(self) -> list[ChildEnds]:
+        return [ends for ends in (self.order, self.told, self.handoff, self.layers) if ends is not None]
+
+    def undo(self) -> None:
+        """Remove what a start made on the host. May be called twice."""
+        for ends in self.ends():
+            ends.close_all()
+        for folder in self.remove:
+            remove(folder)
+        release(self.release)
+        self.release = ()
 
 
 class SystemPath(NamedTuple):
@@ -137,7 +94,7 @@ def interpreter(spec: Spec) -> str:
 
 def start_command(spec: Spec, order: ChildPipe) -> tuple[str, ...]:
     """The end of every launcher's command."""
-    return (interpreter(spec), "-I", "-S", "-B", str(STARTER), str(order.inner))
+    return (interpreter(spec), "-I", "-S", "-B", str(STARTER), str(order.number))
 
 
 def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
@@ -182,23 +139,22 @@ def order(
     landlock: Mapping[str, Any] | None = None,
     remap: Mapping[str, Any] | None = None,
     processes: int | None = None,
-    cpu: int | None = None,
-    handing: SocketHandoff | None = None,
+    handoff: SocketHandoff | None = None,
     gate: int | None = None,
-) -> bytes:
-    """What the starter is to do: its length, then the whole. Paths are those inside the jail."""
+) -> dict[str, Any]:
+    """What the starter is to do. Paths are those inside the jail."""
     folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
-    said = {
+    return {
         "same": spec.profile == "python",
         "uid": identity.uid if identity else None,
         "gid": identity.gid if identity else None,
         "remap": dict(remap) if remap else None,
         "folders": folders,
         "cwd": str(spec.cwd) if spec.cwd is not None else work,
-        "cpu": next(_cpus()) if cpu is None else cpu,
+        "cpu": next(_cpus()),
         "rlimits": {name: (value, value) for name, value in rlimits(spec, processes).items()},
         "umask": SERVER_UMASK if spec.profile == "server" else UMASK,
-        "listen": {"through": handing.inner, "places": list(map(list, spec.listen))} if handing else None,
+        "listen": {"through": handoff.number, "places": list(map(list, spec.listen))} if handoff else None,
         "gate": gate,
         "landlock": dict(landlock) if landlock else None,
         "filter": filter,
@@ -207,8 +163,12 @@ def order(
         "worker": _compiled(spec.argv[1]) if spec.profile == "python" and spec.argv[0] == str(python()) else None,
         "magic": MAGIC_NUMBER,
     }
+
+
+def packed(order: Mapping[str, Any]) -> bytes:
+    """An order as the starter reads it: its length, then the whole."""
     # Version 2 is read by every Python; JSON would cost the starter ten milliseconds to import.
-    data = marshal.dumps(said, 2)
+    data = marshal.dumps(dict(order), 2)
     return len(data).to_bytes(4, "little") + data
 
 

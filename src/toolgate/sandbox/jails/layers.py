@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from toolgate.sandbox.jails.child_ends import ChildEnds
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
 from toolgate.sandbox.port import ProjectedEntry, Spec, Unavailable
@@ -31,7 +32,7 @@ _others: dict[Path, Path] = {}
 """Folders to mount on that this process made where another user took the usual one."""
 
 
-class Layers:
+class Layers(ChildEnds):
     """The layers of one jailed process."""
 
     def __init__(self, spec: Spec, who: Identity | None, mapped: Collection[Path]) -> None:
@@ -52,8 +53,8 @@ class Layers:
         self._given = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
         self._stage = stage()
         self._outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.inner: tuple[int, ...] = (inner.detach(),)
-        """The child's ends; they have the same numbers there."""
+        through = inner.detach()
+        self.inner = (through,)
         self.gate: int | None = None
         """The descriptor that the starter waits at until all projected files are there; it has the same number there."""
         projected = self._plan_projected(spec, who, mapped) if spec.projected else None
@@ -67,7 +68,7 @@ class Layers:
             "options": f"mode=0755,size={limits.disk},nr_inodes={limits.files}",
             "owner": list(owner),
             "user": None if os.geteuid() == 0 else list(owner),
-            "through": self.inner[0],
+            "through": through,
             "projected": projected,
             "stays": spec.profile == "server",
             "starter": str(STARTER),
@@ -139,14 +140,8 @@ class Layers:
         number = next(number for number, root in enumerate(self._projected) if path.startswith(f"{root}/"))
         return [number, path[len(str(self._projected[number])) + 1 :], *(piece or ("gone", 0, 0, ""))]
 
-    def close_inner(self) -> None:
-        """For a start that failed."""
-        for number in self.inner:
-            os.close(number)
-        self.inner = ()
-
     def close(self) -> None:
-        """Let go of all of it: with the program gone, the layers are gone. May be called twice."""
+        """Let go of all of it: with the program gone, the layers are gone."""
         self._outer.close()
         for upper in self._uppers:
             os.close(upper)

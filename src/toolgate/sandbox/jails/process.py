@@ -12,15 +12,15 @@ import select
 import signal
 import socket
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 
-from toolgate.sandbox.jails import placeholders, watchdog
-from toolgate.sandbox.jails.folder_removal import remove
+from toolgate.sandbox.jails import watchdog
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
-from toolgate.sandbox.port import ProjectedEntry, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import Feature, ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
@@ -43,9 +43,6 @@ _CHILD = re.compile(rb'"child-pid":\s*(\d+)\s*[,}\n]')
 
 async def start(launch: Launch, spec: Spec) -> "Process":
     """Start it. Whatever was made for it is gone again if that fails."""
-    ends = [launch.order.inner, *launch.pass_fds] + ([launch.told.inner] if launch.told else [])
-    ends += [launch.handing.inner] if launch.handing else []
-    ends += launch.layers.inner if launch.layers else ()
     try:
         child = subprocess.Popen(
             launch.argv,
@@ -53,29 +50,25 @@ async def start(launch: Launch, spec: Spec) -> "Process":
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            pass_fds=ends,
+            pass_fds=[number for ends in launch.ends() for number in ends.inner],
             env=dict(launch.environment),
             cwd="/",
             start_new_session=True,
         )
     except BaseException as error:
-        _undo(launch)
+        launch.undo()
         if isinstance(error, OSError):
             raise Unavailable(f"{launch.argv[0]} could not be started: {error.strerror or error}.") from error
         raise
     finally:
-        for number in ends:
-            os.close(number)
-        if launch.handing:
-            launch.handing.inner = -1
-        if launch.layers:
-            launch.layers.inner = ()
+        for ends in launch.ends():
+            ends.close_inner()
     try:
         return Process(child, launch, spec)
     except OSError as error:
         child.kill()
         with child:
-            _undo(launch)
+            launch.undo()
         raise Unavailable(f"A process can't be watched here: {error.strerror or error}.") from error
 
 
@@ -105,7 +98,8 @@ class Process(Pipes):
             self._loop.add_reader(launch.told.outer, self._on_told)
         else:
             self._named.set()
-        watchdog.add(self)
+        self._watchdog = watchdog.of_loop()
+        self._watchdog.add(self)
 
     @property
     def busy(self) -> bool:
@@ -116,7 +110,7 @@ class Process(Pipes):
     def busy(self, now: bool) -> None:
         self._busy = now
         if now:
-            watchdog.hurry(self)
+            self._watchdog.hurry(self)
 
     def is_alive(self) -> bool:
         """Whether it has not ended yet, asked of the kernel: the loop may not have been told."""
@@ -125,11 +119,9 @@ class Process(Pipes):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or is about to be."""
         return self._closing is not None
 
     def uppers(self) -> list[int]:
-        """The upper layers of its folders, open."""
         return self.launch.layers.uppers() if self.launch.layers else []
 
     def refresh(self) -> None:
@@ -144,10 +136,9 @@ class Process(Pipes):
 
     async def listeners(self) -> list[socket.socket]:
         """What it was to listen on (`Spec.listen`), in that order: from now on the caller's. Raises Unavailable."""
-        handing = self.launch.handing
-        if handing is None:
+        if self.launch.handoff is None:
             return []
-        receiving = start_task(handing.receive())
+        receiving = start_task(self.launch.handoff.receive())
         try:
             await asyncio.wait((receiving, self._ended), return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -173,13 +164,12 @@ class Process(Pipes):
         return SIGNAL_EXIT_CODE - code if code > SIGNAL_EXIT_CODE and self.spec.profile != "shell" else code
 
     def kill(self, why: Stopped | None = None) -> None:
-        """End it and everything that it started, now."""
         if self._ended.done() and self.init is None:
             return
         if not self._killed and not self._ended.done():
             self._killed, self.stopped = True, why
         # Should the program not have begun yet, it never will.
-        self.launch.order.close_outer()
+        self.launch.order.close()
         self._strike()
 
     def _strike(self) -> None:
@@ -190,7 +180,6 @@ class Process(Pipes):
             _send(self._handle, self.launch.kill_signal)
 
     async def close(self) -> None:
-        """Kill it, wait until all of it is gone, and remove what it left on the host."""
         if self._closing is None:
             self._closing = start_task(self._close())
         await finish(self._closing)
@@ -199,12 +188,12 @@ class Process(Pipes):
         try:
             await self._end_all()
         finally:
-            watchdog.discard(self)
+            self._watchdog.discard(self)
             self._release()
             if self.launch.remove:
-                await to_thread(_undo, self.launch)
+                await to_thread(self.launch.undo)
             else:
-                _undo(self.launch)
+                self.launch.undo()
 
     async def _end_all(self) -> None:
         """Everything inside, then the launcher; the stubborn are killed one by one. It takes no longer than it may."""
@@ -259,7 +248,7 @@ class Process(Pipes):
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
         self._handle = -1
-        self.launch.order.close_outer()
+        self.launch.order.close()
         # A launcher that ended by itself has left nothing; one that died may have left all.
         if self._init_handle >= 0:
             _send(self._init_handle, signal.SIGKILL)
@@ -300,24 +289,34 @@ class Process(Pipes):
         told = self.launch.told
         if told is not None and told.outer >= 0:
             self._loop.remove_reader(told.outer)
-            told.close_outer()
-
-
-def _undo(launch: Launch) -> None:
-    """What a start made on the host."""
-    launch.order.close_outer()
-    if launch.told:
-        launch.told.close_outer()
-    if launch.handing:
-        launch.handing.close()
-    if launch.layers:
-        launch.layers.close()
-    for folder in launch.remove:
-        remove(folder)
-    placeholders.release(launch.release)
-    launch.release = ()
+            told.close()
 
 
 def _send(handle: int, number: int) -> None:
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(handle, number)
+
+
+class LocalJail(ABC):
+    """A jail whose processes are children of this one: it ends what still runs when it is closed."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._processes: set[Process] = set()
+
+    @abstractmethod
+    def enforces(self) -> Mapping[Feature, str]: ...
+
+    @abstractmethod
+    async def start(self, spec: Spec) -> Process: ...
+
+    async def _started(self, launch: Launch, spec: Spec) -> Process:
+        self._processes = {other for other in self._processes if not other.closed}
+        started = await start(launch, spec)
+        self._processes.add(started)
+        return started
+
+    async def close(self) -> None:
+        await asyncio.gather(*(started.close() for started in self._processes))
+        self._processes.clear()

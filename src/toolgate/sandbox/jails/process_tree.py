@@ -1,4 +1,4 @@
-"""Who descends from whom, as the kernel tells it in /proc."""
+"""Processes as the kernel tells of them in /proc: who descends from whom, and when each began."""
 
 import os
 from contextlib import suppress
@@ -6,9 +6,18 @@ from contextlib import suppress
 
 def parent_of(pid: int) -> int | None:
     """None: there is no such process."""
+    return _stat(pid, 1)
+
+
+def began(pid: int) -> int | None:
+    """When a process was started, in the kernel's ticks: with its number, that names it for good. None: there is none."""
+    return _stat(pid, 19)
+
+
+def _stat(pid: int, field: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - read many times a second
-            return int(file.read().rpartition(b")")[2].split()[1])
+            return int(file.read().rpartition(b")")[2].split()[field])
     except (OSError, IndexError, ValueError):
         return None
 

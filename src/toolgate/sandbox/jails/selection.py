@@ -1,35 +1,19 @@
-"""Which jail holds on this machine: found out by trying to break out of it, never by looking whether a program is installed.
-
-What is tried is `inside/trial.py`. It also has to show that an honest program works, since a jail that crashed would seem to
-hold everything.
-"""
+"""The choice of the jail for this machine: by trying to break out of it, never by looking whether a program is installed."""
 
 import asyncio
-import os
-import secrets
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from time import monotonic
 
 import msgspec
 
-from toolgate.sandbox.jails.inside_files import INSIDE, python
-from toolgate.sandbox.port import MB, Feature, Jail, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.port import Feature, Jail, Unavailable
+from toolgate.sandbox.self_check import trial
 from toolgate.settings import SandboxSettings
 from toolgate.tasks import finish, start_task
 
 ORDER = ("bubblewrap", "namespaces", "landlock")
 """The first that holds is taken."""
 
-TRIAL = INSIDE / "trial.py"
-TRIED: frozenset[Feature] = frozenset(("files", "environment", "network", "processes", "memory", "cpu", "disk", "signals"))
-"""The others, time and output, are held by the host itself."""
-
-TRIAL_LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
-TRIAL_SECONDS = 10.0
-MAX_TRIAL_OUTPUT_BYTES = 64 * 1024
 RETRY_SECONDS = 10.0
 """If nothing could hold code, it is tried again after this long."""
 
@@ -112,7 +96,7 @@ async def _report(name: str, settings: SandboxSettings) -> JailReport:
 async def _tried(name: str, settings: SandboxSettings) -> Jail:
     jail = await _probed(settings) if name == "docker" else make(name)
     try:
-        await try_out(jail)
+        await trial(jail)
     except BaseException:
         await jail.close()
         raise
@@ -147,65 +131,3 @@ async def _probed(settings: SandboxSettings) -> Jail:
         await jail.close()
         raise
     return jail
-
-
-async def try_out(jail: Jail) -> None:
-    """Raises Unavailable if the jail can't be started, lets something through, or lets nothing work."""
-    async with _bait() as (secret, name):
-        argv = (
-            str(python()),
-            str(TRIAL),
-            str(secret),
-            name,
-            str(os.getpid()),
-            str(TRIAL_LIMITS.memory),
-            str(TRIAL_LIMITS.disk),
-        )
-        process = await jail.start(Spec(profile="python", argv=argv, limits=TRIAL_LIMITS))
-        try:
-            async with asyncio.timeout(TRIAL_SECONDS):
-                said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
-                code = await process.wait()
-        except TimeoutError:
-            raise Unavailable(f"The trial did not end within {TRIAL_SECONDS:g} s.") from None
-        finally:
-            await process.close()
-    judge(said, complained, code, process.stopped)
-
-
-def judge(said: str, complained: str, code: int, stopped: Stopped | None) -> None:
-    """What the trial's words mean."""
-    lines = said.splitlines()
-    holes = [line.partition(" ")[2] for line in lines if line.startswith("hole:")]
-    if holes:
-        raise Unavailable(f"It does not hold: {'; '.join(holes)}")
-    held = {line.partition(" ")[2] for line in lines if line.startswith("held:")}
-    if stopped == "disk":
-        held.add("disk")
-    if "control: works" not in lines or not held >= TRIED:
-        why = complained.strip()[-300:] or f"exit code {code}"
-        raise Unavailable(f"It can't be started here: {why}.")
-
-
-@asynccontextmanager
-async def _bait() -> AsyncIterator[tuple[Path, str]]:
-    """A file that anybody on the host may read, and a variable of its environment."""
-    name = f"TOOLGATE_TRIAL_{secrets.token_hex(4).upper()}"
-    number, path = tempfile.mkstemp(prefix="toolgate-trial-")
-    try:
-        os.fchmod(number, 0o644)
-        os.write(number, b"secret")
-        os.environ[name] = "secret"
-        yield Path(path), name
-    finally:
-        os.close(number)
-        os.environ.pop(name, None)
-        Path(path).unlink(missing_ok=True)
-
-
-async def _all(read: Callable[[int], Awaitable[bytes]]) -> str:
-    """What is said, to the end; the first of it is kept."""
-    kept = b""
-    while piece := await read(MAX_TRIAL_OUTPUT_BYTES):
-        kept = (kept + piece)[:MAX_TRIAL_OUTPUT_BYTES]
-    return kept.decode(errors="replace")

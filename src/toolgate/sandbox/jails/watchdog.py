@@ -8,15 +8,13 @@ work hardly ever.
 import asyncio
 import logging
 import os
-from contextlib import suppress
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from toolgate.sandbox.jails.disk_usage import DiskUsage
-from toolgate.sandbox.jails.kernel_memory import KernelMemory
 from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.jails.usage_counts import DiskUsage, KernelMemory
 from toolgate.sandbox.port import Stopped
 
 if TYPE_CHECKING:
@@ -77,9 +75,9 @@ class ProcessWatch:
             self.process.kill(why)
             return
         if self.disk is not None:
-            self.disk.look_into(now, self._members, self._on_disk_limit)
+            self.disk.look_into(now, self._members, lambda: self.process.kill("disk"))
         if self.process.busy:
-            self.kernel_memory.look_into(now, self._members, self._on_memory_limit)
+            self.kernel_memory.look_into(now, self._members, lambda: self.process.kill("memory"))
         near = 3 * used.memory > limits.memory or 3 * files > limits.files or 3 * used.written > limits.disk
         usual, close = (SERVER, SERVER_CLOSE) if self.process.spec.profile == "server" else (USUAL, CLOSE)
         self.next = now + (IDLE if not self.process.busy else close if near else usual)
@@ -91,12 +89,6 @@ class ProcessWatch:
         if files > limits.files or used.written > limits.disk:
             return "disk"
         return "processes" if used.processes > limits.processes else None
-
-    def _on_disk_limit(self) -> None:
-        self.process.kill("disk")
-
-    def _on_memory_limit(self) -> None:
-        self.process.kill("memory")
 
     # Where to look
 
@@ -267,24 +259,9 @@ class Watchdog:
 _watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = WeakKeyDictionary()
 
 
-def _watchdog() -> Watchdog:
+def of_loop() -> Watchdog:
+    """The watchdog of the running loop."""
     loop = asyncio.get_running_loop()
     if loop not in _watchdogs:
         _watchdogs[loop] = Watchdog(loop)
     return _watchdogs[loop]
-
-
-def add(process: "Process") -> None:
-    """Watch a process of the running loop."""
-    _watchdog().add(process)
-
-
-def hurry(process: "Process") -> None:
-    """A process begins to work."""
-    _watchdog().hurry(process)
-
-
-def discard(process: "Process") -> None:
-    """Watch it no longer."""
-    with suppress(RuntimeError):
-        _watchdog().discard(process)

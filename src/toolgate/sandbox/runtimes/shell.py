@@ -18,13 +18,8 @@ def spec(
     argv: Sequence[str],
     limits: ResourceLimits,
     *,
-    workspace: Path | None,
-    cwd: Path | None = None,
-    fixed: tuple[Path, ...] = (),
-    hidden: tuple[Path, ...] = (),
     programs: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
-    layered: bool = False,
 ) -> Spec:
     """What to jail for a command; raises InvalidInput if there is no such program."""
     if not argv or not argv[0]:
@@ -40,11 +35,6 @@ def spec(
         argv=(found, *argv[1:]),
         environment=tuple(sorted({"LANG": "C.UTF-8", **(environment or {})}.items())),
         readable=tuple(_root_of(folder) for folder in programs),
-        workspace=workspace,
-        cwd=cwd,
-        fixed=fixed,
-        hidden=hidden,
-        layers=(workspace,) if workspace is not None and layered else (),
         path=path,
         limits=limits,
     )

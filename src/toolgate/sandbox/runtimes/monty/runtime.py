@@ -9,8 +9,12 @@ three. Its time limit is backed by a kill, since it can't see into one long oper
 """
 
 import asyncio
+import fcntl
 import logging
 import os
+import shlex
+import shutil
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,13 +22,11 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from toolgate.sandbox.port import FEATURES, Feature, ResourceLimits, Stopped, Unavailable
-from toolgate.sandbox.runtimes.monty.confinement import ConfinedCommand
-from toolgate.sandbox.runtimes.monty.run import MontyResult, MontyRun
+from toolgate.sandbox.port import FEATURES, MB, Feature, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.runtimes.monty.run import MontyResult, MontyRun, MontyToolCalls
 from toolgate.sandbox.runtimes.monty.subset import fits
-from toolgate.sandbox.runtimes.monty.tool_calls import MontyToolCalls
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve
 from toolgate.threads import to_thread
 
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 0.25
 """What Monty's own time limit gets to be noticed before the worker is killed."""
 RUNS_OF_A_WORKER = 5_000
-
+FOLDER_PREFIX = "toolgate-monty-"
+SPARE_MEMORY = 64 * MB
+"""What a worker may take beyond what it counts as the program's."""
 
 logger = logging.getLogger("toolgate.sandbox")
 
@@ -53,18 +57,13 @@ class MontyRuntime:
         self._held: ConfinedCommand | None = None
         self._turns: set[MontyRun] = set()
         self._closed = False
-        self._broken: str | None = None
+        self.broken: str | None = None
         """Why it does not start, once that is known."""
-
-    @property
-    def broken(self) -> str | None:
-        """Why it can't be used, once that is known."""
-        return self._broken
 
     def takes(self, job: Mapping[str, Any]) -> bool:
         """Whether this job is for Monty."""
         mode = job["mode"]
-        if mode not in ("script", "program") or self._broken is not None or not is_installed():
+        if mode not in ("script", "program") or self.broken is not None or not is_installed():
             return False
         return fits(job["code"], program=mode == "program")
 
@@ -98,7 +97,7 @@ class MontyRuntime:
             try:
                 pool = self._pool or self._start()
             except Unavailable as error:
-                self._broken = error.message
+                self.broken = error.message
                 logger.warning("Monty is not used: %s", error.message)
                 return MontyResult(failure=CodeFailure("died", error.message), doubtful=True), None
         return turn.run(pool)
@@ -107,8 +106,8 @@ class MontyRuntime:
         """Start a worker and see whether it works."""
         from pydantic_monty import Monty, MontyError
 
-        if self._broken is not None:
-            raise Unavailable(self._broken)
+        if self.broken is not None:
+            raise Unavailable(self.broken)
         binary = find_binary()
         self._held = ConfinedCommand.made(binary, self._limits)
         pool = Monty(
@@ -177,3 +176,103 @@ def find_binary() -> Path:
     from pydantic_monty._binary import find_monty_binary
 
     return Path(find_monty_binary()).resolve()
+
+
+# -- what holds its workers on Linux: the starter of all jails, without a jail around it
+
+
+class ConfinedCommand:
+    """A command that starts a worker without rights: the starter, which reads its order from a file beside it.
+
+    Monty's pool starts its workers by itself, so it is given a command that confines itself first: another user, no
+    capabilities, no files but the system's libraries, a filter of system calls, and an end when we end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.path = folder / "monty-held"
+        self._errors = folder / "errors"
+        self._lock: BinaryIO | None = None
+        """Held as long as we live, so that others know whose folder is nobody's."""
+
+    @classmethod
+    def made(cls, binary: Path, limits: ResourceLimits) -> "ConfinedCommand | None":
+        """None where there is nothing to hold it with."""
+        from toolgate.sandbox.jails.landlock import LANDLOCK_VERSION, version
+
+        if version() < LANDLOCK_VERSION:
+            return None
+        _sweep()
+        held = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
+        held._write(binary, limits)
+        return held
+
+    def _write(self, binary: Path, limits: ResourceLimits) -> None:
+        from toolgate.sandbox.jails.inside_files import STARTER, python
+
+        self._folder.chmod(0o711)
+        if os.geteuid() == 0:
+            binary = self._reachable(binary)
+        order = self._folder / "order"
+        order.write_bytes(_order(binary, limits))
+        self._lock = order.open("rb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        command = shlex.join([str(python()), "-I", "-S", "-B", str(STARTER), "9"])
+        errors = shlex.quote(str(self._errors))
+        self.path.write_text(f"#!/bin/sh\nexec 9<{shlex.quote(str(order))} 2>>{errors}\nexec {command}\n")
+        self.path.chmod(0o700)
+
+    def _reachable(self, binary: Path) -> Path:
+        """A name by which anybody may run it: folders of root's are often closed to others."""
+        own = self._folder / "monty"
+        with suppress(OSError):
+            own.hardlink_to(binary)
+            return own
+        shutil.copyfile(binary, own)
+        own.chmod(0o755)
+        return own
+
+    def last_words(self) -> str:
+        """What a worker that could not be started said."""
+        with suppress(OSError):
+            return self._errors.read_text("utf-8", "replace").strip()[-300:]
+        return ""
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _sweep() -> None:
+    """Remove what was left by those who were killed."""
+    for order in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/order"):
+        with suppress(OSError), order.open("rb") as lock:
+            if order.stat().st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(order.parent, ignore_errors=True)
+
+
+def _order(binary: Path, limits: ResourceLimits) -> bytes:
+    """What the starter is to do, as for a jail's worker, but for the limits: a worker serves many runs."""
+    from toolgate.sandbox.jails.identity import choose
+    from toolgate.sandbox.jails.launch import order, packed, system_paths
+    from toolgate.sandbox.jails.seccomp import program
+
+    spec = Spec(profile="deno", argv=(str(binary), "subprocess"), limits=limits)
+    readable = [str(view.path) for view in system_paths() if view.kind == "bind"]
+    rules = [{"path": path, "write": False, "execute": True} for path in (*readable, str(binary))]
+    said = order(
+        spec,
+        identity=choose(spec, mapped=()),
+        home="/",
+        temporary="/",
+        work="/",
+        filter=program("deno", alone=True),  # which lets the starter's place be taken once
+        landlock={"rules": rules},
+    )
+    most = limits.memory + SPARE_MEMORY
+    numbers = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_MEMLOCK": 0, "RLIMIT_NOFILE": 64, "RLIMIT_DATA": most}
+    # One thread needs no core of its own, and all workers have this same order.
+    said |= {"rlimits": {name: (value, value) for name, value in numbers.items()}, "environment": {}, "cpu": None}
+    said["ends_with_parent"] = True
+    return packed(said)

@@ -6,18 +6,27 @@ that changes later is compiled first, and if it can't be, its tool stays as it w
 """
 
 import asyncio
+import contextlib
+import json
 import logging
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from pathlib import Path
 
 from toolgate.errors import CallError, DefinitionError
 from toolgate.model import Entry
 from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
-from toolgate.sandbox.custom.source import CustomFolder, LoadedTool, RemovedTool
+from toolgate.sandbox.custom.folder import CustomFolder, LoadedTool, RemovedTool
+from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.tasks import start_task
+from toolgate.trust import others_write, read_regular, replace_private
+from toolgate.version import VERSION
 
 FOLDER_POLL_SECONDS = 1.0
 """How often the folder is looked at."""
+MAX_KEPT = 1_000
+"""Digests of code that are kept at most."""
 
 Check = Callable[[ToolFile], Awaitable[ToolProblem | None]]
 logger = logging.getLogger(PROBLEMS)
@@ -132,3 +141,52 @@ class CustomTools:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
                 logger.warning("custom tools could not be looked at: %s", error)
+
+
+class CompiledCode:
+    """Code that is known to compile, by its digest, also in later processes: to list its tool needs no sandbox."""
+
+    def __init__(self, sandbox: Sandbox, file: Path | None) -> None:
+        """`file`: where the digests are kept, outside of any project: a clone or an archive could bring them along with code
+        that does not compile. None: nowhere."""
+        self._sandbox = sandbox
+        self._file = file
+        self._known: dict[str, None] | None = None
+
+    async def check(self, tool: ToolFile) -> ToolProblem | None:
+        """The fault in the code, as `compiled` says it."""
+        if tool.program.runtime == "python":
+            return None
+        digest = sha256(f"{VERSION}\0{tool.program.runtime}\0{tool.program.code}".encode()).hexdigest()
+        if self._known is None:
+            self._known = dict.fromkeys(self._read())
+        if digest in self._known:
+            return None
+        wrong = await compiled(tool, self._sandbox)
+        if wrong is None:
+            self._known[digest] = None
+            self._write()
+        return wrong
+
+    def _read(self) -> list[str]:
+        """The digests on record; none if somebody else could have written them."""
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            if self._file is not None and not any(others_write(path.stat()) for path in (self._file, self._file.parent)):
+                return [digest for digest in json.loads(read_regular(self._file)) if isinstance(digest, str)]
+        return []
+
+    def _write(self) -> None:
+        """Adds what is known to the record. Where it can't be written, the code is compiled again the next time."""
+        if self._file is not None:
+            digests = dict.fromkeys([*self._read(), *(self._known or ())])  # other processes add to it as well
+            with contextlib.suppress(OSError):
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_private(self._file, json.dumps(list(digests)[-MAX_KEPT:]))
+
+
+async def compiled(tool: ToolFile, sandbox: Sandbox) -> ToolProblem | None:
+    """What is wrong with the code, and where in the file; None if it compiles. Raises a CallError if there is no sandbox."""
+    if tool.program.runtime == "python":  # which is compiled when its file is read
+        return None
+    failure = await sandbox.check(LANGUAGES[tool.program.runtime], tool.program.code)
+    return None if failure is None else tool.code.problem(failure.message, failure.line, failure.column)
