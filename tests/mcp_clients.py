@@ -13,7 +13,6 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.serving import Site
 from toolgate import App
 from toolgate.model import Actor
-from toolgate.serve.keys import Keys
 
 ERAS = ("legacy", "2026-07-28")
 """How the SDK's client is told which protocol to speak."""
@@ -21,7 +20,7 @@ ERAS = ("legacy", "2026-07-28")
 
 async def key_for(app: App, actor: Actor, **terms: Any) -> str:
     """A new key of an actor's."""
-    return (await Keys(app).create(f"test {uuid.uuid4()}", actor, **terms))[1]
+    return (await app.keys.create(f"test {uuid.uuid4()}", actor, **terms))[1]
 
 
 @asynccontextmanager

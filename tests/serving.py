@@ -11,8 +11,7 @@ from typing import Any, Self
 from toolgate import App
 from toolgate.model import LOCAL, Actor
 from toolgate.serve.app import HttpApp
-from toolgate.serve.keys import Keys
-from toolgate.serve.run import serve
+from toolgate.serve.http_server import serve
 
 SECONDS = 60.0
 VERSION = "2026-07-28"
@@ -53,7 +52,7 @@ class Site:
 
     async def with_key(self, app: App, actor: Actor = LOCAL, **terms: Any) -> Self:
         """From now on requests have a key of this actor's."""
-        self.key = (await Keys(app).create(f"test {uuid.uuid4()}", actor, **terms))[1]
+        self.key = (await app.keys.create(f"test {uuid.uuid4()}", actor, **terms))[1]
         return self
 
     async def raw(self, request: bytes) -> Answer:
@@ -132,7 +131,7 @@ async def serving(app: App) -> AsyncIterator[Site]:
     up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
 
     async def ready(url: str, http: HttpApp) -> None:
-        await asyncio.shield(http.mcp.endpoint)
+        await asyncio.shield(http.mcp.by_sdk)
         up.set_result(Site(int(url.rpartition(":")[2]), http))
 
     app.settings = app.settings.with_overrides({"serve": {"port": 0}})

@@ -18,6 +18,8 @@
     ├── ApprovalError              an approval or grant can't be given, answered or found (approval.request)
     ├── NotUndone                  a call can't be undone (journal)
     ├── MissingExtra               an optional part is not installed, with the command that installs it (extras)
+    ├── KeyRefused                 an API key can't be made or revoked
+    ├── NotServing                 the HTTP server can't be started
     ├── BusError                   Redis, or the file beside the database, can't be used (bus.redis)
     ├── NotRegistered              misuse: a function is called that is not registered
     └── NotOpen                    misuse: the App is not open
@@ -333,6 +335,14 @@ def span_words(seconds: float) -> str:
 def plural(number: int, word: str) -> str:
     """A number of things: 1 call, 2 calls."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+class KeyRefused(ToolgateError):
+    """The API key can't be made or revoked."""
+
+
+class NotServing(ToolgateError):
+    """The HTTP server can't be started."""
 
 
 class NotRegistered(ToolgateError):

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.serving import ACCEPT, META, SECONDS, VERSION, Site, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
+from toolgate.app.keys import parse
+from toolgate.errors import KeyRefused
 from toolgate.model import LOCAL, MASK
-from toolgate.serve.keys import Keys, parse
-from toolgate.serve.problems import KeyRefused
 from toolgate.store import log, migrate
 from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
@@ -36,7 +36,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 async def test_a_key_carries_who_its_holder_is(tmp_path: Path, database: str) -> None:
     async with App.open(home=tmp_path, database_url=database) as app:
-        keys = Keys(app)
+        keys = app.keys
         key, text = await keys.create("ci", ANALYST, lasting=timedelta(days=30), may_approve=True)
         assert text.startswith(f"tg_{key.id}_")
         found = await keys.check(text.encode())
@@ -53,7 +53,7 @@ async def test_a_key_carries_who_its_holder_is(tmp_path: Path, database: str) ->
 
 async def test_only_the_very_key_is_taken(tmp_path: Path, database: str) -> None:
     async with App.open(home=tmp_path, database_url=database) as app:
-        keys = Keys(app)
+        keys = app.keys
         key, text = await keys.create("one", ANALYST)
         _, other = await keys.create("two", Actor("other"))
         changed = text[:-1] + ("a" if text[-1] != "a" else "b")
@@ -80,7 +80,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_process(tmp_path: Path,
         App.open(home=tmp_path, database_url=database) as here,
         App.open(home=tmp_path, database_url=database) as there,
     ):
-        mine, theirs = Keys(here), Keys(there)
+        mine, theirs = here.keys, there.keys
         key, text = await mine.create("one", ANALYST)
         for keys in (mine, theirs):
             assert await keys.check(text.encode()) is not None
@@ -98,7 +98,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_process(tmp_path: Path,
 
 async def test_a_key_ends_when_it_expires(tmp_path: Path) -> None:
     async with App.open(home=tmp_path) as app:
-        keys = Keys(app)
+        keys = app.keys
         for seconds in (0.3, 3, 15):  # the longer ones only where the machine was held up for as long
             _, text = await keys.create(f"brief {seconds}", ANALYST, lasting=timedelta(seconds=seconds))
             if await keys.check(text.encode()) is not None:
@@ -116,8 +116,8 @@ async def test_a_key_ends_when_it_expires(tmp_path: Path) -> None:
 async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
     async with memory_app() as app:
         with pytest.raises(KeyRefused):
-            await Keys(app).create("one", ANALYST, lasting=lasting)
-        assert await Keys(app).list() == []
+            await app.keys.create("one", ANALYST, lasting=lasting)
+        assert await app.keys.list() == []
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
 async def test_a_name_that_no_record_could_hold_or_that_looks_like_another_is_refused(name: str) -> None:
     async with memory_app() as app:
         with pytest.raises(KeyRefused):
-            await Keys(app).create(name, ANALYST)
+            await app.keys.create(name, ANALYST)
 
 
 async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path: Path) -> None:
     async with App.open(home=tmp_path) as app:
-        keys = Keys(app)
+        keys = app.keys
         key, text = await keys.create("ci", ANALYST)
         await keys.check(text.encode())
         await keys.revoke(key.id)
@@ -153,7 +153,7 @@ async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path:
 
 async def test_the_secret_is_masked_wherever_it_turns_up() -> None:
     async with memory_app(scan_secrets=False) as app:
-        _, text = await Keys(app).create("ci", ANALYST)
+        _, text = await app.keys.create("ci", ANALYST)
         assert app.parts.redactor.mask({"text": f"my key is {text}, keep it"}) == {"text": f"my key is {MASK}, keep it"}
 
 
@@ -164,9 +164,9 @@ def test_what_is_no_key_is_told_by_its_form(text: bytes) -> None:
 
 
 async def test_a_crowd_of_keys_is_not_kept_in_mind_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.keys.MAX_KNOWN_KEYS", 3)
+    monkeypatch.setattr("toolgate.app.keys.MAX_KNOWN_KEYS", 3)
     async with memory_app() as app:
-        keys = Keys(app)
+        keys = app.keys
         texts = [(await keys.create(f"k{number}", ANALYST))[1].encode() for number in range(10)]
         for text in texts:
             assert await keys.check(text) is not None
@@ -274,7 +274,7 @@ async def test_of_two_processes_that_make_a_key_of_one_name_one_does(tmp_path: P
         ]
         answers = await asyncio.wait_for(asyncio.gather(*(process.communicate() for process in started)), 60)
         assert sorted(process.returncode or 0 for process in started) == [0, 1], answers
-        [key] = await Keys(app).list()
+        [key] = await app.keys.list()
         made = [orjson.loads(out) for out, _ in answers if "key" in orjson.loads(out)]
         assert [one["id"] for one in made] == [key.id]
 
@@ -290,11 +290,11 @@ async def test_keys_that_had_one_name_before_both_stay_and_the_later_is_renamed(
             yield statement, {}
 
     async with App.open(home=tmp_path, database_url=database) as app:
-        made = [await Keys(app).create(name, ANALYST) for name in ("revoked", "first", "second", "third")]
-        await Keys(app).revoke(made[0][0].id)
-        await Keys(app).create("elsewhere", Actor("other"))
+        made = [await app.keys.create(name, ANALYST) for name in ("revoked", "first", "second", "third")]
+        await app.keys.revoke(made[0][0].id)
+        await app.keys.create("elsewhere", Actor("other"))
         await app.parts.store.transact(as_before())
-        keys = Keys(app)
+        keys = app.keys
         assert [key.name for key in await keys.list("acme")] == [
             "ci", "ci", *(f"ci (renamed: {key.id})" for key, _ in made[2:])
         ]  # fmt: skip
@@ -327,7 +327,7 @@ def test_the_name_of_a_revoked_key_makes_nobody_its_user_unless_that_is_said(ter
 @pytest.mark.requirement("DOOR-3")
 async def test_a_name_or_user_that_reads_like_another_is_refused(tmp_path: Path) -> None:
     async with memory_app(home=tmp_path) as app:
-        keys = Keys(app)
+        keys = app.keys
         await keys.create("laptop", Actor(user="key:laptop"))
         old, _ = await keys.create("phone", Actor(user="key:phone"))
         await keys.revoke(old.id)
@@ -372,7 +372,7 @@ async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]
 
 async def test_who_waits_for_news_is_told_no_more_when_the_key_ends() -> None:
     async with memory_app() as app, serving(app) as site:
-        keys = Keys(app)
+        keys = app.keys
         revoked, text = await keys.create("revoked", LOCAL)
         _, expiring = await keys.create("expiring", LOCAL, lasting=timedelta(seconds=2))
         _, good = await keys.create("good", LOCAL)

@@ -336,7 +336,7 @@ async def test_a_tool_that_wants_to_be_called_again_is_and_by_either_way(tmp_pat
             assert ended.json["result"]["content"] == [{"type": "text", "text": "done"}]
             other = await site.site.mcp("tools/call", {**params, "arguments": {"n": 2}, "requestState": state})
             assert other.json["error"]["data"] == {"reason": "invalid_request_state"}
-        stranger = (await site.site.http.keys.create("other", Actor("acme", "analyst", "u-2")))[1]
+        stranger = (await site.site.http.app.keys.create("other", Actor("acme", "analyst", "u-2")))[1]
         stolen = await site.site.mcp("tools/call", {**params, "requestState": states[0]}, key=stranger)
         assert stolen.json["error"]["data"] == {"reason": "invalid_request_state"}
         assert noted.read_text() == "poll None\n" * 2 + "poll begun\n" * 2
@@ -415,7 +415,7 @@ async def test_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatc
         first = await site.site.mcp("tools/list")
         monkeypatch.setattr(list_page_cache, "MAX_CACHED_BYTES", 2 * len(first.body))
         for number in range(5):
-            key = (await site.site.http.keys.create(f"other-{number}", Actor("acme", "analyst", f"other-{number}")))[1]
+            key = (await site.site.http.app.keys.create(f"other-{number}", Actor("acme", "analyst", f"other-{number}")))[1]
             other = await site.site.mcp("tools/list", key=key)
             assert other.json == first.json
             assert kept._listed.size <= 2 * len(first.body)
@@ -456,7 +456,7 @@ async def test_each_actor_is_given_their_own_list_and_calls_their_own_tools() ->
     app = memory_app()
     async with a_site(app) as site:
         await app.tools.set_enabled("add", False, tenant="acme")
-        other = (await site.site.http.keys.create("other", Actor("other")))[1]
+        other = (await site.site.http.app.keys.create("other", Actor("other")))[1]
         mine = await site.site.mcp("tools/list")
         theirs = await site.site.mcp("tools/list", key=other)
         assert "add" not in _names(mine)

@@ -14,6 +14,7 @@ from tests.behaviour.test_dynamic_tools import FIELDS, LoudRunner
 from tests.mcp_clients import connected, key_for
 from tests.serving import Site, serving
 from toolgate import Actor, App, tool
+from toolgate.mcp.server.change_notifications import ChangeNotifier
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4", "REG-5")
@@ -131,9 +132,9 @@ async def test_what_another_process_changed_is_told_too(tmp_path: Path) -> None:
 
 async def test_clients_that_left_leave_nothing_behind() -> None:
     async with memory_app() as app, serving(app) as site:
-        endpoint = await asyncio.shield(site.http.mcp.endpoint)
-        assert endpoint._gateway is not None
-        watchers = endpoint._gateway._changes._watchers
+        await asyncio.shield(site.http.mcp.by_sdk)
+        heard = [getattr(one, "__self__", None) for one in app.parts.servers_engine._listeners]
+        [watchers] = [one._watchers for one in heard if isinstance(one, ChangeNotifier)]
         for era in ("legacy", "2026-07-28"):
             async with AsyncExitStack() as stack:
                 await listening(stack, site, await key_for(app, ADA), era)

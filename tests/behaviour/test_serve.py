@@ -21,11 +21,10 @@ from tests.servers import Redis
 from tests.serving import ACCEPT, META, VERSION, Site, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App, tool
-from toolgate.errors import SettingsError, ToolgateError
+from toolgate.errors import NotServing, SettingsError, ToolgateError
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.keys import Keys
-from toolgate.serve.problems import HttpProblem, NotServing
-from toolgate.serve.run import bind
+from toolgate.serve.http_server import bind
+from toolgate.serve.problems import HttpProblem
 from toolgate.store import log
 from toolgate.testing import memory_app
 
@@ -104,8 +103,8 @@ async def test_a_key_that_is_revoked_ends_with_the_next_request() -> None:
     async with memory_app() as app, serving(app) as site:
         await site.with_key(app)
         assert (await site.mcp("tools/list")).status == 200
-        [key] = await Keys(app).list()
-        await Keys(app).revoke(key.id)
+        [key] = await app.keys.list()
+        await app.keys.revoke(key.id)
         assert (await site.mcp("tools/list")).status == 401
 
 
@@ -243,7 +242,7 @@ async def test_a_body_in_pieces_that_grows_too_large_is_refused() -> None:
 async def test_wrong_keys_lock_no_honest_key_out() -> None:
     """All behind one proxy have one address. A key that nobody has used before is let in as well."""
     async with memory_app() as app, serving(app) as site:
-        used, fresh, hammered = [(await Keys(app).create(name, Actor()))[1] for name in ("used", "fresh", "hammered")]
+        used, fresh, hammered = [(await app.keys.create(name, Actor()))[1] for name in ("used", "fresh", "hammered")]
         assert (await site.mcp("tools/list", key=used)).status == 200
         id = hammered.split("_")[1]
         wrong = [f"tg_{id}_{WRONG}", *(f"tg_{number:012}_{WRONG}" for number in range(79))]
@@ -255,12 +254,12 @@ async def test_wrong_keys_lock_no_honest_key_out() -> None:
 @pytest.mark.matrix("waits as long as who guesses has to")
 async def test_guesses_of_one_key_wait_and_whoever_holds_it_does_not() -> None:
     async with memory_app() as app, serving(app) as site:
-        held = (await Keys(app).create("held", Actor()))[1]
-        other = (await Keys(app).create("other", Actor()))[1]
+        held = (await app.keys.create("held", Actor()))[1]
+        other = (await app.keys.create("other", Actor()))[1]
         assert (await site.mcp("tools/list", key=held)).status == 200
         guess = f"tg_{held.split('_')[1]}_{WRONG}"
         await asyncio.gather(*(site.mcp("tools/list", key=guess) for _ in range(40)))
-        await Keys(app).revoke(other.split("_")[1])  # so that no key is known any more without a look
+        await app.keys.revoke(other.split("_")[1])  # so that no key is known any more without a look
         guessing = asyncio.create_task(site.mcp("tools/list", key=guess))
         for _ in range(3):
             assert (await site.mcp("tools/list", key=held)).status == 200
@@ -367,8 +366,8 @@ async def test_metrics_are_for_this_machine_and_for_keys_with_the_scope() -> Non
         assert here.status == 200
         assert b'toolgate_calls_total{code="",status="success",tier="read_only",tool="add"} 1.0' in here.body
         assert (await site("GET", "/metrics", {"X-Forwarded-For": "10.1.2.3"})).status == 401
-        without = (await Keys(app).create("a", Actor()))[1]
-        with_it = (await Keys(app).create("b", Actor(scopes=("metrics",))))[1]
+        without = (await app.keys.create("a", Actor()))[1]
+        with_it = (await app.keys.create("b", Actor(scopes=("metrics",))))[1]
         assert (await site("GET", "/metrics", key=without)).status == 403
         assert (await site("GET", "/metrics", {"X-Forwarded-For": "10.1.2.3"}, key=with_it)).status == 200
 
@@ -620,8 +619,8 @@ def test_nothing_of_it_is_imported_by_who_does_not_serve() -> None:
 
 async def test_it_is_known_by_the_name_that_it_listens_on_and_by_no_wildcard() -> None:
     async with memory_app(serve={"host": "192.0.2.7"}) as app:
-        Authenticator(app.settings, Keys(app)).check_place({b"host": b"192.0.2.7:8700"})
+        Authenticator(app).check_place({b"host": b"192.0.2.7:8700"})
     for wildcard in ("0.0.0.0", "::"):
         async with memory_app(serve={"host": wildcard}) as app:
             with pytest.raises(HttpProblem):
-                Authenticator(app.settings, Keys(app)).check_place({b"host": b"0.0.0.0:8700"})
+                Authenticator(app).check_place({b"host": b"0.0.0.0:8700"})

@@ -13,7 +13,7 @@ import pytest
 
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, tool
-from toolgate.mcp.server import change_notifications, endpoint
+from toolgate.mcp.server import change_notifications, gateway
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")
@@ -94,7 +94,7 @@ async def test_a_url_without_end_is_cut_off() -> None:
 
 
 async def test_headers_that_come_too_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.protocol.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.serve.http_server.HEAD_SECONDS", 0.2)
     async with a_site() as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
@@ -202,7 +202,7 @@ async def test_one_tenants_session_is_not_anothers() -> None:
     }  # fmt: skip
     listing = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).encode()
     async with a_site() as site:
-        other = (await site.http.keys.create("other", Actor("other")))[1]
+        other = (await site.http.app.keys.create("other", Actor("other")))[1]
         begun = await _first(site, json.dumps(begin).encode())
         session = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "Accept": ACCEPT, "MCP-Protocol-Version": "2025-11-25"}
         assert (await site("POST", "/mcp", session, listing)).status == 200
@@ -247,20 +247,20 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 async def test_sessions_that_one_key_begins_all_at_once_are_no_more_than_it_may_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(endpoint, "MAX_CREDENTIAL_SESSIONS", 3)
+    monkeypatch.setattr(gateway, "MAX_CREDENTIAL_SESSIONS", 3)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     async with a_site() as site:
         answers = await asyncio.gather(*(site("POST", "/mcp", {"Accept": ACCEPT}, hello) for _ in range(20)))
         statuses = Counter(answer.status for answer in answers)
         assert statuses[200] == 3 and statuses[429] + statuses[503] == 17
-        other = (await site.http.keys.create("other", Actor("acme", "analyst", "other")))[1]
+        other = (await site.http.app.keys.create("other", Actor("acme", "analyst", "other")))[1]
         assert (await site("POST", "/mcp", {"Accept": ACCEPT}, hello, key=other)).status == 200
 
 
 async def test_one_actor_can_t_take_all_places_of_those_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_notifications, "MAX_ACTOR_LISTENERS", 3)
     async with a_site() as site:
-        other = (await site.http.keys.create("other", Actor("acme", "analyst", "other")))[1]
+        other = (await site.http.app.keys.create("other", Actor("acme", "analyst", "other")))[1]
         held = [await _listen(site, site.key) for _ in range(3)]
         assert [told for told, _ in held] == ["notifications/subscriptions/acknowledged"] * 3
         refused, writer = await _listen(site, site.key)

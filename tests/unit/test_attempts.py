@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.serve import attempts
-from toolgate.serve.attempts import KeyAttempts
+from toolgate.serve import authentication as attempts
+from toolgate.serve.authentication import KeyAttempts
 
 
 class Clock:

@@ -17,6 +17,7 @@ from toolgate.app.budgets import BudgetsFacet
 from toolgate.app.events import EventListener
 from toolgate.app.grants import GrantsFacet
 from toolgate.app.idempotency import IdempotencyFacet
+from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
 from toolgate.app.renamed import renamed
@@ -59,6 +60,7 @@ class App:
         self.servers = ServersFacet(parts)
         self.audit = AuditFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
+        self.keys = KeysFacet(parts)
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)
         self.sessions = SessionsFacet(parts)

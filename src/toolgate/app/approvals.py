@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.app.renamed import CallableFacet
 from toolgate.gates.approval.answers import ANSWERS_PAGE
-from toolgate.gates.approval.request import Answer, Approval, Approver, State
+from toolgate.gates.approval.request import Answer, Approval, ApprovalRequest, Approver, State
 from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
@@ -33,6 +33,14 @@ class ApprovalsFacet(CallableFacet):
     async def get(self, id: str, tenant: str) -> Approval:
         """Gives one question of a tenant, and what became of it. Raises `ToolgateError` if there is none."""
         return await self._consent.show(id, tenant)
+
+    async def state(self, id: str, tenant: str) -> State:
+        """Gives what became of a question of a tenant, without what its approver must see."""
+        return (await self._consent.status(id, tenant)).state
+
+    def may_answer(self, asked: ApprovalRequest, actor: Actor, through: str) -> bool:
+        """Tells whether an actor's yes would count, given through a door."""
+        return self._consent.may_answer(asked, actor.user, through)
 
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
         """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""

@@ -41,12 +41,18 @@ from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
+    from toolgate.mcp.prompts_resources import AcceptedItems
+    from toolgate.mcp.server.upstreams import UpstreamConnections
+
+MAX_AUDITED_URI_CHARS = 2_048
 
 
 class ServersFacet(CallableFacet):
     """The MCP servers of this installation."""
 
     def __init__(self, parts: "Parts") -> None:
+        self.connections: UpstreamConnections = parts.servers_engine
+        """What the servers list now, and how their connections stand; nothing can be called through it."""
         self._catalog_sync = parts.catalog_sync
         self._engine = parts.servers_engine
         self._events = parts.events
@@ -323,6 +329,16 @@ class ServersFacet(CallableFacet):
         return issuer
 
     @property
+    def accepted_items(self) -> "AcceptedItems":
+        """The prompts and resources that were accepted; another object as soon as they are others."""
+        return self._mcp_tools.items
+
+    @property
+    def unreachable(self) -> list[str]:
+        """The names of servers that can't be reached now: their tools may be missing, or fail."""
+        return [problem.where.removeprefix("server ") for problem in self._mcp_tools.missing()]
+
+    @property
     def problems(self) -> list[ToolProblem]:
         """Servers and tools of theirs that can't be used, and why."""
         return self._mcp_tools.problems
@@ -342,6 +358,13 @@ class ServersFacet(CallableFacet):
     def items(self, name: str) -> list[str]:
         """Gives the prompts and resources of a server that were accepted."""
         return [*self._mcp_tools.items.labels(name)]
+
+    async def subscribe(self, name: str, uri: str, *, tool: str, actor: Actor) -> None:
+        """Has listeners of `connections` told when a resource changes, until as many have unsubscribed. The actor, who may
+        read it with a tool, is on record."""
+        details = {"server": name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
+        await self._events.record("mcp.resource_watched", actor, tool, details)
+        await self._engine.subscribe(name, uri)
 
     def on_step(self, name: str, tell: Callable[[str], None]) -> None:
         """Has a function called with each step of a server's installation and start."""

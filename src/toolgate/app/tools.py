@@ -1,7 +1,9 @@
 """`app.tools`: the tools in the catalog, where they come from, and for whom they are enabled."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolgate.app.renamed import CallableFacet
@@ -75,6 +77,27 @@ class ToolsFacet(CallableFacet):
     def get(self, name: str, actor: Actor | None = None) -> Entry:
         """Gives a tool of the actor's tenant, enabled or not. Raises `CallError` (TOOL_NOT_FOUND)."""
         return self._catalog.resolve(name, (actor or LOCAL).tenant)
+
+    async def visible(self, name: str, actor: Actor) -> Entry | None:
+        """Gives a tool that an actor has; None for one that is hidden, off or missing, after the same lookups: how long it
+        takes tells nothing."""
+        view = self._guard.known(actor, "tool.view", name) or await self._guard.decide(actor, "tool.view", name)
+        entry = self._catalog.find(name, actor.tenant)
+        if entry is None or not view.allow:
+            return None
+        return entry if self._catalog.why_off(entry, actor.tenant) is None else None
+
+    def input_schema(self, name: str, actor: Actor) -> dict[str, Any] | None:
+        """Gives the schema of a tool's arguments, by the shipped policy and the flags alone; None: there is none."""
+        enabled = self._catalog.permitted(actor)
+        place = bisect_left(enabled, name, key=attrgetter("name"))
+        return enabled[place].input_schema if place < len(enabled) and enabled[place].name == name else None
+
+    @property
+    def version(self) -> tuple[int, str] | None:
+        """Something that is another once catalog, flags or policy are; None while a change of another process is still to be
+        taken over."""
+        return None if self._notices.changed() else (self._catalog.version, self._guard.policy_hash)
 
     async def why_off(self, entry: Entry, actor: Actor, *, door: str = "python") -> str | None:
         """Gives why an actor does not have a tool; None if it has."""

@@ -5,15 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+from toolgate.app.keys import KEY_PREFIX, check_name, check_user, own_user
 from toolgate.cli.context import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
 from toolgate.cli.output import Part, clean, emit, note, say
 from toolgate.cli.table import state, table
 from toolgate.cli.times import iso, seconds_of, shown
-from toolgate.errors import nearest
+from toolgate.errors import KeyRefused, nearest
 from toolgate.model import LOCAL
-from toolgate.serve.key_names import check_name, check_user, own_user
-from toolgate.serve.keys import KEY_PREFIX, Keys
-from toolgate.serve.problems import KeyRefused
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey
 
@@ -57,7 +55,7 @@ async def create(
     by = actor_of(tenant, None, LOCAL.user)
 
     async with opened(ctx) as app:
-        key, text = await Keys(app).create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
+        key, text = await app.keys.create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
     if as_json:
         emit({**_to_dict(key), "key": text})
         return 0
@@ -74,7 +72,7 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson =
     whose = None if tenant is None else actor_of(tenant, None, None).tenant
 
     async with opened(ctx) as app:
-        found = await Keys(app).list(whose)
+        found = await app.keys.list(whose)
     if as_json:
         emit({"keys": [_to_dict(key) for key in found]})
         return 0
@@ -98,9 +96,8 @@ async def revoke(
         raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
 
     async with opened(ctx) as app:
-        keys = Keys(app)
-        found = _chosen(wanted, await keys.list())
-        revoked = await keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
+        found = _chosen(wanted, await app.keys.list())
+        revoked = await app.keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
     if as_json:
         emit(_to_dict(revoked))
     else:

@@ -19,11 +19,20 @@ from toolgate import __version__
 from toolgate.cli.context import GlobalOptions, NotFound, Usage
 from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit, note, say
 from toolgate.coordination.redis import BusError
-from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolgateError, did_you_mean
+from toolgate.errors import (
+    CallError,
+    DefinitionError,
+    InvalidInput,
+    KeyRefused,
+    NotServing,
+    SettingsError,
+    StoreError,
+    ToolgateError,
+    did_you_mean,
+)
 from toolgate.extras import MissingExtra, extra_of
 from toolgate.gates.approval.request import ApprovalError
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.serve.problems import KeyRefused, NotServing
 from toolgate.undo import NoBackup, NotUndone
 
 ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {

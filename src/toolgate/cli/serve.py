@@ -30,7 +30,7 @@ def serve(
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
     require("serve")
-    from toolgate.serve import run  # with Starlette and uvicorn, which no other command needs
+    from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
         if as_json:
@@ -39,13 +39,13 @@ def serve(
             note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")
         if not url.startswith(LOOPBACK):
             note((EXPOSED, "yellow"))
-        if not await http.keys.any():
+        if not await http.app.keys.any():
             note(("There is no API key yet, so every call is refused. Create one: toolgate keys create NAME", "yellow"))
 
     async def main() -> int:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         async with opened(ctx, serving=True, **({"serve": given} if given else {})) as app:
-            await run.serve(app, ready)
+            await http_server.serve(app, ready)
         return 0
 
-    return run.run_loop(main())
+    return http_server.run_loop(main())

@@ -16,13 +16,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
-from toolgate.serve import health, metrics
+from toolgate.serve import monitoring
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.keys import Keys
 from toolgate.serve.mcp import MCP_PATH, ClientGone, McpRoute
 from toolgate.serve.problems import HttpProblem
 
-ROUTES = [*health.routes, *metrics.routes]
+ROUTES = monitoring.routes
 
 logger = logging.getLogger("toolgate")
 
@@ -32,11 +31,10 @@ class HttpApp:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.keys = Keys(app)
-        self.authenticator = Authenticator(app.settings, self.keys)
+        self.authenticator = Authenticator(app)
         self.mcp = McpRoute(app, self.authenticator)
         self.readiness = Readiness(app, self.mcp.check)
-        self._collector = metrics.ServerCollector(app)
+        self._collector = monitoring.ServerCollector(app)
         self._site = _site(self)
 
     async def __aenter__(self) -> Self:
@@ -46,7 +44,7 @@ class HttpApp:
     async def __aexit__(self, *_: object) -> None:
         await self.mcp.__aexit__()
         self._collector.close()
-        await self.keys.close()
+        await self.app.keys.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,14 +90,16 @@ def _site(http: HttpApp) -> Starlette:
     return site
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     """A problem document, for our own problems and for those that Starlette's routing raises."""
     if isinstance(error, HttpProblem):
         return error.response()
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-        return HttpProblem(405, f"Only {allowed} can be used here.", headers={"allow": allowed}).response()
+        return HttpProblem(
+            405, f"{request.method} is not allowed at this address: use {allowed}.", headers={"allow": allowed}
+        ).response()
     return HttpProblem(error.status_code, "There is nothing at this address.").response()
 
 

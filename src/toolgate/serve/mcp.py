@@ -1,8 +1,8 @@
 """/mcp: the hot path of the HTTP server, a bare ASGI function.
 
 A request is checked in this order: where it was sent to and by which page, who sent it, how large it is. Then a plain one is
-answered by `FastPath`, every other by the SDK behind `McpEndpoint`. The SDK takes the better part of a second to import, so
-it is loaded while the server already answers.
+answered by `FastPath`, every other by the SDK (`HttpSessionManager`), which takes the better part of a second to import, so
+that it is loaded while the server already answers. Web pages whose scripts may call are told so as CORS wants it.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.check import Check
@@ -20,14 +21,13 @@ from toolgate.jsontext import holds_too_much
 from toolgate.mcp.client import sdk
 from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.mcp.server.fast_path import FastPath
-from toolgate.mcp.server.identity import CREDENTIAL_KEY
+from toolgate.mcp.server.identity import Credential
 from toolgate.serve.authentication import Authenticator, Headers, check_single
-from toolgate.serve.cors import preflight, readable_by
 from toolgate.serve.problems import HttpProblem
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
-    from toolgate.mcp.server.endpoint import McpEndpoint
+    from toolgate.mcp.server.gateway import HttpSessionManager
 
 MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
@@ -36,6 +36,8 @@ BODY_SECONDS = 30.0
 CLOSE = {"connection": "close"}
 WATCH_SECONDS = 1.0
 """The time between two looks at the keys of streams."""
+EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
+MAX_REQUESTED_HEADER_BYTES = 4_096
 
 logger = logging.getLogger("toolgate")
 
@@ -52,7 +54,7 @@ class McpRoute:
         self._authenticator = authenticator
         self._max_bytes = app.settings.serve.body_bytes
         self.fast_path = FastPath(app)
-        self.endpoint: asyncio.Future[McpEndpoint] = asyncio.get_running_loop().create_future()
+        self.by_sdk: asyncio.Future[HttpSessionManager] = asyncio.get_running_loop().create_future()
         """Done once the SDK is loaded; requests that need it wait for it."""
         self._stopped = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,7 +64,7 @@ class McpRoute:
     # -- life
 
     async def __aenter__(self) -> Self:
-        self._tasks = [start_task(self._own_endpoint()), start_task(self._watch_streams())]
+        self._tasks = [start_task(self._run_sdk()), start_task(self._watch_streams())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -86,27 +88,27 @@ class McpRoute:
                     if not await self._authenticator.is_still_good(headers):
                         stream.cancel()
 
-    async def _own_endpoint(self) -> None:
-        """The SDK's sessions must be opened and closed by one and the same task."""
+    async def _run_sdk(self) -> None:
+        """Opens and closes the SDK's sessions, which must be done by one and the same task."""
         try:
-            await sdk.loaded()
-            from toolgate.mcp.server.endpoint import McpEndpoint
+            await sdk.loaded()  # first, so that no two threads load it at a time
+            from toolgate.mcp.server.gateway import open_http
 
-            async with McpEndpoint(self._app) as endpoint:
-                self.endpoint.set_result(endpoint)
+            async with open_http(self._app) as manager:
+                self.by_sdk.set_result(manager)
                 self.fast_path.ready = True
                 await self._stopped.wait()
         except Exception as error:
-            if not self.endpoint.done():
-                self.endpoint.set_exception(error)
-                self.endpoint.exception()  # whoever asks is told; if nobody does, that is no fault of theirs
+            if not self.by_sdk.done():
+                self.by_sdk.set_exception(error)
+                self.by_sdk.exception()  # whoever asks is told; if nobody does, that is no fault of theirs
             logger.exception("the MCP endpoint failed")
 
     def check(self) -> Check:
-        """Is it served? While the SDK is being loaded requests only wait a little longer."""
-        if self.endpoint.done() and (error := self.endpoint.exception()) is not None:
+        """Checks that it is served. While the SDK is being loaded, requests only wait a little longer."""
+        if self.by_sdk.done() and (error := self.by_sdk.exception()) is not None:
             return Check("mcp", "fault", described(error))
-        return Check("mcp", "ok", "served" if self.endpoint.done() else "being loaded")
+        return Check("mcp", "ok", "served" if self.by_sdk.done() else "being loaded")
 
     # -- requests
 
@@ -120,16 +122,15 @@ class McpRoute:
         origin = headers.get(b"origin")
         if origin is not None:
             if method == "OPTIONS":
-                await preflight(origin, headers, METHODS)(scope, receive, send)
+                await _preflight(origin, headers)(scope, receive, send)
                 return
-            send = readable_by(origin, send)
+            send = _readable_by(origin, send)
         if method not in METHODS:
             allowed = ", ".join(METHODS)
-            raise HttpProblem(405, f"Only {allowed} can be used here.", headers={"allow": allowed})
+            raise HttpProblem(405, f"{method} is not allowed at {MCP_PATH}: use {allowed}.", headers={"allow": allowed})
         credential = self._authenticator.known(headers) or await self._authenticator.check(scope, headers)
-        scope[CREDENTIAL_KEY] = credential
         if method != "POST":
-            await self._serve_by_sdk(scope, headers, receive, send, lasts=method == "GET")
+            await self._serve_by_sdk(credential, scope, headers, receive, send, lasts=method == "GET")
             return
         if not _is_json(headers.get(b"content-type", b"")):
             raise HttpProblem(415, "The body must be JSON: send `Content-Type: application/json`.")
@@ -140,18 +141,20 @@ class McpRoute:
             await Response(fault.body(), 400, media_type="application/json")(scope, receive, send)
             return
         lasts = headers.get(b"mcp-method") == b"subscriptions/listen"
-        await self._serve_by_sdk(scope, headers, _received(body, receive), send, lasts=lasts)
+        await self._serve_by_sdk(credential, scope, headers, _received(body, receive), send, lasts=lasts)
 
-    async def _serve_by_sdk(self, scope: Scope, headers: Headers, receive: Receive, send: Send, *, lasts: bool) -> None:
-        endpoint = await finish(self.endpoint)
+    async def _serve_by_sdk(
+        self, credential: Credential, scope: Scope, headers: Headers, receive: Receive, send: Send, *, lasts: bool
+    ) -> None:
+        manager = await finish(self.by_sdk)
         if not lasts:
-            await endpoint(scope, receive, send)
+            await manager.serve(credential, scope, receive, send)
             return
         stream = asyncio.current_task()
         assert stream is not None
         self._streams[stream] = headers
         try:
-            await endpoint(scope, receive, send)
+            await manager.serve(credential, scope, receive, send)
         except asyncio.CancelledError:
             with suppress(RuntimeError):  # of a response that had not begun, or had ended
                 await send({"type": "http.response.body", "body": b""})
@@ -204,3 +207,34 @@ def _received(body: bytes, receive: Receive) -> Receive:
 
 def _is_json(content_type: bytes) -> bool:
     return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
+
+
+# -- web pages
+
+
+def _preflight(origin: bytes, headers: Headers) -> Response:
+    """The answer to what a browser asks before it sends a script's request."""
+    told = {
+        "access-control-allow-origin": origin.decode("latin-1"),
+        "access-control-allow-methods": ", ".join(METHODS),
+        "access-control-max-age": "600",
+        "vary": "origin",
+    }
+    requested = headers.get(b"access-control-request-headers", b"")
+    if 0 < len(requested) <= MAX_REQUESTED_HEADER_BYTES:
+        told["access-control-allow-headers"] = requested.decode("latin-1")
+    return Response(status_code=204, headers=told)
+
+
+def _readable_by(origin: bytes, send: Send) -> Send:
+    """A `send` whose answers the scripts of a page may read."""
+
+    async def send_to_page(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["access-control-allow-origin"] = origin.decode("latin-1")
+            headers["access-control-expose-headers"] = EXPOSED_HEADERS
+            headers.add_vary_header("origin")
+        await send(message)
+
+    return send_to_page

@@ -1,15 +1,12 @@
-"""What is answered over HTTP where something is wrong: problem documents (RFC 9457) with a code, and what to do about it."""
+"""Problem documents (RFC 9457): the answers to requests over HTTP that are refused, with a code and what to do about it."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import orjson
+from starlette.responses import Response
 
 from toolgate.errors import ToolgateError
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
 
 STATUS_CODES: Mapping[int, str] = {
     400: "INVALID_REQUEST",
@@ -28,14 +25,6 @@ STATUS_CODES: Mapping[int, str] = {
 """The code of each status that a request can be refused with."""
 
 
-class KeyRefused(ToolgateError):
-    """The key can't be made or revoked."""
-
-
-class NotServing(ToolgateError):
-    """The server can't be started."""
-
-
 class HttpProblem(ToolgateError):
     """A request that is refused."""
 
@@ -46,10 +35,7 @@ class HttpProblem(ToolgateError):
         self.status = status
         self.headers = headers
 
-    def response(self) -> "Response":
-        """The problem document."""
-        from starlette.responses import Response  # the CLI imports this module for its errors, without the extra
-
+    def response(self) -> Response:
         document = {
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,

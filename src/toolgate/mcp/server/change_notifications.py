@@ -38,7 +38,6 @@ CHANGE_POLL_SECONDS = 0.25
 """A poll costs a comparison of numbers."""
 MAX_LISTENERS = 10_000
 MAX_ACTOR_LISTENERS = 300
-MAX_AUDITED_URI_CHARS = 2_048
 MAX_WATCHED_RESOURCES = 1_000
 LISTENER_KEY = "toolgate_watcher"
 """In the state of a handshake session."""
@@ -66,7 +65,7 @@ class ChangeNotifier:
         self._looking: asyncio.Task[None] | None = None
         self._streams: set[ListenHandler] = set()
         self._is_open = True
-        app.parts.servers_engine.listen(self._hear)
+        app.servers.connections.listen(self._hear)
 
     async def close(self) -> None:
         self._is_open = False
@@ -145,18 +144,15 @@ class ChangeNotifier:
             return
         watcher.uris[uri] = server.name
         tool = server.methods["resources/read"]
-        await self._app.parts.events.record(
-            "mcp.resource_watched", watcher.actor, tool, {"server": server.name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
-        )
         with contextlib.suppress(CallError):  # a server that can't be asked now, or has no such thing, tells nothing
-            await self._app.parts.servers_engine.subscribe(server.name, uri)
+            await self._app.servers.subscribe(server.name, uri, tool=tool, actor=watcher.actor)
 
     async def _may_read(self, actor: Actor, server: VisibleServer, uri: str) -> bool:
         """True if the policy lets the actor read the resource."""
-        guard, tool = self._app.parts.guard, server.methods["resources/read"]
-        tier = self._app.parts.catalog.resolve(tool, actor.tenant).tier
-        arguments = {"uri": uri} if guard.reads_arguments else None
-        return (await guard.decide(actor, "tool.request", tool, tier=tier, door="mcp", arguments=arguments)).allow
+        policy, tool = self._app.policy, server.methods["resources/read"]
+        tier = self._app.tools.get(tool, actor).tier
+        arguments = {"uri": uri} if policy.engine.reads.arguments else None
+        return (await policy.decide(actor, "tool.request", tool, tier=tier, door="mcp", arguments=arguments)).allow
 
     def _let_go(self, server: str, uri: str) -> None:
         """Unsubscribes at the server once nobody here watches."""
@@ -165,25 +161,23 @@ class ChangeNotifier:
 
     async def _unsubscribe(self, server: str, uri: str) -> None:
         with contextlib.suppress(CallError):
-            await self._app.parts.servers_engine.unsubscribe(server, uri)
+            await self._app.servers.connections.unsubscribe(server, uri)
 
     # -- what changes
 
     async def _look(self) -> None:
         """Polls for changes of anybody's tools: by the catalog, the flags, or the policy."""
-        app, known, items = self._app, self._mark(), self._app.parts.mcp_tools.items
+        tools, servers = self._app.tools, self._app.servers
+        known, items = tools.version, servers.accepted_items
         while self._watchers:
             await asyncio.sleep(CHANGE_POLL_SECONDS)
-            if self._mark() == known and app.parts.mcp_tools.items is items and not app.parts.notices.changed():
+            if tools.version == known is not None and servers.accepted_items is items:
                 continue
             for watcher in tuple(self._watchers):
                 await self._compare(watcher)
-            for server, kind in app.parts.mcp_tools.items.differ(items):
+            for server, kind in servers.accepted_items.differ(items):
                 await self._spread(server, [PromptsListChanged() if kind == "prompts" else ResourcesListChanged()])
-            known, items = self._mark(), app.parts.mcp_tools.items
-
-    def _mark(self) -> tuple[int, str]:
-        return self._app.parts.catalog.version, self._app.parts.guard.policy_hash
+            known, items = tools.version, servers.accepted_items
 
     async def _compare(self, watcher: ChangeListener) -> None:
         before, now = watcher.seen, await self._app.tools.list(watcher.actor)

@@ -19,7 +19,7 @@ from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.list_page_cache import ListPageCache
 from toolgate.mcp.server.request_state import RetryStateSealer
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
-from toolgate.model import Actor, Entry
+from toolgate.model import Entry
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ MAX_ACCEPT_BYTES = 256
 MAX_NUMERIC_ID = 2**53
 SERVER_INFO = {"name": "toolgate", "title": "Toolgate", "version": VERSION}
 CALL_KEY = "toolgate.call"
-"""In a request's scope: the task to cancel should the client disconnect (`serve.protocol`)."""
+"""In a request's scope: the task to cancel should the client disconnect (`serve.http_server`)."""
 REPLY_KEY = "toolgate.reply"
 """In a request's scope: a function that writes a whole response at once, given status and body; False: it could not."""
 
@@ -151,9 +151,9 @@ class FastPath:
         capabilities = self._capabilities(bytes(params.meta))
         if capabilities is None or not _is_plain_id(request) or headers.get(b"mcp-name") != params.name.encode():
             return False
-        entry = await self._seen(params.name, credential.actor)
+        entry = await self._app.tools.visible(params.name, credential.actor)
         if entry is None or not self._is_plain_tool(entry, capabilities) or self._may_ask(credential, capabilities):
-            return False
+            return False  # a hidden tool takes the SDK's path like a missing one
         caller, arguments = PlainCaller(capabilities), {} if params.arguments is None else params.arguments
         scope[CALL_KEY] = asyncio.current_task()
         outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
@@ -171,16 +171,6 @@ class FastPath:
         result["_meta"] = {**result.get("_meta", {}), SERVER_KEY: SERVER_INFO}
         await reply(orjson.dumps({"jsonrpc": "2.0", "id": request.id, "result": result}))
         return True
-
-    async def _seen(self, name: str, actor: Actor) -> Entry | None:
-        """A tool that an actor has. A hidden one takes the SDK's path like a missing one, after the same lookups: timing
-        would tell."""
-        app = self._app
-        view = app.parts.guard.known(actor, "tool.view", name) or await app.parts.guard.decide(actor, "tool.view", name)
-        entry = app.parts.catalog.find(name, actor.tenant)
-        if entry is None or not view.allow:
-            return None
-        return entry if app.parts.catalog.why_off(entry, actor.tenant) is None else None
 
     def _may_ask(self, credential: Credential, capabilities: Mapping[str, Any]) -> bool:
         """True if a person could be asked for approval: only the SDK's path does that."""

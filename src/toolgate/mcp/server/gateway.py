@@ -5,23 +5,32 @@ It holds no rules: the door says who made a request (`who`), the App what they m
 request that can't be served is a protocol error.
 """
 
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Mapping
-from operator import attrgetter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
-from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, is_modern
 from toolgate.mcp.server.change_notifications import ChangeNotifier
-from toolgate.mcp.server.identity import CURRENT_ACTOR, IdentifyCaller
+from toolgate.mcp.server.identity import (
+    CREDENTIAL_KEY,
+    CURRENT_ACTOR,
+    Credential,
+    IdentifyCaller,
+    actor_id,
+    credential_in_scope,
+)
 from toolgate.mcp.server.prompts_resources import PromptsAndResources
 from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
@@ -38,6 +47,10 @@ INSTRUCTIONS = (
     "Every call is checked against a policy and recorded. Some need a person's approval first: a result with status pending "
     "says so, and the same call again goes on once it is given."
 )
+SESSIONLESS_VERSIONS = (b"2026-07-28",)
+MAX_SESSIONS, MAX_CREDENTIAL_SESSIONS = 5_000, 200
+"""Handshake sessions: in all, and of one credential."""
+SESSION_IDLE_SECONDS = 900.0
 T = TypeVar("T")
 Handler = Callable[[Request, Any], Awaitable[JsonObject]]
 Method = tuple[str, type[types.RequestParams], Handler]
@@ -55,21 +68,6 @@ class SdkServer(Server[Any]):
     ) -> InitializationOptions:
         changes = notification_options or NotificationOptions(True, True, True)
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
-
-
-class HandshakeSessions(StreamableHTTPSessionManager):
-    """The SDK's session manager, with a limit for each credential."""
-
-    most_of_one: int
-
-    def of(self, credential: str) -> int:
-        return sum(owner["client_id"] == credential for owner in self._session_owners.values())
-
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Sessions are admitted one at a time here: of concurrent requests none has a session yet."""
-        if requestor is None or self.of(str(requestor["client_id"])) >= self.most_of_one:
-            return None
-        return super()._admit_session(requestor)
 
 
 class Gateway:
@@ -143,15 +141,56 @@ class Gateway:
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool that the actor may see, for the SDK to compare a request's headers with its arguments."""
         actor = CURRENT_ACTOR.get()
-        if actor is None:
-            return None
-        tools = self._app.parts.catalog.permitted(actor)
-        place = bisect_left(tools, name, key=attrgetter("name"))
-        return tools[place].input_schema if place < len(tools) and tools[place].name == name else None
+        return None if actor is None else self._app.tools.input_schema(name, actor)
 
     async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> JsonObject:
         ctx.session._connection.state[LOG_LEVEL_KEY] = params.level
         return {}
+
+
+class HttpSessionManager(StreamableHTTPSessionManager):
+    """MCP over streamable HTTP, by the SDK: `async with open_http(app) as manager`, which serves requests that are
+    authenticated already.
+
+    Requests of protocol 2026-07-28 stand alone: any process can answer any of them. Older clients have a session in one
+    process, which belongs to the credential that began it; each credential may have so many.
+    """
+
+    async def serve(self, credential: Credential, scope: Scope, receive: Receive, send: Send) -> None:
+        # blanks around a value are not part of it (RFC 9110), and the SDK compares values with what is in the body
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        headers = dict(scope["headers"])
+        begins = b"mcp-session-id" not in headers and headers.get(b"mcp-protocol-version") not in SESSIONLESS_VERSIONS
+        if begins and not self._has_room(credential.id):
+            await PlainTextResponse("Too many open sessions", 429)(scope, receive, send)
+            return
+        owner = AccessToken(token="", client_id=credential.id, scopes=[], subject=actor_id(credential.actor))
+        scope["user"] = AuthenticatedUser(owner)  # another credential does not find its session
+        scope[CREDENTIAL_KEY] = credential
+        CURRENT_ACTOR.set(credential.actor)
+        await self.handle_request(scope, receive, send)
+
+    def _has_room(self, credential: str) -> bool:
+        return sum(owner["client_id"] == credential for owner in self._session_owners.values()) < MAX_CREDENTIAL_SESSIONS
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """Sessions are admitted one at a time here: of concurrent requests none has a session when `serve` looks."""
+        if requestor is None or not self._has_room(str(requestor["client_id"])):
+            return None
+        return super()._admit_session(requestor)
+
+
+@asynccontextmanager
+async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
+    async with Gateway(app, credential_in_scope) as server:
+        manager = HttpSessionManager(
+            server,
+            max_request_body_size=app.settings.serve.body_bytes,
+            max_sessions=MAX_SESSIONS,
+            session_idle_timeout=SESSION_IDLE_SECONDS,
+        )
+        async with manager.run():
+            yield manager
 
 
 def complete_handler(answer: Handler) -> Handler:

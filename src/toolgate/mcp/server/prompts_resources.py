@@ -26,7 +26,6 @@ from toolgate.mcp.server.tasks import Task, Tasks
 from toolgate.mcp.server.tool_calls import ToolCalls
 from toolgate.mcp.server.upstreams import SERVER_META, ItemListing, ListedItem, VisibleUpstreams
 from toolgate.model import Actor, Outcome
-from toolgate.store.artifacts import fetch
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -91,7 +90,7 @@ class PromptsAndResources:
 
     async def _artifact(self, actor: Actor, uri: str) -> JsonObject:
         """A whole output, for the user whose call it is of."""
-        content = await self._app.parts.store.read(fetch(uri.removeprefix(ARTIFACT_SCHEME), actor.tenant, actor.user))
+        content = await self._app.audit.artifact(uri.removeprefix(ARTIFACT_SCHEME), actor=actor)
         if content is None:
             raise no_resource(uri)
         return {"uri": uri, "mimeType": "application/json", "text": content.decode()}

@@ -12,7 +12,6 @@ import orjson
 
 from toolgate.mcp.server.identity import Credential, IdentifyCaller, actor_id
 from toolgate.mcp.server.results import JsonObject
-from toolgate.store.state_keys import key_for
 
 if TYPE_CHECKING:
     from mcp.server.request_state import RequestStateBoundary
@@ -62,7 +61,7 @@ async def state_boundary(app: "App", who: IdentifyCaller) -> "RequestStateBounda
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
     security = RequestStateSecurity(
-        keys=[await app.parts.store.transact(key_for(STATE_KEY_PURPOSE))],
+        keys=[await app.keys.sealing_key(STATE_KEY_PURPOSE)],
         ttl=app.settings.approvals.expire_seconds,
         bind_principal=lambda ctx: actor_id(who(ctx).actor),
     )

@@ -92,7 +92,7 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
     page, rest = _page(permitted, start, most)
     listed: JsonObject = {
-        "tools": [definition(app.parts.catalog.resolve(tool.name, actor.tenant)) for tool in page],
+        "tools": [definition(app.tools.get(tool.name, actor)) for tool in page],
         "ttlMs": int(app.settings.mcp.list_seconds * 1000),
         "cacheScope": "private",
     }
@@ -106,9 +106,9 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
 def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
     """Servers of the actor's tools that can't be reached now. The cause is for operators: a server's stderr may be about
     another tenant's call."""
-    down = {f"mcp:{problem.where.removeprefix('server ')}" for problem in app.parts.mcp_tools.missing()}
-    seen = {tool.target for tool in permitted if tool.target in down} if down else ()
-    return {target.removeprefix("mcp:"): UNREACHABLE_REASON for target in sorted(down) if target in seen}
+    down = app.servers.unreachable
+    seen = {tool.target for tool in permitted} if down else ()
+    return {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}
 
 
 def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool], bool]:

@@ -149,8 +149,8 @@ class ToolCalls:
         run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
-        asked = (await self._app.parts.consent.show(id, who.actor.tenant)).request
-        counts = self._app.parts.consent.may_answer(asked, who.actor.user, "mcp")
+        asked = (await self._app.approvals.get(id, who.actor.tenant)).request
+        counts = self._app.approvals.may_answer(asked, who.actor, "mcp")
         return approval_form(asked) if counts and asked.fits and not asked.on_record else None
 
     def _asking(self, client: ClientCaller, form: dict[str, Any], id: str) -> InputRequiredResult:
@@ -176,7 +176,7 @@ class ToolCalls:
             asking.cancel()
 
     async def _answered(self, who: Credential, id: str) -> None:
-        while (await self._app.parts.consent.status(id, who.actor.tenant)).state == "waiting":
+        while await self._app.approvals.state(id, who.actor.tenant) == "waiting":
             await asyncio.sleep(APPROVAL_POLL_SECONDS)
 
     async def _hear(self, who: Credential, id: str, response: Any) -> None:
@@ -187,7 +187,7 @@ class ToolCalls:
 
     def entry(self, tool: str, who: Credential) -> Entry | None:
         try:
-            return self._app.parts.catalog.resolve(tool, who.actor.tenant)
+            return self._app.tools.get(tool, who.actor)
         except CallError:
             return None
 

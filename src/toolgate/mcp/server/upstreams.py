@@ -7,17 +7,19 @@ says so.
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
-from toolgate.mcp.client.model import Target
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, Target
+from toolgate.mcp.client.servers import OnServerChange
 from toolgate.mcp.entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cleaned
 from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
 from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
+from toolgate.settings import ServerSettings
 from toolgate.tasks import start_task
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ MAX_TEXT_CHARS = {"title": MAX_TITLE_CHARS, "description": MAX_DESCRIPTION_CHARS
 """Fields that are only there to be read."""
 ITEM_METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
 """The method that each kind of item is used with."""
+
+
+class UpstreamConnections(Protocol):
+    """The part of `mcp.client.servers.UpstreamServers` that doors have. `request` is no part of it: calls go through the
+    pipeline."""
+
+    def names(self) -> list[str]: ...
+    def settings(self, name: str) -> ServerSettings: ...
+    def statuses(self) -> list[ConnectionStatus]: ...
+    async def listed(self, server: str, what: ListKind) -> list[dict[str, Any]]: ...
+    async def unsubscribe(self, server: str, uri: str) -> None: ...
+    def listen(self, listener: OnServerChange) -> None: ...
 
 
 class VisibleServer(NamedTuple):
@@ -61,7 +75,7 @@ class ItemListing(NamedTuple):
 class VisibleUpstreams:
     def __init__(self, app: "App") -> None:
         self._app = app
-        self._engine = app.parts.servers_engine
+        self._connections = app.servers.connections
         self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
         self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
         self.missed: set[str] = set()
@@ -80,11 +94,11 @@ class VisibleUpstreams:
         return seen
 
     def _find(self, permitted: tuple[Tool, ...], actor: Actor) -> dict[str, VisibleServer]:
-        there, seen = set(self._engine.names()), dict[str, VisibleServer]()
+        there, seen = set(self._connections.names()), dict[str, VisibleServer]()
         for tool in permitted:
             if tool.kind != "mcp":
                 continue
-            target = self._app.parts.catalog.resolve(tool.name, actor.tenant).implementation
+            target = self._app.tools.get(tool.name, actor).implementation
             if isinstance(target, Target) and target.server in there:
                 server = seen.setdefault(target.server, VisibleServer(target.server, {}))
                 if METHOD_TAG in tool.tags:
@@ -93,7 +107,7 @@ class VisibleUpstreams:
 
     def prefix(self, server: str) -> str:
         """The prefix of a server's prompts."""
-        prefix = self._engine.settings(server).prefix
+        prefix = self._connections.settings(server).prefix
         return f"mcp_{server}_" if prefix is None else prefix
 
     # -- lists
@@ -101,7 +115,7 @@ class VisibleUpstreams:
     async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
         """The items of all servers that an actor sees."""
         servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
-        asking = {server.name: start_task(self._engine.listed(server.name, what)) for server in servers}
+        asking = {server.name: start_task(self._connections.listed(server.name, what)) for server in servers}
         if asking:
             await asyncio.wait(asking.values(), timeout=UPSTREAM_LIST_SECONDS)
         found = ItemListing([], {})
@@ -117,7 +131,7 @@ class VisibleUpstreams:
 
     def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The accepted items of a list. Cached while neither changes."""
-        accepted, known = self._app.parts.mcp_tools.items, self._passed.get((server, what))
+        accepted, known = self._app.servers.accepted_items, self._passed.get((server, what))
         if known is None or known[0] is not items or known[1] is not accepted:
             passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
             known = self._passed[server, what] = (items, accepted, [_readable(item) for item in passed])

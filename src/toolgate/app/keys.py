@@ -1,29 +1,38 @@
-"""API keys: made, listed, revoked, and checked with each request over HTTP.
+"""`app.keys`: API keys are made, listed, revoked, and checked with each request over HTTP.
 
 A key is `tg_<id>_<secret>` and is shown once. Tenant, persona, user and scopes come from the key's record, never from the
 request. A key that was checked is known for a short while; a revocation in any process ends that at once, because it is
 announced like a changed flag, and whoever sees one forgets all keys.
+
+A key made without a user acts as the user `key:NAME`, so whoever chooses a name chooses whose grants, budgets, approvals and
+sessions its holder has. No name can be taken for another's, and that of an earlier key is given again only to who asks for
+the same user.
 """
 
 import hmac
 import logging
+import re
 import secrets
+import shlex
 import string
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
-from toolgate.app.app import App
-from toolgate.coordination.notices import DATA
-from toolgate.errors import StoreError
+from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
-from toolgate.model import LOCAL, Actor, new_id
-from toolgate.serve.key_names import check_name, check_unused, check_user
-from toolgate.serve.problems import KeyRefused
+from toolgate.model import LOCAL, Actor
+from toolgate.screening.lookalikes import marked, person
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
 from toolgate.store.keys import ApiKey
+from toolgate.store.state_keys import key_for
 from toolgate.tasks import BackgroundTasks, uninterrupted
+
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
 
 KEY_PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
@@ -37,15 +46,23 @@ MAX_KNOWN_KEYS = 10_000
 LAST_USED_PRECISION = timedelta(hours=1)
 """How exactly `last_used_at` is kept: a write with each request would cost more than the request."""
 MAX_SCOPES = 100
+MAX_NAME_CHARS = 250
+"""With `key:` before it, it is still the name of a user."""
+NAME = re.compile(r"(?!.*  )[A-Za-z0-9](?:[A-Za-z0-9 ._@+:/()'-]*[A-Za-z0-9)])?\Z")
 
 logger = logging.getLogger("toolgate")
 
 
-class Keys:
-    """The keys of an installation."""
+class KeysFacet:
+    """The API keys of this installation."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, parts: "Parts") -> None:
+        self._announce = parts.announce_change
+        self._events = parts.events
+        self._notices = parts.notices
+        self._policy = parts.policy
+        self._refresh = parts.catalog_sync.refresh
+        self._store = parts.store
         self._known: dict[bytes, tuple[Credential, float]] = {}
         """By the hash of the whole key: the credential, and until when that is taken for granted."""
         self._epoch = -1
@@ -63,8 +80,8 @@ class Keys:
         same_user: bool = False,
         by: Actor | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key with which its holder acts for an actor. Gives it and, this once, its text. `same_user`: whether it may
-        act as the user `key:NAME` if an earlier key did."""
+        """Makes a key with which its holder acts for an actor. Gives it and, this once, its text. `same_user`: it may act as
+        the user `key:NAME` also if an earlier key did. Raises `KeyRefused`."""
         check_name(name)
         check_user(actor.user)
         if len(actor.scopes) > MAX_SCOPES or any(
@@ -76,7 +93,7 @@ class Keys:
             expires = None if lasting is None else made + lasting
         except OverflowError:
             raise KeyRefused(
-                "A key can't last that long.", suggestion="Omit --expires for a key that does not expire."
+                "A key cannot last that long.", suggestion="Omit --expires for a key that does not expire."
             ) from None
         if expires is not None and expires <= made:
             raise KeyRefused("A key must be valid for more than 0 seconds.")
@@ -97,28 +114,30 @@ class Keys:
                 check_unused(key, (yield from table.listed(key.actor.tenant)), same_user=same_user)
                 added = yield from table.add(key, secret_hash)
 
-        await self._app.parts.store.transact(adding())
+        await self._store.transact(adding())
         await self._note("key.created", key, by)
 
     @uninterrupted
     async def revoke(self, id: str, *, by: Actor | None = None) -> ApiKey:
-        """End a key: no process takes it from now on."""
+        """Ends a key: no process takes it from now on. Raises `KeyRefused`."""
         by = by or LOCAL
-        revoked = await self._app.parts.store.transact(table.revoke(id, by.user, now()))
+        revoked = await self._store.transact(table.revoke(id, by.user, now()))
         if revoked is None:
-            known = await self._app.parts.store.read(table.find(id))
-            raise KeyRefused(f"The key {id[:64]} is revoked already." if known else f"There is no key {id[:64]!r}.")
-        await self._app.parts.notices.announce(DATA)
-        await self._app.refresh()
+            known = await self._store.read(table.find(id))
+            if known:
+                raise KeyRefused(f"The key {id[:64]} is revoked already.")
+            raise KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.")
+        await self._announce()
+        await self._refresh()
         await self._note("key.revoked", revoked, by)
         return revoked
 
     async def list(self, tenant: str | None = None) -> list[ApiKey]:
-        """All keys, or those of a tenant; oldest first."""
-        return await self._app.parts.store.read(table.listed(tenant))
+        """Gives all keys, or those of a tenant; oldest first."""
+        return await self._store.read(table.listed(tenant))
 
     async def any(self) -> bool:
-        """Whether there is a key that would be taken."""
+        """Tells whether there is a key that would be taken."""
         at = now()
         return any(key.state(at) == "valid" for key in await self.list())
 
@@ -129,31 +148,33 @@ class Keys:
             "for_user": actor.user, "scopes": list(actor.scopes), "may_approve": key.may_approve,
             "expires": None if key.expires_at is None else key.expires_at.isoformat(),
         }  # fmt: skip
-        await self._app.parts.ledger.act(action, by, "", details, at=time.time_ns(), id=new_id())
+        await self._events.record(action, by, "", details)
+
+    async def sealing_key(self, purpose: str) -> str:
+        """Gives the key with which a door seals what its clients carry for it: in the store, so that all processes agree."""
+        return await self._store.transact(key_for(purpose))
 
     # -- checking
 
     def known(self, text: bytes) -> Credential | None:
-        """Who holds a key, if it was checked a moment ago and nothing has changed since; None: `check` must be asked."""
-        app = self._app
-        if app.parts.notices.changed() or app.parts.policy.data.epoch != self._epoch:
+        """Gives who holds a key, if it was checked a moment ago and nothing has changed since; None: ask `check`."""
+        if self._notices.changed() or self._policy.data.epoch != self._epoch:
             return None
         found = self._known.get(sha256(text).digest())
         return found[0] if found is not None and found[1] > time.monotonic() else None
 
     async def check(self, text: bytes) -> Credential | None:
-        """Who holds a key; None if it is none, or one that expired or was revoked."""
-        app = self._app
-        if app.parts.notices.changed():
-            await app.parts.notices.catch_up(app.refresh)
-        if app.parts.policy.data.epoch != self._epoch:
+        """Gives who holds a key; None if it is none, or one that expired or was revoked."""
+        if self._notices.changed():
+            await self._notices.catch_up(self._refresh)
+        if self._policy.data.epoch != self._epoch:
             self._known.clear()
-            self._epoch = app.parts.policy.data.epoch
+            self._epoch = self._policy.data.epoch
         parts = parse(text)
         if parts is None:
             return None
         epoch = self._epoch
-        found = await app.parts.store.read(table.find(parts[0]))
+        found = await self._store.read(table.find(parts[0]))
         at = now()
         # With a hash to compare also where there is no such key: how long an answer takes says nothing.
         same = hmac.compare_digest(_hash(parts[1]), found[1] if found is not None else _hash(parts[0]))
@@ -176,12 +197,12 @@ class Keys:
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
-            await self._app.parts.store.transact(table.used(id, at, LAST_USED_PRECISION))
+            await self._store.transact(table.used(id, at, LAST_USED_PRECISION))
         except StoreError as error:
             logger.warning("the use of an API key could not be recorded: %s", error)
 
     async def close(self) -> None:
-        """Wait for what is still being noted."""
+        """Waits until the use of every key that was checked is noted."""
         await self._noting.wait()
 
 
@@ -208,3 +229,68 @@ def _hash(secret: str) -> str:
 
 def _seconds_left(key: ApiKey, at: datetime) -> float:
     return float("inf") if key.expires_at is None else (key.expires_at - at).total_seconds()
+
+
+# -- names
+
+
+def own_user(name: str) -> str:
+    """The user that a key acts as if it was made without one."""
+    return f"key:{name}"
+
+
+def check_name(name: str) -> None:
+    """Raises KeyRefused for a name with characters that are not on the list."""
+    if len(name) > MAX_NAME_CHARS or not NAME.match(name):
+        raise KeyRefused(
+            f"The name of a key must be 1 to {MAX_NAME_CHARS} ASCII letters, digits, single blanks and . _ @ + : / ( ) ' -, "
+            "beginning with a letter or digit and ending with one or with ).",
+            suggestion="Give another name. `--user` may have letters of other alphabets.",
+        )
+
+
+def check_user(user: str) -> None:
+    """Raises KeyRefused for a user whose name has letters that look like ASCII ones among these or in their place."""
+    if marked(user) != user:
+        raise KeyRefused(
+            f"The user {marked(user)} has letters that look like others, so it could be taken for another user.",
+            suggestion="Write the name with the letters of one alphabet.",
+        )
+
+
+def check_unused(key: ApiKey, known: Iterable[ApiKey], *, same_user: bool) -> None:
+    """Raises KeyRefused if a new key would be taken for one that its tenant has or had, or would act as the same user
+    without anybody having said so."""
+    read = person(key.name)
+    earlier = None
+    for other in known:
+        if other.name == key.name and other.revoked_at is None:
+            raise _taken(key, other)
+        if other.name != key.name and person(other.name) == read:
+            raise KeyRefused(
+                f"The name {key.name} reads like {marked(other.name)}, the name of the key {other.id}.",
+                suggestion="Give a name that differs in more than capitals and letters that look alike.",
+            )
+        if other.actor.user == key.actor.user:
+            earlier = other
+    if earlier is not None and key.actor.user == own_user(key.name) and not same_user:
+        raise _would_inherit(key, earlier)
+
+
+def _taken(key: ApiKey, holder: ApiKey) -> KeyRefused:
+    expired = ", which has expired" if holder.state(key.created_at) == "expired" else ""
+    return KeyRefused(
+        f"The key {holder.id} of tenant {key.actor.tenant} is named {key.name} already{expired}.",
+        suggestion=f"Give another name, or revoke that key first: toolgate keys revoke {holder.id}",
+    )
+
+
+def _would_inherit(key: ApiKey, earlier: ApiKey) -> KeyRefused:
+    revoked = "" if earlier.revoked_at is None else f", which was revoked on {earlier.revoked_at:%Y-%m-%d}"
+    tenant = "" if key.actor.tenant == LOCAL.tenant else f" --tenant {shlex.quote(key.actor.tenant)}"
+    return KeyRefused(
+        f"A new key named {key.name} would act as the user {key.actor.user}, as did the key {earlier.id}{revoked}, "
+        "and would have the grants, budgets, approvals and sessions of that user.",
+        suggestion="Give another name. If its holder is the same user, say so: "
+        f"toolgate keys create {shlex.quote(key.name)}{tenant} --same-user",
+    )

@@ -1,14 +1,15 @@
-"""/metrics: what the App counts of calls, and the states of MCP servers, in Prometheus' format."""
+"""Routes for who watches a server: /healthz (the process is alive), /readyz (it can serve calls), and /metrics (calls and
+the states of MCP servers, in Prometheus' format)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolgate.app.app import App
-from toolgate.serve.authentication import is_local
+from toolgate.serve.authentication import check_single, is_local
 from toolgate.serve.problems import HttpProblem
 
 if TYPE_CHECKING:
@@ -16,8 +17,39 @@ if TYPE_CHECKING:
 
     from toolgate.serve.app import HttpApp
 
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STATUS = {"ok": "ok", "warning": "degraded", "fault": "down"}
+"""The word of /readyz for a check's status."""
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERVER_STATES = ("off", "idle", "starting", "up", "waiting", "resting")
+
+
+async def healthz(_: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+async def readyz(request: Request) -> Response:
+    """Only who runs the installation is told more than whether it is ready: what is wrong may name what others do."""
+    http: HttpApp = request.app.state.http
+    checks = await http.readiness.checks()
+    found = {check.status for check in checks}
+    status = "ready" if "fault" not in found else "not ready"
+    told: dict[str, Any] = {"status": status}
+    if await _may_see_checks(http, request):
+        told = {
+            "status": "degraded" if status == "ready" and "warning" in found else status,
+            "checks": [{"name": one.name, "status": STATUS[one.status], "message": one.message} for one in checks],
+        }
+    return JSONResponse(told, 200 if status == "ready" else 503)
+
+
+async def _may_see_checks(http: "HttpApp", request: Request) -> bool:
+    headers = dict(request.scope["headers"])
+    try:
+        check_single(request.scope["headers"])
+        http.authenticator.check_place(headers)
+        return (await http.authenticator.check(request.scope, headers)).has("metrics")
+    except HttpProblem:
+        return False
 
 
 async def metrics(request: Request) -> Response:
@@ -28,13 +60,13 @@ async def metrics(request: Request) -> Response:
     if b"authorization" in headers or not is_local(request.scope, headers):
         credential = await http.authenticator.check(request.scope, headers)
         if not credential.has("metrics"):
-            raise HttpProblem(403, "This key does not have the scope metrics.")
+            raise HttpProblem(403, "The key does not have the scope metrics.")
     if http.app.metrics is None:
         raise HttpProblem(404, "Metrics are off.", suggestion="Set metrics: true.")
-    return Response(http.app.metrics.text(), headers={"content-type": MEDIA_TYPE})
+    return Response(http.app.metrics.text(), headers={"content-type": METRICS_MEDIA_TYPE})
 
 
-routes = [Route("/metrics", metrics)]
+routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
 
 
 class ServerCollector:
@@ -57,7 +89,7 @@ class ServerCollector:
         )
         starts = CounterMetricFamily("toolgate_server_starts", "How often an MCP server was started", labels=["server"])
         under_way = GaugeMetricFamily("toolgate_server_requests_running", "Requests on their way", labels=["server"])
-        for one in self._app.parts.servers_engine.statuses():
+        for one in self._app.servers.connections.statuses():
             for name in SERVER_STATES:
                 state.add_metric([one.name, name], float(one.state == name))
             starts.add_metric([one.name], one.starts)

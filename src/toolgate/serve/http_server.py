@@ -1,0 +1,239 @@
+"""Runs the HTTP server: the socket, uvicorn on it, and an orderly end: running calls end, then what holds them is closed. A
+second signal ends it at once.
+
+HTTP is read from a connection in uvicorn's way (httptools), with limits on what may come before a request is known, with
+calls that end when whoever made them goes away, and with short answers written at once: head and body in two writes cost a
+system call and a wake-up of the client more, a fifth of what a quick call takes in all.
+"""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import uvicorn
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from toolgate.app.app import App
+from toolgate.errors import NotServing
+from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
+from toolgate.serve.app import HttpApp
+from toolgate.tasks import finish, start_task
+
+BACKLOG = 2_048
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle: longer than the proxies' usual minute, so that it is they who close it."""
+MAX_HEAD_BYTES = 65_536
+"""Bytes of a request's first line and headers."""
+HEAD_SECONDS = 30.0
+"""How long they may take to arrive."""
+MAX_PIPELINED = 32
+"""Requests that a client may send before the one that runs is answered; more are not read until then."""
+TOO_LONG = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/problem+json\r\nconnection: close\r\n"
+    b"content-length: 76\r\n\r\n"
+    b'{"title":"Request Header Fields Too Large","status":431,"code":"TOO_LARGE"}\n'
+)
+
+
+def bind(app: App) -> socket.socket:
+    """The socket to listen on."""
+    host, port = app.settings.serve.host, app.settings.serve.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError) as error:
+        raise NotServing(f"The address {host!r} cannot be resolved: {error}.", suggestion="Give --host 127.0.0.1.") from None
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # said, or answers are held back (Nagle)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _explain(error, host, port) from None
+    listening.setblocking(False)
+    return listening
+
+
+def _explain(error: OSError, host: str, port: int) -> NotServing:
+    if error.errno == errno.EADDRINUSE:
+        return NotServing(f"Port {port} of {host} is already in use.", suggestion="Choose another with --port.")
+    return NotServing(f"{host}:{port} cannot be listened on: {error.strerror}.", suggestion="Give another --host or --port.")
+
+
+def url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]]) -> None:
+    """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
+    listening = bind(app)
+    url = url_of(listening)
+    async with HttpApp(app) as http:
+        config = uvicorn.Config(
+            http, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+            server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, interface="asgi3",
+            timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
+        )  # fmt: skip
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
+        server = uvicorn.Server(config)
+        with _signals(partial(_signalled, server, http)):
+            serving = start_task(server._serve([listening]))  # without its own way with signals
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            try:
+                if not serving.done():
+                    await ready(url, http)
+                await finish(serving)
+            finally:
+                _stop(server, http)
+                await serving
+
+
+def _signalled(server: uvicorn.Server, http: HttpApp) -> None:
+    server.force_exit = server.should_exit  # the second time
+    _stop(server, http)
+
+
+def _stop(server: uvicorn.Server, http: HttpApp) -> None:
+    server.should_exit = True
+    http.mcp.end_streams()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, and not in a thread
+        for one in handled:
+            loop.add_signal_handler(one, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            for one in handled:
+                loop.remove_signal_handler(one)
+
+
+def run_loop(main: Coroutine[Any, Any, int]) -> int:
+    """Run on the quicker event loop where there is one."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None
+    try:
+        from uvloop import new_event_loop as factory
+    except ImportError:  # Windows
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+# -- connections
+
+
+class _Reply:
+    """Answers one request at once. What it does is what uvicorn does for the two messages of a whole answer."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def __call__(self, status: int, body: bytes) -> bool:
+        """Send JSON; gives False, and does nothing, if the client does not read what it is sent already."""
+        cycle = self._cycle
+        if cycle.response_started or cycle.flow.write_paused:
+            return False
+        if cycle.disconnected:
+            return True
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        content = [STATUS_LINE[status]]
+        for name, value in cycle.default_headers:
+            content += (name, b": ", value, b"\r\n")
+        content.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+        content.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        content.append(body)
+        cycle.transport.write(b"".join(content))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head = 0
+        self._in_head = True
+        self._late: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+        """The request that is being served. Those that came after it wait."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True  # uvicorn tells only the request that came last, which may not have begun
+            running.message_event.set()
+            call = running.scope.get(CALL_KEY)
+            if call is not None:
+                call.cancel()  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head:
+            self._wait_for_head()
+
+    def _wait_for_head(self) -> None:
+        """A request has begun, and it is not yet known which: that may take neither too many bytes nor too long."""
+        if self._late is None:
+            self._expect_head()
+        if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head = 0
+        self._head_is_there()
+        super().on_headers_complete()
+        if 0 < len(self.pipeline) <= MAX_PIPELINED:
+            self.flow.resume_reading()  # uvicorn reads no more until it is this one's turn, and would not see the client go
+        self.scope[REPLY_KEY] = _Reply(self.cycle)  # type: ignore[literal-required]
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
+
+    def _expect_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def _head_is_there(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _too_late(self) -> None:
+        self._late = None
+        if self._in_head and not self.transport.is_closing():
+            self.transport.close()
