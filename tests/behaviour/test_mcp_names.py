@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.mcp_upstream import Upstream, tool
 from toolgate import App, DefinitionError, SettingsError
 from toolgate.mcp import definitions as table
-from toolgate.mcp.entries import PINNED_FIELDS, cleaned
+from toolgate.mcp.pins import DEFINITION_SHAPES, cleaned
 from toolgate.mcp.review import LINE_CHARS, diff_of, suspicious
 from toolgate.model import Actor, Outcome
 
@@ -213,15 +213,16 @@ async def test_an_approval_does_not_hold_for_another_program_of_the_same_name(tm
     ],
 )
 async def test_what_runs_and_what_it_reaches_is_part_of_what_a_person_approves(changed: dict[str, Any]) -> None:
-    from toolgate.mcp.entries import Upstream as Server
-    from toolgate.mcp.entries import entry_of, found_in
+    from toolgate.mcp.catalog_entries import Upstream as Server
+    from toolgate.mcp.catalog_entries import entry_of
+    from toolgate.mcp.pins import found_in
     from toolgate.registry.compile import DefinitionRules
     from toolgate.settings import ServerSettings
 
     def fingerprint(**settings: Any) -> str:
         said = {"command": ["/bin/cat"], "tier": "write", **settings}
         upstream = Server("s", ServerSettings.model_validate(said), "bubblewrap")
-        ((key, found),) = found_in(upstream, {}, [tool("say")])[0].items()
+        ((key, found),) = found_in(upstream.name, {}, {"tools": [tool("say")]})[0].items()
         return entry_of(upstream, key, found.text, DefinitionRules()).fingerprint
 
     assert fingerprint() == fingerprint(heartbeat_seconds=5)
@@ -315,7 +316,7 @@ VALUES = (
     | TEXTS
     | st.dictionaries(st.sampled_from(["a", "b"]), TEXTS | st.sampled_from([1, 1.0, True, [], {}]), max_size=2)
 )
-DEFINITIONS = st.fixed_dictionaries({}, optional=dict.fromkeys(PINNED_FIELDS, VALUES))
+DEFINITIONS = st.fixed_dictionaries({}, optional=dict.fromkeys(DEFINITION_SHAPES["tools"].pinned, VALUES))
 
 
 def pinned(definition: Mapping[str, Any]) -> bytes:

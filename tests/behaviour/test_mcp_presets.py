@@ -13,8 +13,9 @@ from tests.mcp_upstream import Upstream, tool
 from toolgate import App
 from toolgate.errors import SettingsError
 from toolgate.gates.screening.tiers import plan
-from toolgate.mcp.entries import entry_of, found_in
+from toolgate.mcp.catalog_entries import entry_of
 from toolgate.mcp.import_files import packaged, read_servers
+from toolgate.mcp.pins import found_in
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.review import suspicious
 from toolgate.mcp.server_settings import resolved, upstream_of
@@ -70,7 +71,7 @@ def test_the_tools_of_a_preset_have_document_as_names_permissions_and_costs(
     preset: str, definition: dict[str, Any], name: str, permission: str | None, fixed: str, tier: str
 ) -> None:
     upstream = upstream_of("it", ServerSettings(preset=preset, read=(Path("/data"),)), "bubblewrap")
-    ((key, found),) = found_in(upstream, {}, [definition])[0].items()
+    ((key, found),) = found_in(upstream.name, {}, {"tools": [definition]})[0].items()
     entry = entry_of(upstream, key, found.text, DefinitionRules(guards=plan))
     assert (entry.name, entry.tool.requires_permission, entry.tier) == (name, permission, tier)
     assert entry.tool.cost.fixed == Decimal(fixed)
@@ -78,7 +79,7 @@ def test_the_tools_of_a_preset_have_document_as_names_permissions_and_costs(
 
 def test_a_search_costs_more_the_more_it_finds() -> None:
     upstream = upstream_of("it", ServerSettings(preset="brave-search"))
-    ((key, found),) = found_in(upstream, {}, [SEARCH])[0].items()
+    ((key, found),) = found_in(upstream.name, {}, {"tools": [SEARCH]})[0].items()
     unit = entry_of(upstream, key, found.text, DefinitionRules(guards=plan)).unit_cost
     assert unit is not None
     assert (unit.unit, unit.price, unit.field) == ("record", Decimal("0.001"), "count")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import at_most
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, App, InvalidInput, tool
-from toolgate.mcp.server import list_page_cache
+from toolgate.mcp.server import fast_path
 from toolgate.mcp.server.fast_path import FastPath
 from toolgate.store import log
 from toolgate.testing import memory_app
@@ -413,7 +413,7 @@ async def test_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatc
     async with a_site(app) as site:
         kept: FastPath = site.site.http.mcp.fast_path
         first = await site.site.mcp("tools/list")
-        monkeypatch.setattr(list_page_cache, "MAX_CACHED_BYTES", 2 * len(first.body))
+        monkeypatch.setattr(fast_path, "MAX_CACHED_PAGE_BYTES", 2 * len(first.body))
         for number in range(5):
             key = (await site.site.http.app.keys.create(f"other-{number}", Actor("acme", "analyst", f"other-{number}")))[1]
             other = await site.site.mcp("tools/list", key=key)

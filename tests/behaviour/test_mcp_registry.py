@@ -15,8 +15,9 @@ from toolgate import App
 from toolgate.errors import DefinitionError, SettingsError
 from toolgate.gates.screening.tiers import plan
 from toolgate.jsontext import ValueFault, schema_faults
-from toolgate.mcp.entries import Upstream as Server
-from toolgate.mcp.entries import entry_of, found_in, name_here
+from toolgate.mcp.catalog_entries import Upstream as Server
+from toolgate.mcp.catalog_entries import entry_of, name_here
+from toolgate.mcp.pins import found_in
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import upstream_of
 from toolgate.model import TOOL_NAME, Actor, Entry, Outcome
@@ -34,7 +35,7 @@ def server(jail: str | None = "bubblewrap", **settings: Any) -> Server:
 
 def entry(definition: dict[str, Any], upstream: Server | None = None) -> Entry:
     upstream = upstream or server()
-    found, problems = found_in(upstream, {}, [definition])
+    found, problems = found_in(upstream.name, {}, {"tools": [definition]})
     assert problems == []
     (key,) = found
     return entry_of(upstream, key, found[key].text, RULES)
@@ -224,7 +225,7 @@ async def test_what_is_no_good_is_said_and_the_others_load(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", ["\ud800", 2**70, object()])
 def test_a_definition_that_is_not_json_is_none(value: Any) -> None:
-    found, (problem,) = found_in(server(), {}, [tool("odd", annotations={"x": value}), tool("even")])
+    found, (problem,) = found_in(server().name, {}, {"tools": [tool("odd", annotations={"x": value}), tool("even")]})
     assert list(found) == [("tools/call", "even")]
     assert "not JSON" in problem.why
 
@@ -258,7 +259,7 @@ JSON = st.recursive(
 )
 def test_whatever_a_server_lists_becomes_an_entry_or_a_reason(listed: list[Any]) -> None:
     upstream = server()
-    found, problems = found_in(upstream, {}, listed)
+    found, problems = found_in(upstream.name, {}, {"tools": listed})
     assert len(found) + len(problems) == len(listed)
     for key, definition in found.items():
         try:
@@ -274,9 +275,9 @@ def test_the_order_of_fields_does_not_change_a_definitions_hash(schema: dict[str
     definition = tool("say", title="T", annotations={"readOnlyHint": True, "a": schema})
     items = list(definition.items())
     random.shuffle(items)
-    (one,), (two,) = (found_in(server(), {}, [given])[0].values() for given in (definition, dict(items)))
+    (one,), (two,) = (found_in(server().name, {}, {"tools": [given]})[0].values() for given in (definition, dict(items)))
     assert one == two
-    (meta,) = found_in(server(), {}, [{**definition, "_meta": schema, "icons": [schema]}])[0].values()
+    (meta,) = found_in(server().name, {}, {"tools": [{**definition, "_meta": schema, "icons": [schema]}]})[0].values()
     assert meta == one, "what servers fill as they like is no change"
 
 
@@ -424,7 +425,7 @@ async def test_completing_an_argument_is_a_governed_call(tmp_path: Path) -> None
 def test_that_reading_has_no_effect_is_believed_only_of_what_can_reach_nobody(
     upstream: Server, tier: str, method: Any
 ) -> None:
-    found, _ = found_in(upstream, {"resources": {}, "prompts": {}, "completions": {}}, [])
+    found, _ = found_in(upstream.name, {"resources": {}, "prompts": {}, "completions": {}}, {"tools": []})
     assert entry_of(upstream, (method, ""), found[method, ""].text, RULES).tier == tier
 
 
@@ -441,7 +442,7 @@ async def test_what_would_be_sent_to_anybody_is_asked_about_also_if_it_is_called
 def test_a_presets_permission_holds_for_all_that_its_server_has(preset: str) -> None:
     upstream = upstream_of("it", ServerSettings(preset=preset, read=(Path("/data"),)), "bubblewrap")
     has: dict[str, Any] = {"resources": {}, "prompts": {}, "completions": {}}
-    found, _ = found_in(upstream, has, [tool("made_up_in_a_later_version")])
+    found, _ = found_in(upstream.name, has, {"tools": [tool("made_up_in_a_later_version")]})
     permissions = {entry_of(upstream, key, one.text, RULES).tool.requires_permission for key, one in found.items()}
     assert len(found) == 4
     assert permissions == {PRESETS[preset].settings["requires_permission"]}
@@ -469,7 +470,7 @@ async def test_a_server_that_does_not_start_hides_nothing_and_is_named(tmp_path:
             await offered(app, "plain")
         assert (await app.invoke("mcp_plain_say", {})).ok
         async with asyncio.timeout(30):
-            while not any(problem.where == "server dead" for problem in app.parts.mcp_tools.missing()):
+            while "dead" not in app.servers.unreachable:
                 await asyncio.sleep(0.02)
         status = {one.name: one for one in await app.servers.list()}
         assert status["dead"].problem

@@ -15,7 +15,7 @@ from tests.mcp_clients import ERAS, Person, connected, key_for, meta, text_of
 from tests.patience import until
 from tests.serving import META, Site, serving
 from toolgate import Actor, App
-from toolgate.mcp.prompts_resources import fits
+from toolgate.mcp.pins import fits
 from toolgate.store import log
 from toolgate.testing import memory_app
 

@@ -17,10 +17,10 @@ from toolgate.app.server_status import ServerStatus, definition_counts
 from toolgate.errors import Denied, SettingsError, did_you_mean
 from toolgate.extras import require
 from toolgate.mcp import definitions as table
+from toolgate.mcp.catalog_entries import Upstream
 from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.model import ConnectionStatus
 from toolgate.mcp.definitions import Comparison, ServerRow
-from toolgate.mcp.entries import Upstream
 from toolgate.mcp.import_files import ImportedServer, read_servers
 from toolgate.mcp.reconcile import ask
 from toolgate.mcp.review import PendingDefinition
@@ -41,7 +41,7 @@ from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
-    from toolgate.mcp.prompts_resources import AcceptedItems
+    from toolgate.mcp.pins import AcceptedItems
     from toolgate.mcp.server.upstreams import UpstreamConnections
 
 MAX_AUDITED_URI_CHARS = 2_048
@@ -212,7 +212,7 @@ class ServersFacet(CallableFacet):
         return given, upstream, before
 
     def _check_names(self, upstream: Upstream) -> None:
-        clash = self._mcp_tools.clash(upstream)
+        clash = self._mcp_tools.names.clash(upstream)
         if clash is not None:
             raise SettingsError(
                 f"Server {upstream.name} can't be added: {clash}.",
@@ -336,7 +336,7 @@ class ServersFacet(CallableFacet):
     @property
     def unreachable(self) -> list[str]:
         """The names of servers that can't be reached now: their tools may be missing, or fail."""
-        return [problem.where.removeprefix("server ") for problem in self._mcp_tools.missing()]
+        return [*self._mcp_tools.unreachable()]
 
     @property
     def problems(self) -> list[ToolProblem]:
@@ -401,9 +401,9 @@ class ServersFacet(CallableFacet):
         recorded = await self._store.read(table.recorded())
         counts = await self._store.read(table.counts())
         standings = {standing.name: standing for standing in self._engine.statuses()}
-        troubles = {problem.where: problem.why for problem in self._mcp_tools.missing()}
+        troubles = self._mcp_tools.unreachable()
         return [
-            self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(f"server {name}"))
+            self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(name))
             for name, upstream in self._mcp_tools.upstreams.items()
         ]
 

@@ -6,25 +6,25 @@ other than it was accepted, is quarantined, where no caller finds it (`reconcile
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
+from time import monotonic
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
 
 from toolgate.errors import CallError, DefinitionError, NotReached, SettingsError, not_found
 from toolgate.mcp import definitions as table
+from toolgate.mcp.catalog_entries import Upstream, entry_of, name_here
 from toolgate.mcp.client.errors import Restarted
 from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.definitions import ITEM_KINDS, Comparison, DefinitionPin
-from toolgate.mcp.entries import DefinitionKey, Upstream, entry_of, name_here
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison, DefinitionKey, DefinitionPin
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES
-from toolgate.mcp.prompts_resources import AcceptedItems, label
-from toolgate.mcp.publish import Publisher, faults, in_turns
+from toolgate.mcp.pins import AcceptedItems, cleaned, label
 from toolgate.mcp.reconcile import Reconciler, RecordAudit
 from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import completed, names_program, upstream_of
-from toolgate.mcp.tool_names import ToolNames
+from toolgate.mcp.tool_names import ToolNames, is_wanted
 from toolgate.model import Caller, Entry
 from toolgate.registry.catalog import Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules
@@ -35,7 +35,9 @@ GOVERNED = frozenset({"tools/call", *METHOD_CAPABILITIES})
 """Methods that have a tool of their own. The rest (tasks/get, for example) belongs to a call that was allowed."""
 
 RENAME = "rename the server, or set another `prefix` for its tools"
-Listener = Callable[[], None]
+MAX_FAULT_CHARS = 500
+MAX_TURN_SECONDS = 0.005
+"""Seconds for which the event loop is held."""
 
 
 class McpTools:
@@ -76,7 +78,7 @@ class McpTools:
         self._enabled = enabled
         self._publisher = Publisher(catalog, rules, register, forget)
         self._reconciler = Reconciler(engine, store, note=note, announce=announce, take=self.look, trusts=self._trusts)
-        self._names = ToolNames()
+        self.names = ToolNames()
         self._upstreams: dict[str, Upstream] = {}
         self._unlisted: set[str] = set()
         """Servers that were never listed, or only when another program had their name."""
@@ -85,7 +87,6 @@ class McpTools:
         self._epoch = -1
         self._restarts: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
-        self._listeners: list[Listener] = []
 
     # -- life
 
@@ -106,10 +107,6 @@ class McpTools:
         """Stops comparing, and stops the servers."""
         await self.stop()
         return await self._engine.close()
-
-    def listen(self, listener: Listener) -> None:
-        """Adds a listener for changes of the servers' tools in the catalog."""
-        self._listeners.append(listener)
 
     # -- what there is
 
@@ -132,15 +129,15 @@ class McpTools:
         own = f"Server {server} "  # how most of the messages begin; it is put after the server's name
         return f"it {problem.why.removeprefix(own)}" if problem.why.startswith(own) else problem.why
 
-    def missing(self) -> list[ToolProblem]:
-        """Servers that can't be reached now: their tools may be missing, or fail."""
+    def unreachable(self) -> dict[str, str]:
+        """Servers that can't be reached now, and why: their tools may be missing, or fail."""
         why = {
             status.name: status.failure
             for status in self._engine.statuses()
             if status.state in ("waiting", "resting") and status.failure
         }
         found = {**self._reconciler.failures, **why}
-        return [ToolProblem(f"server {name}", words) for name, words in sorted(found.items()) if name in self._upstreams]
+        return {name: words for name, words in sorted(found.items()) if name in self._upstreams}
 
     def is_listed(self, server: str) -> bool:
         return server not in self._unlisted
@@ -153,7 +150,7 @@ class McpTools:
     def _waiting(self, pin: DefinitionPin) -> PendingDefinition:
         upstream, text, wrong, tier = self._upstreams[pin.server], pin.found or "{}", None, None
         if pin.method not in ITEM_KINDS:
-            wrong = self._names.fault(upstream, pin.key)
+            wrong = self.names.fault(upstream, pin.key)
             try:
                 tier = entry_of(upstream, pin.key, text, self._rules).tier
             except DefinitionError as error:
@@ -173,15 +170,11 @@ class McpTools:
         """The name that a tool has once it is accepted; None if it can't have it. Prompts and resources keep their own."""
         if key[0] in ITEM_KINDS:
             return key[1]
-        return name_here(upstream, key) if self._names.fault(upstream, key) is None else None
+        return name_here(upstream, key) if self.names.fault(upstream, key) is None else None
 
     def keeps(self, name: str) -> bool:
         """True for names that only tools of servers may have."""
-        return self._names.is_kept(name) or name in self.withheld
-
-    def clash(self, upstream: Upstream) -> str | None:
-        """Why a server can't be used under its name and settings; None: it can."""
-        return self._names.clash(upstream)
+        return self.names.is_kept(name) or name in self.withheld
 
     async def accept(self, shown: Iterable[PendingDefinition], by: str) -> list[PendingDefinition]:
         """Accepts definitions as they were shown; returns those that have not changed since."""
@@ -258,20 +251,18 @@ class McpTools:
                 return self._epoch
             wanted, names = self._without_clashes(self._read_servers(recorded), recorded.claims)
             unlisted = {name for name, upstream in wanted.items() if _is_unlisted(upstream, recorded.listings.get(name))}
-            ready = [one for one in wanted.values() if one.settings.enabled and one.name not in unlisted]
+            ready = {name: one for name, one in wanted.items() if one.settings.enabled and name not in unlisted}
             tools = [pin for pin in recorded.accepted if pin.method not in ITEM_KINDS]
             await self._publisher.prepare(ready, tools)
             self._use_servers(wanted, recorded)
-            self._unlisted, self._names = unlisted, names
-            self._publisher.use(ready, tools, self._names)
-            self._use_items({one.name for one in ready}, recorded.accepted)
+            self._unlisted, self.names = unlisted, names
+            self._publisher.use(names)
+            self._use_items(ready, recorded.accepted)
             self.withheld = self._catalog.withheld = self._withheld(recorded)
             self._epoch = recorded.epoch
-        for listener in self._listeners:
-            listener()
         return recorded.epoch
 
-    def _use_items(self, servers: set[str], accepted: list[DefinitionPin]) -> None:
+    def _use_items(self, servers: Container[str], accepted: list[DefinitionPin]) -> None:
         """Takes the accepted prompts and resources; if they are the same, the object stays."""
         items = AcceptedItems(pin for pin in accepted if pin.method in ITEM_KINDS and pin.server in servers)
         if items.differ(self.items):
@@ -306,7 +297,10 @@ class McpTools:
                     settings = said
                 else:
                     if name in self._named and not added[name].is_operators:
-                        raise SettingsError(_not_the_operators(added[name]))
+                        raise SettingsError(
+                            f"Server {name} was added by {added[name].added_by}, and the settings name a server {name} of "
+                            f"the operator's own: it is not used. `toolgate servers remove {name}` removes it"
+                        )
                     settings = completed(ServerSettings.model_validate_json(added[name].settings), said)
                 if not self._enabled:
                     settings = settings.model_copy(update={"enabled": False})
@@ -342,13 +336,112 @@ class McpTools:
         return withheld
 
 
-def _not_the_operators(row: table.ServerRow) -> str:
-    return (
-        f"Server {row.name} was added by {row.added_by}, and the settings name a server {row.name} of the operator's own: "
-        f"it is not used. `toolgate servers remove {row.name}` removes it"
-    )
-
-
 def _is_unlisted(upstream: Upstream, listing: table.ListingRow | None) -> bool:
     """True if it was never listed, or was another program then."""
     return upstream.settings.enabled and (listing is None or listing.identity != upstream.identity)
+
+
+# -- what is published
+
+
+class BuiltEntry(NamedTuple):
+    """The entry of an accepted definition, or why there is none."""
+
+    upstream: Upstream
+    pin: DefinitionPin
+    entry: Entry | ToolProblem
+
+
+class Publisher:
+    """Publishes accepted tools in the catalog. Of two with the same name, one has it (`tool_names`); what can't be published
+    is in `refused`."""
+
+    def __init__(
+        self, catalog: Catalog, rules: DefinitionRules, register: Callable[[Entry], object], forget: Callable[[], object]
+    ) -> None:
+        self._catalog = catalog
+        self._rules = rules
+        self._register = register
+        self._forget = forget
+        self._made: dict[tuple[str, DefinitionKey], BuiltEntry] = {}
+        self._held: dict[str, Entry] = {}
+        self.callable: dict[tuple[str, str, str], str] = {}
+        """By server, method and the server's own name, the fingerprint of all that may be called."""
+        self.refused: list[ToolProblem] = []
+
+    async def prepare(self, upstreams: Mapping[str, Upstream], accepted: Iterable[DefinitionPin]) -> None:
+        """Builds the entries that `use` publishes, in turns, because many take seconds. One of the same definition stays."""
+        order = {name: place for place, name in enumerate(upstreams)}
+        pins = [pin for pin in accepted if pin.server in order and is_wanted(upstreams[pin.server], pin.key)]
+        pins.sort(key=lambda pin: order[pin.server])
+        self._made = {(pin.server, pin.key): self._build(upstreams[pin.server], pin) async for pin in in_turns(pins)}
+
+    def _build(self, upstream: Upstream, pin: DefinitionPin) -> BuiltEntry:
+        known = self._made.get((pin.server, pin.key))
+        if known is not None and (known.pin.accepted_hash, known.upstream) == (pin.accepted_hash, upstream):
+            return known
+        try:
+            return BuiltEntry(upstream, pin, entry_of(upstream, pin.key, pin.accepted or "{}", self._rules))
+        except DefinitionError as error:
+            return BuiltEntry(upstream, pin, _problem(pin, faults(error)))
+
+    def use(self, names: ToolNames) -> None:
+        """Publishes what was prepared. Nothing is awaited meanwhile: no call finds half of it."""
+        wanted: dict[str, Entry] = {}
+        self.refused, self.callable = [], {}
+        for upstream, pin, entry in self._made.values():
+            fault = names.fault(upstream, pin.key)
+            if isinstance(entry, ToolProblem):
+                self.refused.append(entry)
+            elif fault is not None or entry.name in wanted:
+                self.refused.append(_problem(pin, fault or f"the name {entry.name} is that of another tool"))
+            else:
+                wanted[entry.name] = entry
+                self.callable[pin.server, pin.method, pin.tool] = entry.fingerprint
+        self._put(wanted)
+
+    def _put(self, wanted: dict[str, Entry]) -> None:
+        """Replaces what was published before by these entries."""
+        before = self._held
+        self._held = {}
+        for name, entry in before.items():
+            if wanted.get(name) is entry and self._is_there(name, entry):
+                self._held[name] = entry
+            elif self._is_there(name, entry):
+                self._catalog.remove(name)
+        for name, entry in wanted.items():
+            if name in self._held:
+                continue
+            try:
+                self._register(entry)
+                self._held[name] = entry
+            except DefinitionError as error:
+                where = f"server {entry.implementation.server}, tool {name}"
+                self.refused.append(ToolProblem(where, faults(error)))
+        if self._held != before:
+            self._forget()
+
+    def _is_there(self, name: str, entry: Entry) -> bool:
+        """True if the catalog still has our entry: a source with precedence may have taken the name."""
+        try:
+            return self._catalog.resolve(name, "") is entry
+        except CallError:
+            return False
+
+
+async def in_turns(pins: Iterable[DefinitionPin]) -> AsyncIterator[DefinitionPin]:
+    """Yields one after the other, with pauses in which calls go on."""
+    paused = monotonic()
+    for pin in pins:
+        yield pin
+        if monotonic() - paused > MAX_TURN_SECONDS:
+            await asyncio.sleep(0)
+            paused = monotonic()
+
+
+def _problem(pin: DefinitionPin, words: str) -> ToolProblem:
+    return ToolProblem(f"server {pin.server}, tool {cleaned(pin.tool or pin.method)[:64]}", words)
+
+
+def faults(error: DefinitionError) -> str:
+    return "; ".join(str(fault) for fault in error.faults)[:MAX_FAULT_CHARS]

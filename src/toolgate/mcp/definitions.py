@@ -4,16 +4,18 @@ A tool has two definitions: the accepted one, and the one that its server was la
 same is its state `accepted`.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from toolgate.store import catalog
 from toolgate.store.database import Transaction, moment, now
 
+DefinitionKey = tuple[str, str]
+"""A method, and the server's own name of the tool; empty where the method is the tool."""
 PinState = Literal["accepted", "quarantined", "gone"]
-ITEM_KINDS = ("prompts", "resources", "templates")
+ItemKind = Literal["prompts", "resources", "templates"]
+ITEM_KINDS: tuple[ItemKind, ...] = ("prompts", "resources", "templates")
 """Stand in place of a method in definitions that are no tool's."""
 BY_TRUST = "(the setting trust_first_seen)"
 """The `accepted_by` of what nobody was asked about."""
@@ -66,7 +68,7 @@ class DefinitionPin(NamedTuple):
     accepted_at: datetime | None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> DefinitionKey:
         return self.method, self.tool
 
 
@@ -74,7 +76,7 @@ class NameClaim(NamedTuple):
     """The name under which a tool was first accepted, and when, whatever its state is now."""
 
     server: str
-    key: tuple[str, str]
+    key: DefinitionKey
     since: datetime
     name: str | None
     """None: it was accepted before names were stored."""
@@ -85,6 +87,20 @@ class FoundDefinition(NamedTuple):
 
     text: str
     hash: str
+
+
+class ServerSnapshot(NamedTuple):
+    """What a server has now."""
+
+    identity: str
+    about: str
+    """JSON."""
+    jail: str | None
+    found: Mapping[DefinitionKey, FoundDefinition]
+    trust: Mapping[DefinitionKey, str]
+    """Definitions that are accepted when first seen, and their names."""
+    unknown: frozenset[str]
+    """Kinds that could not be listed, so that nothing of them is gone."""
 
 
 class RecordedServers(NamedTuple):
@@ -102,12 +118,12 @@ class RecordedServers(NamedTuple):
 class Comparison(NamedTuple):
     """The keys (method, tool) of definitions that a new listing of a server changed."""
 
-    new: tuple[tuple[str, str], ...] = ()
+    new: tuple[DefinitionKey, ...] = ()
     """First seen, and quarantined."""
-    changed: tuple[tuple[str, str], ...] = ()
+    changed: tuple[DefinitionKey, ...] = ()
     """Other than what was accepted, and quarantined."""
-    gone: tuple[tuple[str, str], ...] = ()
-    taken: tuple[tuple[str, str], ...] = ()
+    gone: tuple[DefinitionKey, ...] = ()
+    taken: tuple[DefinitionKey, ...] = ()
     """In use from now on: first seen and trusted, or again what was accepted."""
 
     @property
@@ -115,6 +131,7 @@ class Comparison(NamedTuple):
         return any(self)
 
 
+ONE_TOOL = "WHERE server = :server AND method = :method AND tool = :tool"
 SELECT_PINS = (
     "SELECT server, method, tool, state, accepted, accepted_hash, found, found_hash, first_seen, changed_at, accepted_by, "
     "accepted_at FROM server_tools"
@@ -205,19 +222,10 @@ def ask_restart(server: str) -> Transaction[None]:
     yield from changed()
 
 
-def compare(
-    server: str,
-    *,
-    identity: str,
-    about: str,
-    jail: str | None,
-    found: Mapping[tuple[str, str], FoundDefinition],
-    trust: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
-    unknown: Container[str] = (),
-) -> Transaction[Comparison]:
-    """Records what a server has now, and returns how it differs from what was accepted. `trust`: definitions that are
-    accepted when first seen, and their names. `unknown`: methods that could not be listed, so that nothing of them is gone.
-    Two processes that list a server at once do this one after the other: the first statement locks."""
+def compare(server: str, seen: ServerSnapshot) -> Transaction[Comparison]:
+    """Records what a server has now, and returns how it differs from what was accepted. Two processes that list a server at
+    once do this one after the other: the first statement locks."""
+    identity, about, jail, found, trust, unknown = seen
     values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
     rows = yield (
         "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
@@ -239,7 +247,7 @@ def compare(
     known = {pin.key: pin for pin in (yield from pins(server))}
     if sum(pin.state == "gone" for pin in known.values()) >= MAX_GONE_TOOLS:
         trust = {}
-    compared: dict[str, list[tuple[str, str]]] = {"new": [], "changed": [], "gone": [], "taken": []}
+    compared: dict[str, list[DefinitionKey]] = {"new": [], "changed": [], "gone": [], "taken": []}
     for key, definition in found.items():
         what = yield from _compare_one(server, key, definition, known.get(key), trust)
         if what is not None:
@@ -256,10 +264,10 @@ def compare(
 
 def _compare_one(
     server: str,
-    key: tuple[str, str],
+    key: DefinitionKey,
     found: FoundDefinition,
     pin: DefinitionPin | None,
-    trust: Mapping[tuple[str, str], str | None],
+    trust: Mapping[DefinitionKey, str],
 ) -> Transaction[Literal["new", "changed", "taken"] | None]:
     by_trust = key in trust and (pin is None or pin.accepted_hash is None)
     accepted = by_trust or (pin is not None and pin.accepted_hash == found.hash)
@@ -276,14 +284,13 @@ def _compare_one(
         )
     else:
         yield (
-            "UPDATE server_tools SET state = :state, found = :text, found_hash = :hash, changed_at = :moment "
-            "WHERE server = :server AND method = :method AND tool = :tool",
+            f"UPDATE server_tools SET state = :state, found = :text, found_hash = :hash, changed_at = :moment {ONE_TOOL}",
             values,
         )
     if by_trust:
         yield (
             "UPDATE server_tools SET accepted = :text, accepted_hash = :hash, accepted_by = :by, accepted_at = :moment "
-            "WHERE server = :server AND method = :method AND tool = :tool",
+            f"{ONE_TOOL}",
             values,
         )
         yield from _claim(at, trust[key], moment_of_it)
@@ -295,12 +302,11 @@ def _compare_one(
 def _set_gone(server: str, pin: DefinitionPin) -> Transaction[None]:
     """Forgets what was never accepted; the rest is kept, to be compared with what comes back under its name."""
     values = {"server": server, "method": pin.method, "tool": pin.tool}
-    here = "WHERE server = :server AND method = :method AND tool = :tool"
     if pin.accepted_hash is None:
-        yield f"DELETE FROM server_tools {here}", values
+        yield f"DELETE FROM server_tools {ONE_TOOL}", values
     else:
         set_to = "state = 'gone', found = NULL, found_hash = NULL, changed_at = :moment"
-        yield f"UPDATE server_tools SET {set_to} {here}", {**values, "moment": now()}
+        yield f"UPDATE server_tools SET {set_to} {ONE_TOOL}", {**values, "moment": now()}
 
 
 def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
@@ -311,8 +317,7 @@ def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> T
         at, moment_of_it = {"server": server, "method": method, "tool": tool}, now()
         rows = yield (
             "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
-            "accepted_at = :moment WHERE server = :server AND method = :method "
-            "AND tool = :tool AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
+            f"accepted_at = :moment {ONE_TOOL} AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
             {**at, "hash": hashed, "by": by, "moment": moment_of_it},
         )
         if rows:
@@ -327,8 +332,7 @@ def _claim(at: Mapping[str, str], name: str | None, moment_of_it: datetime) -> T
     """Records the name that a tool is accepted under, unless it has one already."""
     if name is not None:
         yield (
-            "UPDATE server_tools SET claimed_at = :moment, claimed_name = :name "
-            "WHERE server = :server AND method = :method AND tool = :tool AND claimed_at IS NULL",
+            f"UPDATE server_tools SET claimed_at = :moment, claimed_name = :name {ONE_TOOL} AND claimed_at IS NULL",
             {**at, "name": name, "moment": moment_of_it},
         )
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from toolgate.mcp.entries import PresetTool
+from toolgate.mcp.catalog_entries import PresetTool
 from toolgate.model import UnitCost
 from toolgate.yamltext import read_yaml
 

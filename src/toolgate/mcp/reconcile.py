@@ -13,13 +13,13 @@ import orjson
 
 from toolgate.errors import CallError, described
 from toolgate.mcp import definitions as table
+from toolgate.mcp.catalog_entries import Upstream, name_here
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.model import ServerInfo
+from toolgate.mcp.client.model import ListKind, ServerInfo
 from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.definitions import ITEM_KINDS, Comparison, FoundDefinition
-from toolgate.mcp.entries import DefinitionKey, Upstream, cleaned, found_in, name_here
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison, DefinitionKey, ServerSnapshot
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES
-from toolgate.mcp.prompts_resources import ITEM_SHAPES, ItemKind, items_in, label
+from toolgate.mcp.pins import cleaned, found_in, label
 from toolgate.model import LOCAL, Actor
 from toolgate.registry.catalog import ToolProblem
 from toolgate.store.database import Store
@@ -58,22 +58,9 @@ class ServerListing(NamedTuple):
     """What a server says of itself, and its lists."""
 
     about: ServerInfo
-    tools: list[dict[str, Any]]
-    items: dict[ItemKind, list[dict[str, Any]]]
-    unknown: frozenset[ItemKind]
+    lists: dict[ListKind, list[dict[str, Any]]]
+    unknown: frozenset[ListKind]
     """Lists that could not be fetched."""
-
-
-class ServerSnapshot(NamedTuple):
-    """The definitions of a server; the digest covers all of it."""
-
-    about: str
-    jail: str | None
-    found: dict[DefinitionKey, FoundDefinition]
-    problems: list[ToolProblem]
-    trust: dict[DefinitionKey, str]
-    unknown: frozenset[str]
-    digest: str
 
 
 class Reconciler:
@@ -221,14 +208,17 @@ class Reconciler:
             raise
         start, began = self._engine.starts(server), monotonic()
         self.failures.pop(server, None)
-        read, many = self._read(upstream, answered), len(answered.tools) + sum(map(len, answered.items.values()))
-        seen = await to_thread(read) if many > MAX_INLINE_DEFINITIONS else read()
-        self.no_definitions[server] = seen.problems
+        read, many = self._read(upstream, answered), sum(map(len, answered.lists.values()))
+        seen, digest, self.no_definitions[server] = await to_thread(read) if many > MAX_INLINE_DEFINITIONS else read()
         known = None if anew else self._last.get(server)
-        if known is not None and known == (seen.digest, await self._take()):
+        if known is not None and known == (digest, await self._take()):
             compared = Comparison()
         else:
-            compared = await self._put(upstream, seen)
+            compared = await self._store.transact(table.compare(server, seen))
+            if compared.any:
+                await self._announce()
+                await self._record(upstream, compared)
+            self._last[server] = (digest, await self._take())
         if self._lives[server] == lives:
             self._compared[server] = start
         took = monotonic() - began + many * READ_SECONDS_PER_DEFINITION
@@ -237,40 +227,23 @@ class Reconciler:
         )
         return compared
 
-    def _read(self, upstream: Upstream, answered: ServerListing) -> Callable[[], ServerSnapshot]:
-        """Gives the function that reads a listing; it runs in a thread, so it uses nothing that changes."""
-        words, jail, trusts = info_json(answered.about), jail_of(self._engine, upstream.name), self._trusts
+    def _read(
+        self, upstream: Upstream, answered: ServerListing
+    ) -> Callable[[], tuple[ServerSnapshot, str, list[ToolProblem]]]:
+        """Gives the function that reads a listing: what the server has, a digest of all of it, and the invalid definitions.
+        It runs in a thread, so it uses nothing that changes."""
+        name, about, trusts = upstream.name, answered.about, self._trusts
+        jail = next((status.jail for status in self._engine.statuses() if status.name == name), None)
 
-        def read() -> ServerSnapshot:
-            tools, no_tools = found_in(upstream, answered.about.capabilities, answered.tools)
-            items, no_items = items_in(upstream.name, answered.items)
-            found, problems, unknown = {**tools, **items}, [*no_tools, *no_items], answered.unknown
-            trust = {key: name for key in found if (name := trusts(upstream, key)) is not None}
+        def read() -> tuple[ServerSnapshot, str, list[ToolProblem]]:
+            found, problems = found_in(name, about.capabilities, answered.lists)
+            trust = {key: named for key in found if (named := trusts(upstream, key)) is not None}
+            seen = ServerSnapshot(upstream.identity, info_json(about), jail, found, trust, answered.unknown)
             hashes = sorted((key, one.hash) for key, one in found.items())
-            whole = (upstream.identity, words, jail, hashes, sorted(trust.items()), sorted(unknown))
-            digest = sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest()
-            return ServerSnapshot(words, jail, found, problems, trust, unknown, digest)
+            whole = (*seen[:3], hashes, sorted(trust.items()), sorted(seen.unknown))
+            return seen, sha256(repr(whole).encode("utf-8", "surrogatepass")).hexdigest(), problems
 
         return read
-
-    async def _put(self, upstream: Upstream, seen: ServerSnapshot) -> Comparison:
-        """Records what a server has beside what was accepted of it."""
-        compared = await self._store.transact(
-            table.compare(
-                upstream.name,
-                identity=upstream.identity,
-                about=seen.about,
-                jail=seen.jail,
-                found=seen.found,
-                trust=seen.trust,
-                unknown=seen.unknown,
-            )
-        )
-        if compared.any:
-            await self._announce()
-            await self._record(upstream, compared)
-        self._last[upstream.name] = (seen.digest, await self._take())
-        return compared
 
     async def _record(self, upstream: Upstream, compared: Comparison) -> None:
         """Writes audit records: one for each changed tool, one for all others of a kind."""
@@ -291,14 +264,15 @@ class Reconciler:
 async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     """Lists a server, which is started if need be."""
     about = await engine.about(upstream.name)
-    tools: list[dict[str, Any]] = []
     seconds = upstream.settings.start_seconds
-    listing = {kind: start_task(_items(engine, upstream.name, kind)) for kind in _kinds(about)}
+    kinds = [kind for kind in ITEM_KINDS if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
+    listing = {kind: start_task(_items(engine, upstream.name, kind)) for kind in kinds}
+    lists: dict[ListKind, list[dict[str, Any]]] = {}
     try:
         async with asyncio.timeout(seconds):
             if "tools" in about.capabilities:
-                tools = await engine.listed(upstream.name, "tools", fresh=True)
-            listed = {kind: await task for kind, task in listing.items()}
+                lists["tools"] = await engine.listed(upstream.name, "tools", fresh=True)
+            lists |= {kind: items for kind, task in listing.items() if (items := await task) is not None}
     except TimeoutError:
         raise Unreachable(
             message=f"Server {upstream.name} did not list its tools within {seconds:g} s (setting start_seconds)."
@@ -306,15 +280,10 @@ async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     finally:
         for task in listing.values():
             task.cancel()
-    known = {kind: items for kind, items in listed.items() if items is not None}
-    return ServerListing(about, tools, known, frozenset(listing.keys() - known.keys()))
+    return ServerListing(about, lists, frozenset(kinds) - lists.keys())
 
 
-def _kinds(about: ServerInfo) -> list[ItemKind]:
-    return [kind for kind in ITEM_SHAPES if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
-
-
-async def _items(engine: UpstreamServers, server: str, kind: ItemKind) -> list[dict[str, Any]] | None:
+async def _items(engine: UpstreamServers, server: str, kind: ListKind) -> list[dict[str, Any]] | None:
     """A list of a server; None if it fails or takes too long."""
     try:
         async with asyncio.timeout(ITEM_LIST_SECONDS):
@@ -322,10 +291,6 @@ async def _items(engine: UpstreamServers, server: str, kind: ItemKind) -> list[d
     except (TimeoutError, CallError) as error:
         logger.warning("server %s did not list its %s: %s", server, kind, cleaned(described(error))[:300])
         return None
-
-
-def jail_of(engine: UpstreamServers, server: str) -> str | None:
-    return next((status.jail for status in engine.statuses() if status.name == server), None)
 
 
 def info_json(about: ServerInfo) -> str:

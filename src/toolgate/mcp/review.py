@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolgate.mcp.entries import INVISIBLE, PINNED_FIELDS, DefinitionKey
-from toolgate.mcp.prompts_resources import ITEM_SHAPES, label, word_for
+from toolgate.mcp.definitions import DefinitionKey
+from toolgate.mcp.pins import DEFINITION_SHAPES, INVISIBLE, label, word_for
 
-SHOWN_FIELDS = tuple(dict.fromkeys((*PINNED_FIELDS, *(field for shape in ITEM_SHAPES.values() for field in shape.pinned))))
+SHOWN_FIELDS = tuple(dict.fromkeys(field for shape in DEFINITION_SHAPES.values() for field in shape.pinned))
 """All pinned fields, in the order in which they are shown."""
 LINE_CHARS = 200
 MAX_MATCHED_LINES = 4_000

@@ -5,7 +5,7 @@ parts) as MCP's list of content. `parts` recovers that list, for the MCP server 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -14,7 +14,7 @@ from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
 from toolgate.mcp.client.errors import ConnectionLost, InputRequired
 from toolgate.mcp.client.model import Target
 from toolgate.mcp.remote_tasks import NO_CALLER_TO_ASK, ask_caller, follow
-from toolgate.model import Caller, Entry
+from toolgate.model import Caller, Entry, Validator
 from toolgate.pipeline.context import InvokeContext
 
 if TYPE_CHECKING:
@@ -157,3 +157,61 @@ def parts(output: Any) -> list[dict[str, Any]] | None:
     ):
         return None
     return content
+
+
+# -- validation
+
+
+class StructuredOutputValidator:
+    """The compiled schema of a tool's output, which is the value itself or has it in `structuredContent` beside other parts
+    (`result`)."""
+
+    def __init__(self, check: Validator) -> None:
+        self._check: Any = check
+
+    def is_valid(self, output: Any, /) -> bool:
+        return bool(self._check.is_valid(output["structuredContent"] if _has_parts(output) else output))
+
+    def iter_errors(self, output: Any, /) -> Iterator[Any]:
+        if not _has_parts(output):
+            return iter(self._check.iter_errors(output))
+        return map(NestedError, self._check.iter_errors(output["structuredContent"]))
+
+    def validate(self, output: Any, /) -> None:
+        if not _has_parts(output):
+            self._check.validate(output)
+            return
+        try:
+            self._check.validate(output["structuredContent"])
+        except ValueError as error:
+            raise NestedError(error) from None
+
+
+class NestedError(ValueError):
+    """An error of the structured part, located in the whole output."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(error))
+        self.instance_path = ["structuredContent", *error.instance_path]
+        self.schema_path = error.schema_path
+        self.kind = _NestedErrorKind(error.kind)
+
+
+class _NestedErrorKind:
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    @property
+    def context(self) -> list[list[NestedError]]:
+        return [[NestedError(error) for error in branch] for branch in self._kind.context]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kind, name)
+
+
+def _has_parts(output: Any) -> bool:
+    return (
+        isinstance(output, dict)
+        and output.keys() == {"content", "structuredContent"}
+        and isinstance(output["content"], list)
+    )

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from toolgate.errors import SettingsError, did_you_mean
+from toolgate.mcp.catalog_entries import Upstream
 from toolgate.mcp.client.secret_refs import SECRET_REFERENCE, node_runs
-from toolgate.mcp.entries import Upstream
 from toolgate.mcp.import_files import without_values
 from toolgate.model import MASK
 from toolgate.settings import ServerSettings, Settings

@@ -8,8 +8,8 @@ look like another's. And names that begin with `mcp_` and the name of a server a
 
 from collections.abc import Iterable, Mapping
 
-from toolgate.mcp.definitions import ITEM_KINDS, NameClaim
-from toolgate.mcp.entries import DefinitionKey, Upstream, name_here
+from toolgate.mcp.catalog_entries import Upstream, name_here
+from toolgate.mcp.definitions import ITEM_KINDS, DefinitionKey, NameClaim
 
 
 class ToolNames:

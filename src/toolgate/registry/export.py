@@ -47,22 +47,22 @@ def _gemini(entry: Entry) -> dict[str, Any]:
     return {**shape, "parameters": parameters} if parameters.get("properties") else shape
 
 
-def _mcp(entry: Entry) -> dict[str, Any]:
+def mcp_definition(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
     shape: dict[str, Any] = {
         "name": tool.name,
         "description": tool.description,
         "inputSchema": _object(tool.input_schema),
-        "annotations": annotations(entry),
+        "annotations": _annotations(entry),
     }
     if isinstance(title := tool.annotations.get("title"), str) and title:
         shape["title"] = title
-    if _is_object_schema(tool):
+    if has_object_output(tool):
         shape["outputSchema"] = tool.output_schema
     return shape
 
 
-def annotations(entry: Entry) -> dict[str, Any]:
+def _annotations(entry: Entry) -> dict[str, Any]:
     """MCP's hints, computed from the effective tier rather than believed."""
     return {
         "readOnlyHint": entry.tier == "read_only",
@@ -71,7 +71,8 @@ def annotations(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _is_object_schema(tool: Tool) -> bool:
+def has_object_output(tool: Tool) -> bool:
+    """True if a client is told the output schema: only of objects, which all versions of MCP take."""
     return tool.output_schema is not None and tool.output_schema.get("type") == "object"
 
 
@@ -131,7 +132,7 @@ _SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {
     "openai": _openai,
     "anthropic": _anthropic,
     "gemini": _gemini,
-    "mcp": _mcp,
+    "mcp": mcp_definition,
 }
 
 

@@ -1,17 +1,15 @@
 """The HTTP server as an ASGI app: the routes of `ROUTES` on Starlette, and /mcp in front of them.
 
 /mcp is the hot path: its path is compared with one string, and a bare ASGI function serves it (`serve.mcp`). Everything else
-is a route. A resource has a module of its own with its `routes`, whose handlers find what they need in
-`request.app.state.http`, and raise an `HttpProblem` for a request that they refuse.
+is a route. A resource has a module of its own with its `routes`, whose handlers find this in `request.app`, and raise an
+`HttpProblem` for a request that they refuse.
 """
 
 import logging
 from typing import Any, Self
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
@@ -35,7 +33,7 @@ class HttpApp:
         self.mcp = McpRoute(app, self.authenticator)
         self.readiness = Readiness(app, self.mcp.check)
         self._collector = monitoring.ServerCollector(app)
-        self._site = _site(self)
+        self._routes = Router(ROUTES, redirect_slashes=False)  # an address is one address, as for /mcp
 
     async def __aenter__(self) -> Self:
         await self.mcp.__aenter__()
@@ -51,9 +49,15 @@ class HttpApp:
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         answer = _Answer(send)
         try:
-            await (self.mcp if scope["path"] == MCP_PATH else self._site)(scope, receive, answer)
+            if scope["path"] == MCP_PATH:
+                await self.mcp(scope, receive, answer)
+            else:
+                scope["app"] = self  # which the handlers ask, and without which routing would answer by itself
+                await self._routes(scope, receive, answer)
         except HttpProblem as problem:
             await problem.response()(scope, receive, answer)
+        except HTTPException as error:
+            await _problem(scope["method"], error).response()(scope, receive, answer)
         except ClientGone:
             pass
         except Exception:
@@ -77,31 +81,12 @@ class _Answer:
         return self._send(message)
 
 
-# -- routes
-
-
 UNEXPECTED = HttpProblem(500, "The server failed to handle the request. Its log has the cause.")
 
 
-def _site(http: HttpApp) -> Starlette:
-    site = Starlette(routes=ROUTES, exception_handlers={HttpProblem: _refuse, HTTPException: _refuse, Exception: _fail})
-    site.router.redirect_slashes = False  # an address is one address, as for /mcp
-    site.state.http = http
-    return site
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    """A problem document, for our own problems and for those that Starlette's routing raises."""
-    if isinstance(error, HttpProblem):
-        return error.response()
-    assert isinstance(error, HTTPException)
+def _problem(method: str, error: HTTPException) -> HttpProblem:
+    """The problem document for what Starlette's routing refuses."""
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-        return HttpProblem(
-            405, f"{request.method} is not allowed at this address: use {allowed}.", headers={"allow": allowed}
-        ).response()
-    return HttpProblem(error.status_code, "There is nothing at this address.").response()
-
-
-async def _fail(_: Request, __: Exception) -> Response:
-    return UNEXPECTED.response()
+        return HttpProblem(405, f"{method} is not allowed at this address: use {allowed}.", headers={"allow": allowed})
+    return HttpProblem(error.status_code, "There is nothing at this address.")

@@ -29,7 +29,7 @@ async def healthz(_: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """Only who runs the installation is told more than whether it is ready: what is wrong may name what others do."""
-    http: HttpApp = request.app.state.http
+    http: HttpApp = request.app
     checks = await http.readiness.checks()
     found = {check.status for check in checks}
     status = "ready" if "fault" not in found else "not ready"
@@ -54,7 +54,7 @@ async def _may_see_checks(http: "HttpApp", request: Request) -> bool:
 
 async def metrics(request: Request) -> Response:
     """For this machine, and for keys with the scope metrics: they name tools and count what is done with them."""
-    http: HttpApp = request.app.state.http
+    http: HttpApp = request.app
     headers = dict(request.scope["headers"])
     http.authenticator.check_place(headers)
     if b"authorization" in headers or not is_local(request.scope, headers):

@@ -12,7 +12,7 @@ from toolgate.cli.context import NotFound
 from toolgate.cli.output import note, say
 from toolgate.errors import SettingsError, plural
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison
-from toolgate.mcp.prompts_resources import label
+from toolgate.mcp.pins import label
 
 MAX_NAMED_TOOLS = 20
 METHOD_WORDS = {

@@ -16,10 +16,9 @@ import orjson
 
 from toolgate.errors import Failed
 from toolgate.mcp.server.identity import Credential
-from toolgate.mcp.server.list_page_cache import ListPageCache
 from toolgate.mcp.server.request_state import RetryStateSealer
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
-from toolgate.model import Entry
+from toolgate.model import Actor, Entry, Tool
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ HEADER_ARGUMENT_MARK = b'"x-mcp-header"'
 CLIENT_REQUEST_CAPABILITIES = frozenset({"elicitation", "sampling", "roots"})
 """Capabilities of a client that can be asked during a call."""
 MAX_CACHED = 1_000
+MAX_CACHED_PAGE_BYTES = 32 * 1024 * 1024
 MAX_META_BYTES = 4_096
 MAX_ACCEPT_BYTES = 256
 MAX_NUMERIC_ID = 2**53
@@ -235,6 +235,43 @@ class FastPath:
             self._callers.clear()
         capabilities = self._callers[meta] = _plain_capabilities(meta)
         return capabilities
+
+
+class ListPageCache:
+    """Pages of tools/list as they were sent, by actor, while what the actor may see is the same.
+
+    Callers can't choose what is cached: the first page, and those that a cached page leads to. A made-up cursor is answered,
+    and not cached.
+    """
+
+    def __init__(self) -> None:
+        self._actors: dict[Actor, tuple[tuple[Tool, ...], dict[str | None, bytes]]] = {}
+        """The very tuple that the App gave (another one means that something changed), and the pages by cursor: empty, if
+        the cursor was given out and its page not asked for yet."""
+        self.size = 0
+
+    def find(self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None) -> bytes | None:
+        known = self._actors.get(actor)
+        return (known[1].get(cursor) or None) if known is not None and known[0] is permitted else None
+
+    def keep(
+        self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None, body: bytes, following: str | None
+    ) -> None:
+        """Caches a page with the cursor of the next one, if its own cursor was given out."""
+        known = self._actors.get(actor)
+        if known is None or known[0] is not permitted:
+            self.size -= 0 if known is None else sum(map(len, known[1].values()))
+            known = self._actors[actor] = permitted, {None: b""}
+        pages = known[1]
+        if pages.get(cursor) != b"":
+            return
+        pages[cursor] = body
+        if following is not None:
+            pages.setdefault(following, b"")
+        self.size += len(body)
+        if self.size > MAX_CACHED_PAGE_BYTES or len(self._actors) > MAX_CACHED:
+            self._actors.clear()
+            self.size = 0
 
 
 def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:

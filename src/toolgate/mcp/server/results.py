@@ -19,7 +19,7 @@ from toolgate.gates.outputs import CUT
 from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.runner import parts
 from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
-from toolgate.registry.export import annotations
+from toolgate.registry.export import has_object_output, mcp_definition
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -92,7 +92,7 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
     page, rest = _page(permitted, start, most)
     listed: JsonObject = {
-        "tools": [definition(app.tools.get(tool.name, actor)) for tool in page],
+        "tools": [_definition(app.tools.get(tool.name, actor)) for tool in page],
         "ttlMs": int(app.settings.mcp.list_seconds * 1000),
         "cacheScope": "private",
     }
@@ -137,37 +137,16 @@ def decode_cursor(cursor: str) -> str:
     return name
 
 
-def definition(entry: Entry) -> JsonObject:
-    """A tool as tools/list has it. The hints are computed from our tier, whatever the tool's author says."""
-    tool = entry.tool
-    told: JsonObject = {
-        "name": entry.name,
-        "description": tool.description,
-        "inputSchema": {"type": "object", "properties": {}, **tool.input_schema},
-        "annotations": {**annotations(entry), "idempotentHint": entry.tier == "read_only"},
-        "_meta": {TOOL_META: _facts(entry)},
-    }
-    title = tool.annotations.get("title")
-    if isinstance(title, str) and title:
-        told["title"] = title
-    if promises(entry):
-        told["outputSchema"] = tool.output_schema
-    return told
-
-
-def promises(entry: Entry) -> bool:
-    """True if a client is told the output schema: only of objects, which all protocol versions take."""
-    schema = entry.tool.output_schema
-    return schema is not None and schema.get("type") == "object"
-
-
-def _facts(entry: Entry) -> JsonObject:
+def _definition(entry: Entry) -> JsonObject:
+    """A tool as tools/list has it, with facts that MCP has no field for."""
+    told = mcp_definition(entry)
+    told["annotations"]["idempotentHint"] = entry.tier == "read_only"
     facts: JsonObject = {"tier": entry.tier, "category": entry.tool.category, "version": entry.tool.version}
     if entry.priced:
         facts["cost_usd"] = max(entry.fixed_nano, entry.capability_nano) / NANO
     if entry.asks is not None:
         facts["asks"] = entry.asks
-    return facts
+    return {**told, "_meta": {TOOL_META: facts}}
 
 
 # -- the result of a call
@@ -218,7 +197,7 @@ def _is_sound(part: JsonObject) -> bool:
 def _keep_promise(told: JsonObject, entry: Entry | None) -> None:
     """Marks a cut output that no longer fits the tool's schema as an error, so that clients don't read it as valid."""
     structured = told.get("structuredContent")
-    if entry is None or not promises(entry):
+    if entry is None or not has_object_output(entry.tool):
         return
     if structured is not None and (entry.check_output is None or entry.check_output.is_valid(structured)):
         return

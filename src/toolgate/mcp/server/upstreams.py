@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
+from toolgate.mcp.catalog_entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS
 from toolgate.mcp.client.model import ConnectionStatus, ListKind, Target
 from toolgate.mcp.client.servers import OnServerChange
-from toolgate.mcp.entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cleaned
+from toolgate.mcp.definitions import ItemKind
 from toolgate.mcp.method_tools import METHOD_TAG
-from toolgate.mcp.prompts_resources import AcceptedItems, ItemKind, fits
+from toolgate.mcp.pins import AcceptedItems, cleaned, fits
 from toolgate.mcp.server.results import ARTIFACT_SCHEME, INVALID_PARAMS, UNREACHABLE_REASON, ProtocolError
 from toolgate.model import Actor, Tool
 from toolgate.settings import ServerSettings

@@ -1,14 +1,12 @@
 """Makes catalog entries of an MCP server's tool definitions and settings.
 
 A server's definitions are untrusted data. Descriptions are bounded and cleaned of invisible characters; annotations can
-raise the tier of a tool and never lower it, unless its settings trust them; an invalid definition is a ToolProblem, and the
-others load.
-
-Reading a resource, getting a prompt and completing an argument are tools as well (`method_tools`).
+raise the tier of a tool and never lower it, unless its settings trust them. Reading a resource, getting a prompt and
+completing an argument are tools as well (`method_tools`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -17,32 +15,18 @@ import msgspec
 import orjson
 
 from toolgate.errors import DefinitionError, Fault
-from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.mcp.client.model import Target
-from toolgate.mcp.definitions import FoundDefinition
-from toolgate.mcp.method_tools import METHOD_CAPABILITIES, METHOD_TAG, METHOD_TOOLS, definition_of
-from toolgate.mcp.structured_output import StructuredOutputValidator
+from toolgate.mcp.definitions import DefinitionKey
+from toolgate.mcp.method_tools import METHOD_TAG, METHOD_TOOLS
+from toolgate.mcp.pins import cleaned
+from toolgate.mcp.runner import StructuredOutputValidator
 from toolgate.model import TOOL_NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
-from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import MAX_NAME_CHARS, DefinitionRules, compile_entry, definition, prefixed
 from toolgate.settings import ServerSettings, ServerToolSettings
 
-DefinitionKey = tuple[str, str]
-"""A method, and the server's own name of the tool; empty where the method is the tool."""
-
-PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The fields that a definition's hash covers: all that a model reads of it and all that we decide by. Not `_meta` and
-`icons`, which servers fill as they like."""
 ANNOTATION_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_DESCRIPTION_CHARS = 8_192
 MAX_TITLE_CHARS = 256
-MAX_SERVER_TOOL_NAME_CHARS = 256
-MAX_DEFINITION_BYTES = 524_288
-INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
-)
-"""Control characters, bidirectional marks, zero-width characters, and blank letters."""
 
 
 class PresetTool(NamedTuple):
@@ -116,68 +100,6 @@ class Upstream(NamedTuple):
         if self.settings.url is not None:
             return "service"
         return "filesystem" if self.settings.read or self.settings.write else "custom"
-
-
-# -- what a server says
-
-
-def found_in(
-    upstream: Upstream, capabilities: Mapping[str, Any], listed: Sequence[Any]
-) -> tuple[dict[DefinitionKey, FoundDefinition], list[ToolProblem]]:
-    """The definitions of a server: first those of its methods, so that these have their names first, then its tools, each
-    with its hash; and the invalid ones. Of a name that comes twice the first counts."""
-    found: dict[DefinitionKey, FoundDefinition] = {}
-    problems: list[ToolProblem] = []
-    for method, capability in METHOD_CAPABILITIES.items():
-        if isinstance(capabilities.get(capability), Mapping):
-            text = orjson.dumps(definition_of(upstream.name, method), option=orjson.OPT_SORT_KEYS)
-            found[method, ""] = FoundDefinition(text.decode(), sha256(text).hexdigest())
-    for given in listed:
-        try:
-            name, text = _canonical(given)
-            if ("tools/call", name) in found:
-                raise ValueError("the server has two tools of this name; the first counts")
-        except ValueError as error:
-            problems.append(ToolProblem(f"server {upstream.name}, {_shown_name(given)}", str(error)))
-            continue
-        found["tools/call", name] = FoundDefinition(text.decode(), sha256(text).hexdigest())
-    return found, problems
-
-
-def _canonical(given: Any) -> tuple[str, bytes]:
-    """The name in a definition, and its pinned fields as canonical JSON."""
-    if not isinstance(given, Mapping):
-        raise ValueError("it is no definition of a tool")
-    name = given.get("name")
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_SERVER_TOOL_NAME_CHARS:
-        raise ValueError(f"its name must be text of 1 to {MAX_SERVER_TOOL_NAME_CHARS} characters")
-    pinned = {field: given[field] for field in PINNED_FIELDS if given.get(field) is not None}
-    return name, canonical_json(pinned, MAX_DEFINITION_BYTES)
-
-
-def canonical_json(fields: Mapping[str, Any], max_bytes: int) -> bytes:
-    """The pinned fields of a definition, always written in the same way. Raises ValueError if they can't be."""
-    if is_deeper(fields, MAX_DEFINITION_DEPTH):
-        raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")
-    try:
-        text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError, RecursionError) as error:  # half surrogates, integers of more than 64 bits
-        raise ValueError(f"its definition is not JSON: {error}") from None
-    if len(text) > max_bytes:
-        raise ValueError(f"its definition has more than {max_bytes:,} bytes")
-    return text
-
-
-def _shown_name(given: Any) -> str:
-    name = given.get("name") if isinstance(given, Mapping) else None
-    return f"tool {cleaned(name)[:64]}" if isinstance(name, str) and name else "a tool without a name"
-
-
-def cleaned(text: str) -> str:
-    return INVISIBLE.sub("", text)
-
-
-# -- what it becomes here
 
 
 def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: DefinitionRules) -> Entry:
