@@ -14,12 +14,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
-from toolgate.serve import monitoring
+from toolgate.serve import health_metrics
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.mcp import MCP_PATH, ClientGone, McpRoute
 from toolgate.serve.problems import HttpProblem
 
-ROUTES = monitoring.routes
+ROUTES = health_metrics.routes
 
 logger = logging.getLogger("toolgate")
 
@@ -32,7 +32,7 @@ class HttpApp:
         self.authenticator = Authenticator(app)
         self.mcp = McpRoute(app, self.authenticator)
         self.readiness = Readiness(app, self.mcp.check)
-        self._collector = monitoring.ServerCollector(app)
+        self._collector = health_metrics.ServerCollector(app)
         self._routes = Router(ROUTES, redirect_slashes=False)  # an address is one address, as for /mcp
 
     async def __aenter__(self) -> Self:
