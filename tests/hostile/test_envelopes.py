@@ -3,15 +3,17 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, serving
 from tests.terminal import SCRIPT
 from toolgate import Actor
@@ -137,17 +139,36 @@ def test_what_passes_is_a_message_to_the_sdk_and_what_has_an_id_is_no_notificati
         assert len(fault.message) < 200
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.fixture
+def ask() -> Iterator[Callable[[bytes], list[Answer]]]:
+    """Asks one site in both eras, from outside of its event loop: all examples share it."""
+    ready: Future[Any] = Future()
+
+    async def run() -> None:
+        ended = asyncio.Event()
+        async with a_site() as (site, session):
+            ready.set_result((asyncio.get_running_loop(), ended, site, session))
+            await ended.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        running: Future[Any] = pool.submit(lambda: asyncio.run(run()))
+        if wait([ready, running], return_when=FIRST_COMPLETED).done == {running}:
+            running.result()
+        loop, ended, site, session = ready.result()
+        yield lambda body: asyncio.run_coroutine_threadsafe(both_eras(site, session, body), loop).result()
+        loop.call_soon_threadsafe(ended.set)
+        running.result()
+
+
+@at_most(40)
 @given(
     st.lists(st.one_of(st.binary(max_size=40), envelopes.map(lambda one: json.dumps(one).encode())), min_size=5, max_size=5)
 )
-def test_whatever_is_sent_nothing_of_the_validator_comes_back(bodies: list[bytes]) -> None:
-    async def ask() -> None:
-        async with a_site() as (site, session):
-            for body in bodies:
-                for answer in await both_eras(site, session, body or b"0"):
-                    assert answer.status in (200, 202, 400, 404)
-                    assert b"alidation" not in answer.body
-                    assert b"pydantic" not in answer.body
-
-    asyncio.run(ask())
+def test_whatever_is_sent_nothing_of_the_validator_comes_back(
+    ask: Callable[[bytes], list[Answer]], bodies: list[bytes]
+) -> None:
+    for body in bodies:
+        for answer in ask(body or b"0"):
+            assert answer.status in (200, 202, 400, 404)
+            assert b"alidation" not in answer.body
+            assert b"pydantic" not in answer.body

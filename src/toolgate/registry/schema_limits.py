@@ -57,6 +57,7 @@ class _WorkCount:
     def __init__(self, schema: Any) -> None:
         self._document = SchemaDocument(schema)
         self._known: dict[tuple[int, int], int] = {}
+        self._parts: dict[int, tuple[list[Any], list[Any]]] = {}
 
     def of(self, part: Any, levels: int) -> int:
         """The subschemas that a value of so many levels is checked against, from this part on; at most just too many."""
@@ -64,17 +65,23 @@ class _WorkCount:
             return 1
         key = (id(part), levels)
         if key not in self._known:
+            in_place, inside = self._parts.get(id(part)) or self._find_parts(part)
+            if not in_place and not inside:  # most parts are such: nothing to note for each level
+                return 1
             self._known[key] = MAX_SUBSCHEMAS + 1  # a part that is its own part in place has no end
-            work = 1 + sum(self.of(inner, levels) for inner in self._in_place(part))
+            work = 1 + sum(self.of(inner, levels) for inner in in_place)
             if levels > 0:
-                work += sum(self.of(inner, levels - 1) for inner in subschemas(part, PARTS_OF_VALUE))
+                work += sum(self.of(inner, levels - 1) for inner in inside)
             self._known[key] = min(work, MAX_SUBSCHEMAS + 1)
         return self._known[key]
 
-    def _in_place(self, part: dict[str, Any]) -> Iterator[Any]:
-        yield from subschemas(part, SAME_VALUE)
+    def _find_parts(self, part: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+        """What speaks of the same value as a part, and what of the parts of that value."""
+        in_place = [*subschemas(part, SAME_VALUE)]
         for reference in references(part):
-            yield from self._document.refer(reference)
+            in_place += self._document.refer(reference)
+        self._parts[id(part)] = found = (in_place, [*subschemas(part, PARTS_OF_VALUE)])
+        return found
 
 
 class BoundedValidator:
