@@ -18,10 +18,10 @@ from tests.docker_engine import IMAGE, Answering, engine
 from tests.needs import need
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.jail import FEATURES, MB, ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.jails import containers
 from toolgate.sandbox.jails.docker import Docker, run_container
 from toolgate.sandbox.jails.selection import choose
-from toolgate.sandbox.port import FEATURES, MB, ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings
@@ -154,7 +154,7 @@ HOST = """
 import asyncio, sys
 from toolgate.sandbox.jails.docker import Docker
 from toolgate.sandbox.runtimes import shell
-from toolgate.sandbox.port import ResourceLimits
+from toolgate.sandbox.jail import ResourceLimits
 
 async def main():
     docker = Docker(command=sys.argv[1], image=sys.argv[2])

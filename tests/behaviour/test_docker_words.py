@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate.sandbox.jail import MB, ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.jails import containers
 from toolgate.sandbox.jails.containers import Engine, Mount, run_words, seen
-from toolgate.sandbox.port import MB, ResourceLimits, Spec, Unavailable
 
 pytestmark = pytest.mark.requirement("SBX-4", "SBX-2")
 

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 
 from tests.patience import until
+from toolgate.sandbox.jail import FEATURES, MB, ResourceLimits, Stopped
 from toolgate.sandbox.jails.landlock import version
-from toolgate.sandbox.port import FEATURES, MB, ResourceLimits, Stopped
 from toolgate.sandbox.runtimes.monty import runtime
 from toolgate.sandbox.runtimes.monty.run import MontyResult
 from toolgate.sandbox.runtimes.monty.runtime import FOLDER_PREFIX, MontyRuntime
@@ -306,7 +306,7 @@ async def test_closing_leaves_no_process_and_no_folder(monkeypatch: pytest.Monke
 HOST = """
 import asyncio, json, os, sys
 from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
-from toolgate.sandbox.port import ResourceLimits
+from toolgate.sandbox.jail import ResourceLimits
 from tests.behaviour.test_monty import run, workers
 
 async def main():

@@ -17,8 +17,8 @@ from tests.patience import SOON, until
 from toolgate import Actor, App
 from toolgate.errors import NotReached
 from toolgate.sandbox.engine import Language, Sandbox
+from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.jails.process_tree import descendants
-from toolgate.sandbox.port import ProgramFolder
 from toolgate.sandbox.results import CodeResult, CommandResult
 from toolgate.sandbox.worker_protocol import CodeFailure, Worker
 from toolgate.settings import SandboxSettings

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Literal, NamedTuple, get_args
 
-from toolgate.sandbox.port import Feature
+from toolgate.sandbox.jail import Feature
 
 Language = Literal["python", "deno", "shell"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)

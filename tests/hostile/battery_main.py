@@ -27,8 +27,8 @@ import msgspec
 from tests.hostile.battery import Hostile, filled, programs
 from toolgate.errors import NotReached, ToolgateError
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.jail import MB, ProgramFolder
 from toolgate.sandbox.jails.selection import make
-from toolgate.sandbox.port import MB, ProgramFolder
 from toolgate.sandbox.results import CodeResult, CommandResult
 from toolgate.sandbox.self_check import check
 from toolgate.settings import SandboxSettings

@@ -7,7 +7,7 @@ program that runs into a limit says nothing more.
 # ruff: noqa: E501 - programs of another language, a line each
 
 from tests.hostile.battery import Hostile
-from toolgate.sandbox.port import Feature
+from toolgate.sandbox.jail import Feature
 
 ADD = 'import { join } from "node:path";\nif (join("a", "b") === "a/b") console.log("control ok")'
 DATA_IMPORT = 'const { default: it } = await import("data:application/json,7", { with: { type: "json" } }); if (it === 7) console.log("control ok")'

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from toolgate.sandbox.jail import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.jails.namespaces import Namespaces
 from toolgate.sandbox.jails.process_tree import descendants
-from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 
 PATIENCE = 120.0
 """Seconds within which a program has to have said something. Its limit counts from there: a busy machine may take long to

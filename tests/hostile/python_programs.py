@@ -7,7 +7,7 @@ the same means work for what is permitted, so that a lane in which nothing works
 from textwrap import indent
 
 from tests.hostile.battery import Hostile
-from toolgate.sandbox.port import Feature
+from toolgate.sandbox.jail import Feature
 
 READ_OWN = 'open("own", "w").write("mine")\nprint("control ok" if open("own").read() == "mine" else "lost")'
 FOLLOW_OWN = (

@@ -8,7 +8,7 @@ the same means, so a machine without perl does not look safe.
 # ruff: noqa: E501
 
 from tests.hostile.battery import Hostile
-from toolgate.sandbox.port import Feature
+from toolgate.sandbox.jail import Feature
 
 READ_OWN = 'echo mine > own && [ "$(cat own)" = mine ] && echo control ok'
 MAKE_CHILD = "sh -c 'echo control ok'"

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from toolgate.sandbox.engine import Sandbox
-from toolgate.sandbox.port import MB, ResourceLimits
+from toolgate.sandbox.jail import MB, ResourceLimits
 from toolgate.sandbox.results import CodeResult
 from toolgate.sandbox.runtimes import deno
 from toolgate.settings import SandboxSettings

@@ -16,11 +16,11 @@ from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
 from toolgate.sandbox import self_check
+from toolgate.sandbox.jail import MB, Feature, ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.jails import folder_removal, inside_files, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.launch import Launch
-from toolgate.sandbox.port import MB, Feature, ResourceLimits, Spec, Unavailable
 from toolgate.settings import SandboxSettings
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")

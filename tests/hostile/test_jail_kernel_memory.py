@@ -10,8 +10,8 @@ import pytest
 
 from tests.hostile import jailed
 from tests.hostile.jailed import USERS
+from toolgate.sandbox.jail import MB
 from toolgate.sandbox.jails import usage_counts
-from toolgate.sandbox.port import MB
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
 

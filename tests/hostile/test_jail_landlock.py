@@ -13,9 +13,9 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.matrix import of_jail
+from toolgate.sandbox.jail import Spec, Unavailable
 from toolgate.sandbox.jails import landlock, process_tree
 from toolgate.sandbox.jails.identity import Identity
-from toolgate.sandbox.port import Spec, Unavailable
 
 pytestmark = [pytest.mark.requirement("SBX-2", "SBX-3"), *of_jail("landlock")]
 

@@ -23,7 +23,7 @@ from tests.hostile.jailed import ROOT, USERS, environment, interpreter, room_for
 from tests.matrix import others_in_matrix
 from tests.needs import is_there
 from toolgate.sandbox.engine import Sandbox
-from toolgate.sandbox.port import FEATURES, Feature, Spec, Stopped
+from toolgate.sandbox.jail import FEATURES, Feature, Spec, Stopped
 from toolgate.sandbox.runtimes.deno import find_deno
 from toolgate.sandbox.self_check import check
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import at_most
-from toolgate.sandbox.port import MB, ResourceLimits, Unavailable
+from toolgate.sandbox.jail import MB, ResourceLimits, Unavailable
 from toolgate.sandbox.runtimes import deno
 
 pytestmark = pytest.mark.requirement("SBX-1")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.sandbox.port import MB, ResourceLimits
+from toolgate.sandbox.jail import MB, ResourceLimits
 from toolgate.sandbox.runtimes.monty import subset
 from toolgate.sandbox.runtimes.monty.runtime import MontyRuntime
 from toolgate.sandbox.runtimes.monty.subset import MAX_PROGRAM_BYTES, fits, misfit

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolgate.sandbox.jail import ResourceLimits, Unavailable
 from toolgate.sandbox.jails.inside_files import WORKER
-from toolgate.sandbox.port import ResourceLimits, Unavailable
 from toolgate.sandbox.runtimes.python import find_python, spec
 
 Serve = Callable[[str, list[Any]], dict[str, Any]]

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate.sandbox.jail import Network, Profile, Spec, Unavailable
 from toolgate.sandbox.jails import inside_files, launch, seccomp
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.seccomp import MACHINES, NEWEST, numbers
-from toolgate.sandbox.port import Network, Profile, Spec, Unavailable
 
 PROFILES: tuple[Profile, ...] = ("python", "deno", "shell", "server")
 ALLOWED = 0x7FFF_0000

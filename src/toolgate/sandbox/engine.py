@@ -20,7 +20,7 @@ import msgspec
 
 from toolgate.errors import NotReached, timed_out
 from toolgate.model import Runtime
-from toolgate.sandbox.port import (
+from toolgate.sandbox.jail import (
     LAYERING_JAILS,
     MB,
     Jail,

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
-from toolgate.sandbox.bring_in import REPOSITORY, IntakeRule, Parts, is_plain
+from toolgate.sandbox.intake_rules import REPOSITORY, IntakeRule, Parts, is_plain
 from toolgate.sandbox.quarantine import Kind, QuarantinedChange, QuarantineWriter, delete, files_below, replace, stays_inside
 from toolgate.sandbox.workspace_scan import is_environment, is_repository
 from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder

@@ -9,7 +9,7 @@ import logging
 from collections import OrderedDict, deque
 from time import monotonic
 
-from toolgate.sandbox.port import MB, Jail, Profile, Spec, Unavailable
+from toolgate.sandbox.jail import MB, Jail, Profile, Spec, Unavailable
 from toolgate.sandbox.worker_protocol import Worker
 from toolgate.tasks import BackgroundTasks, start_task
 

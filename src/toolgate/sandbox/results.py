@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import CallError, Failed, NotReached, timed_out
-from toolgate.sandbox.port import Feature, ResourceLimits, Stopped
+from toolgate.sandbox.jail import Feature, ResourceLimits, Stopped
 from toolgate.sandbox.worker_protocol import CodeFailure, WorkerLogLine, limit_message
 
 MAX_TOLD_CHARS = 2_000

@@ -20,8 +20,8 @@ from typing import Self
 
 import msgspec
 
+from toolgate.sandbox.jail import MB, Feature, Jail, JailedProcess, Profile, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails.inside_files import INSIDE, python
-from toolgate.sandbox.port import MB, Feature, Jail, JailedProcess, Profile, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes.python import find_python
 from toolgate.threads import to_thread
 

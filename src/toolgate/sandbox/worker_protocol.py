@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.errors import shortened
 from toolgate.model import Outcome
-from toolgate.sandbox.port import JailedProcess, ResourceLimits, Stopped, Unavailable
+from toolgate.sandbox.jail import JailedProcess, ResourceLimits, Stopped, Unavailable
 from toolgate.tasks import BackgroundTasks, start_task
 
 logger = logging.getLogger("toolgate.sandbox")

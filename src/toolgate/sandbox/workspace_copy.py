@@ -8,8 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from toolgate.sandbox.jail import ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.jails.folder_removal import remove
-from toolgate.sandbox.port import ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.quarantine import copy
 
 Parts = tuple[str, ...]

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from toolgate.errors import Denied, Failed
-from toolgate.sandbox.port import ProjectedEntry
+from toolgate.sandbox.jail import ProjectedEntry
 
 if TYPE_CHECKING:
     from toolgate.screening.paths import SensitivePaths

@@ -210,8 +210,8 @@ class Workspaces:
     ) -> "Intake":
         """Decides about the changes that a program (`by`) makes in a layer over a folder of somebody's. `bring_in`: more
         patterns, and `setting`: where they stand. `repositories`: of git, which is the program."""
-        from toolgate.sandbox.bring_in import DATA_PATTERNS, IntakeRule
         from toolgate.sandbox.intake import Intake
+        from toolgate.sandbox.intake_rules import DATA_PATTERNS, IntakeRule
         from toolgate.screening.folder_search import FolderLookups, slashed
 
         rule = IntakeRule((*self._bring_in, *bring_in, *DATA_PATTERNS))

@@ -18,7 +18,7 @@ from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import jails_commands, tool
 from toolgate.sandbox.engine import Sandbox
-from toolgate.sandbox.port import ProgramFolder
+from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
 from toolgate.screening.safe_open import name_of, open_beneath

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Failed
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.sandbox.port import JailedProcess
+from toolgate.sandbox.jail import JailedProcess
 from toolgate.tasks import finish
 from toolgate.threads import to_thread
 

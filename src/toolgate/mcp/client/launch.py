@@ -21,7 +21,7 @@ from toolgate.mcp.client.errors import Unreachable
 from toolgate.mcp.client.executables import LaunchCommand
 from toolgate.mcp.client.mounts import MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import fill, hide_argument_secrets
-from toolgate.sandbox.port import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.jail import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
 

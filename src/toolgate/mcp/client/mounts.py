@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from toolgate.discovery import SETTINGS_FILE
 from toolgate.errors import Denied
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.sandbox.port import ProjectedEntry
+from toolgate.sandbox.jail import ProjectedEntry
 from toolgate.settings import ServerSettings
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mcp_types import JSONRPCMessage
 from toolgate.mcp.client.jsonrpc_codec import decode, encode
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.untrusted_text import printable, size
-from toolgate.sandbox.port import JailedProcess
+from toolgate.sandbox.jail import JailedProcess
 from toolgate.tasks import finish, start_task, stop_tasks
 
 if TYPE_CHECKING:

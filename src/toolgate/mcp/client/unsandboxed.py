@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from toolgate.sandbox.jail import Stopped
 from toolgate.sandbox.pipes import Pipes
-from toolgate.sandbox.port import Stopped
 from toolgate.tasks import finish, start_task
 
 SUBREAPER = Path(__file__).with_name("subreaper.py")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from toolgate.sandbox.jail import Spec, Unavailable
 from toolgate.sandbox.jails import launch, process
 from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
@@ -17,7 +18,6 @@ from toolgate.sandbox.jails.inside_files import STARTER
 from toolgate.sandbox.jails.namespaces import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail
 from toolgate.sandbox.jails.process_tree import is_first, parent_of
 from toolgate.sandbox.jails.submounts import How
-from toolgate.sandbox.port import Spec, Unavailable
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
 """Where bubblewrap is looked for: PATH could lead to a workspace."""

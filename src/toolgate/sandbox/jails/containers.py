@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import orjson
 
+from toolgate.sandbox.jail import ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.jails.process_tree import began
-from toolgate.sandbox.port import ResourceLimits, Spec, Unavailable
 from toolgate.threads import to_thread
 
 ENGINE_PROBE_SECONDS = 3.0

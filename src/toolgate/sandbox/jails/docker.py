@@ -16,11 +16,11 @@ from typing import IO
 import msgspec
 
 from toolgate.errors import InvalidInput
+from toolgate.sandbox.jail import Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER
-from toolgate.sandbox.port import Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes import shell
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
@@ -45,7 +45,7 @@ class ContainerResult(msgspec.Struct, frozen=True):
 
 
 class Container:
-    """A container, held through the command line that is attached to it. A `port.JailedProcess`."""
+    """A container, held through the command line that is attached to it. A `jail.JailedProcess`."""
 
     def __init__(self, engine: Engine, name: str, attached: process.Process) -> None:
         self.name = name

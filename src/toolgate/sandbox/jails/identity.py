@@ -13,8 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from toolgate.sandbox.jail import Spec, Unavailable
 from toolgate.sandbox.jails.inside_files import STARTER, python
-from toolgate.sandbox.port import Spec, Unavailable
 
 FIRST, LAST = 1_900_000_000, 2_000_000_000
 """User numbers that nobody else uses."""

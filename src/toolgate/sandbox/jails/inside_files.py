@@ -4,7 +4,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from toolgate.sandbox.port import Unavailable
+from toolgate.sandbox.jail import Unavailable
 
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
 STARTER = INSIDE / "starter.py"

@@ -22,12 +22,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from toolgate.sandbox.jail import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.sandbox.jails import folder_removal, identity, inside_files, launch, process, seccomp
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import began
-from toolgate.sandbox.port import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.threads import to_thread
 
 LANDLOCK_LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"

@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from toolgate.sandbox.jail import ProjectedEntry, Spec, Unavailable
 from toolgate.sandbox.jails.child_ends import ChildEnds
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
-from toolgate.sandbox.port import ProjectedEntry, Spec, Unavailable
 
 LAYER_LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0

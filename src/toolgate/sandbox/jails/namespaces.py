@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolgate.sandbox.jail import Feature, Spec, Unavailable
 from toolgate.sandbox.jails import identity, inside_files, launch, process, seccomp
 from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, SystemPath
 from toolgate.sandbox.jails.layers import Layers, layers_of
 from toolgate.sandbox.jails.submounts import Submounts, release, submounts
-from toolgate.sandbox.port import Feature, Spec, Unavailable
 
 SCRATCH = "/tmp"
 """Inside: the one place, besides a workspace, that can be written to."""

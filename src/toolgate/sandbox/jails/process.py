@@ -1,4 +1,4 @@
-"""The implementation of `port.JailedProcess`: a process that some jail's launcher started, and everything below it.
+"""The implementation of `jail.JailedProcess`: a process that some jail's launcher started, and everything below it.
 
 No thread is kept for it: its end is told by a pidfd, its pipes are read by the event loop when somebody asks. It must be
 started on the loop's own thread, since jails tie a process to the life of the thread that started it.
@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 
+from toolgate.sandbox.jail import Feature, ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import watchdog
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
 from toolgate.sandbox.pipes import Pipes, wake
-from toolgate.sandbox.port import Feature, ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 

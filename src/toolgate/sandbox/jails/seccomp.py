@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from errno import EAFNOSUPPORT, EINVAL, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT
 from functools import cache
 
-from toolgate.sandbox.port import STARTS_OTHERS, Network, Profile, Unavailable
+from toolgate.sandbox.jail import STARTS_OTHERS, Network, Profile, Unavailable
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
 """The machine's name as `uname` says it: how seccomp knows it, and its column below."""

@@ -6,7 +6,7 @@ from time import monotonic
 
 import msgspec
 
-from toolgate.sandbox.port import Feature, Jail, Unavailable
+from toolgate.sandbox.jail import Feature, Jail, Unavailable
 from toolgate.sandbox.self_check import trial
 from toolgate.settings import SandboxSettings
 from toolgate.tasks import finish, start_task

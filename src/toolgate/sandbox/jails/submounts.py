@@ -25,7 +25,7 @@ from typing import Literal
 
 import msgspec
 
-from toolgate.sandbox.port import Spec, Unavailable
+from toolgate.sandbox.jail import Spec, Unavailable
 
 How = Literal["write", "read", "hide"]
 PLACEHOLDER_TIME = 318_398_706

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic, time
 
-from toolgate.sandbox.port import ResourceLimits
+from toolgate.sandbox.jail import ResourceLimits
 from toolgate.tasks import start_task
 from toolgate.threads import to_thread
 

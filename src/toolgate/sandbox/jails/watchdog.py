@@ -13,9 +13,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
+from toolgate.sandbox.jail import Stopped
 from toolgate.sandbox.jails.process_tree import descendants
 from toolgate.sandbox.jails.usage_counts import DiskUsage, KernelMemory
-from toolgate.sandbox.port import Stopped
 
 if TYPE_CHECKING:
     from toolgate.sandbox.jails.process import Process

@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from toolgate.sandbox.port import MB, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.jail import MB, ResourceLimits, Spec, Unavailable
 
 RUNNER = Path(__file__).resolve().parent.parent / "inside" / "deno_runner.js"
 

@@ -4,8 +4,8 @@ import os
 from functools import cache
 from pathlib import Path
 
+from toolgate.sandbox.jail import ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.jails.inside_files import WORKER, python
-from toolgate.sandbox.port import ResourceLimits, Spec, Unavailable
 
 
 def find_python(configured: Path | None = None) -> Path:

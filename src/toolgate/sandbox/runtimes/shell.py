@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.port import JailedProcess, ResourceLimits, Spec
+from toolgate.sandbox.jail import JailedProcess, ResourceLimits, Spec
 from toolgate.tasks import start_task
 
 OUTPUT_READ_BYTES = 65_536

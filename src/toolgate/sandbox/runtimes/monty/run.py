@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate.errors import shortened
 from toolgate.jsontext import find_not_json
-from toolgate.sandbox.port import ResourceLimits, Stopped
+from toolgate.sandbox.jail import ResourceLimits, Stopped
 from toolgate.sandbox.worker_protocol import (
     MAX_CONCURRENT_REQUESTS,
     CodeFailure,

@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from toolgate.sandbox.port import FEATURES, MB, Feature, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.jail import FEATURES, MB, Feature, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes.monty.run import MontyResult, MontyRun, MontyToolCalls
 from toolgate.sandbox.runtimes.monty.subset import fits
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve

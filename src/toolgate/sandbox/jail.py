@@ -1,4 +1,4 @@
-"""The port: what a jail is given, what it gives, and what it must enforce. Everything above is the same for all jails."""
+"""What a jail is given, what it gives, and what it must enforce. Everything above is the same for all jails."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
