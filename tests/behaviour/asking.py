@@ -80,7 +80,7 @@ async def ask(app: App, tool: str = "run", arguments: Any = None, **more: Any) -
 async def approved(app: App, tool: str = "run", arguments: Any = None, **more: Any) -> str:
     """The id of an approval that the boss has given."""
     id = await ask(app, tool, arguments, **more)
-    await app.parts.consent.answer(id, Answer("approve"), BOSS, "console")
+    await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "console")
     return id
 
 

@@ -95,11 +95,11 @@ def waits(outcome: Outcome) -> str:
 
 
 async def approve(app: App, id: str, actor: Actor = BOSS) -> None:
-    await app.parts.consent.answer(id, Answer("approve"), actor, "test")
+    await app.parts.consent.questions.answer(id, Answer("approve"), actor, "test")
 
 
 async def reject(app: App, id: str, actor: Actor = BOSS) -> None:
-    await app.parts.consent.answer(id, Answer("reject", "no"), actor, "test")
+    await app.parts.consent.questions.answer(id, Answer("reject", "no"), actor, "test")
 
 
 async def left(app: App) -> int:

@@ -41,16 +41,16 @@ async def test_only_who_is_named_may_answer() -> None:
     rule = {"tenant": "acme", "tool": "run", "approvers": ["boss"]}
     async with work.move_into(memory_app(**ruled(rule))) as app:
         id = await ask(app)
-        assert "  Needs     1 to agree of boss" in (await app.parts.consent.show(id, "acme")).request.text()
+        assert "  Needs     1 to agree of boss" in (await app.parts.consent.questions.show(id, "acme")).request.text()
         for by in (EVE, Actor("acme", user="local"), ADA):
             for answer in (Answer("approve"), Answer("edit", arguments={"task": "pwd"})):
                 with pytest.raises(ApprovalError, match="can't answer"):
-                    await app.parts.consent.answer(id, answer, by, "cli")
+                    await app.parts.consent.questions.answer(id, answer, by, "cli")
         with pytest.raises(ApprovalError, match="can't answer"):
-            await app.parts.consent.answer(id, Answer("reject"), EVE, "cli")
+            await app.parts.consent.questions.answer(id, Answer("reject"), EVE, "cli")
         app.approvals.add_approver(lambda _: Answer("approve", by="eve"))
         assert (await run(app)).status == "pending", "nor does a callback that names another"
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert (await run(app)).ok
         for tool, tenant in (("send", "acme"), ("run", "globex")):  # which the rule is not for
             given_to = Actor(tenant, user="ada")
@@ -64,8 +64,8 @@ async def test_all_rules_that_match_hold() -> None:
         id = await ask(app)
         for user in ("boss", "bob"):
             with pytest.raises(ApprovalError, match="can't answer"):
-                await app.parts.consent.answer(id, Answer("approve"), Actor("acme", user=user), "cli")
-        await app.parts.consent.answer(id, Answer("approve"), EVE, "cli")
+                await app.parts.consent.questions.answer(id, Answer("approve"), Actor("acme", user=user), "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli")
         assert (await run(app)).ok
 
 
@@ -137,21 +137,21 @@ async def test_a_quorum_is_of_different_persons_and_one_no_is_enough(database: s
     settings = ruled({"tool": "run", "quorum": 2})
     async with work.move_into(App.open(os.devnull, database_url=database, home=tmp_path, **settings)) as app:
         id = await ask(app)
-        first = await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
-        again = await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        first = await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
+        again = await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert (first.state, first.agreed, again.state, again.agreed) == ("waiting", ("boss",), "waiting", ("boss",))
         assert (await run(app)).status == "pending"
         for answer in (Answer("edit", arguments={"task": "pwd"}), Answer("approve", grant=GrantTerms("user", 60))):
             with pytest.raises(ApprovalError, match="2 persons must agree"):
-                await app.parts.consent.answer(id, answer, EVE, "cli")
+                await app.parts.consent.questions.answer(id, answer, EVE, "cli")
         with pytest.raises(ApprovalError, match="can't answer"):
-            await app.parts.consent.answer(id, Answer("approve"), ADA, "mcp")
-        done = await app.parts.consent.answer(id, Answer("approve"), EVE, "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve"), ADA, "mcp")
+        done = await app.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli")
         assert (done.state, done.answered_by) == ("approved", "boss, eve")
         assert (await run(app)).ok
         other = await ask(app)
-        await app.parts.consent.answer(other, Answer("approve"), BOSS, "cli")
-        assert (await app.parts.consent.answer(other, Answer("reject"), EVE, "cli")).state == "rejected"
+        await app.parts.consent.questions.answer(other, Answer("approve"), BOSS, "cli")
+        assert (await app.parts.consent.questions.answer(other, Answer("reject"), EVE, "cli")).state == "rejected"
         assert len(work.ran) == 1
 
 
@@ -166,12 +166,12 @@ async def test_two_who_agree_at_the_same_moment_in_two_processes_are_two(databas
             task = {"task": str(number)}
             id = await ask(one, arguments=task)
             found = await asyncio.gather(
-                one.parts.consent.answer(id, Answer("approve"), BOSS, "cli"),
-                two.parts.consent.answer(id, Answer("approve"), EVE, "cli"),
-                two.parts.consent.answer(id, Answer("approve"), BOSS, "cli"),
+                one.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli"),
+                two.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli"),
+                two.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli"),
                 return_exceptions=True,
             )
-            assert (await two.parts.consent.status(id, "acme")).state == "approved", found
+            assert (await two.parts.consent.questions.status(id, "acme")).state == "approved", found
             outcomes = await asyncio.gather(*(app.invoke("run", task, actor=ADA) for app in (one, two)))
             assert sorted(outcome.status for outcome in outcomes) == ["pending", "success"]
         assert len(works[0].ran) + len(works[1].ran) == 10
@@ -242,7 +242,7 @@ def test_a_call_runs_exactly_if_enough_of_those_who_may_have_agreed(
                 if state != "waiting":
                     break
                 try:
-                    said = await app.parts.consent.answer(id, Answer(verdict), Actor("acme", user=by), "cli")  # type: ignore[arg-type]
+                    said = await app.parts.consent.questions.answer(id, Answer(verdict), Actor("acme", user=by), "cli")  # type: ignore[arg-type]
                     state = said.state
                 except ApprovalError:
                     pass
@@ -261,11 +261,11 @@ async def test_one_person_under_two_spellings_is_no_quorum(other: str) -> None:
     work = Workshop()
     async with work.move_into(memory_app(**ruled({"tool": "run", "quorum": 2}))) as app:
         id = await ask(app)
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         for answer, by in ((Answer("approve"), other), (Answer("approve", by=other), "local")):
-            again = await app.parts.consent.answer(id, answer, Actor("acme", user=by), "cli")
+            again = await app.parts.consent.questions.answer(id, answer, Actor("acme", user=by), "cli")
             assert (again.state, again.agreed) == ("waiting", ("boss",))
-        assert (await app.parts.consent.answer(id, Answer("approve"), EVE, "cli")).answered_by == "boss, eve"
+        assert (await app.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli")).answered_by == "boss, eve"
 
 
 @pytest.mark.parametrize("other", ["Ada", "ada\u2800", "\uff41da", "\u0430da"])
@@ -273,9 +273,9 @@ async def test_who_asks_does_not_approve_under_another_spelling(other: str) -> N
     async with Workshop().move_into(memory_app()) as app:
         id = await ask(app)
         with pytest.raises(ApprovalError, match="can't answer"):
-            await app.parts.consent.answer(id, Answer("approve"), Actor("acme", user=other), "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve"), Actor("acme", user=other), "cli")
         with pytest.raises(ApprovalError, match="can't answer"):
-            await app.parts.consent.answer(id, Answer("approve", by=other), BOSS, "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve", by=other), BOSS, "cli")
 
 
 # -- one's own
@@ -287,15 +287,17 @@ async def test_nobody_approves_their_own_call_but_the_person_at_this_machine() -
         id = await ask(app)
         for through in ("cli", "python", "http", "console"):
             with pytest.raises(ApprovalError, match="asker_may_answer"):
-                await app.parts.consent.answer(id, Answer("approve"), ADA, through)
+                await app.parts.consent.questions.answer(id, Answer("approve"), ADA, through)
         with pytest.raises(ApprovalError, match="asker_may_answer"):
-            await app.parts.consent.answer(id, Answer("approve", by="ada"), BOSS, "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve", by="ada"), BOSS, "cli")
         with pytest.raises(ApprovalError, match="asker_may_answer"):
             await app.grants.create("run", GrantTerms("user", 60), actor=ADA, by=ADA)
         app.approvals.add_approver(lambda request: Answer("approve", by=request.actor.user))
         assert (await run(app)).status == "pending"
         assert (await run(app, LOCAL)).ok
-        assert (await app.parts.consent.answer(id, Answer("reject"), ADA, "cli")).state == "rejected", "but may take it back"
+        assert (await app.parts.consent.questions.answer(id, Answer("reject"), ADA, "cli")).state == "rejected", (
+            "but may take it back"
+        )
 
 
 async def test_a_name_with_marks_that_nobody_sees_is_still_the_asker() -> None:
@@ -378,7 +380,7 @@ async def test_a_grant_to_all_does_not_cover_who_gave_it(scope: Any, how: str) -
         if how == "grant":
             await app.grants.create("run", terms, actor=ADA, by=boss)
         else:
-            await app.parts.consent.answer(await ask(app), Answer("approve", grant=terms), boss, "cli")
+            await app.parts.consent.questions.answer(await ask(app), Answer("approve", grant=terms), boss, "cli")
         assert (await app.invoke("run", {"task": "theirs"}, actor=eve)).ok
         assert (await app.invoke("run", {"task": "mine"}, actor=boss)).status == "pending"
         assert (await app.explain("run", {"task": "mine"}, actor=boss)).verdict == "ask"
@@ -444,7 +446,7 @@ async def test_people_are_asked_so_much_in_an_hour_and_no_more(database: str, tm
         asked = [await ask(app, arguments={"task": str(number)}) for number in range(3)]
         assert await ask(app, arguments={"task": "0"}) == asked[0], "the same question again is no new one"
         for id in asked:
-            await app.parts.consent.answer(id, Answer("reject"), BOSS, "cli")
+            await app.parts.consent.questions.answer(id, Answer("reject"), BOSS, "cli")
         outcome = await app.invoke("run", {"task": "more"}, actor=ADA)
         refused(outcome, "RATE_LIMITED", "3 questions of this user", "not put to anybody")
         assert outcome.error is not None and outcome.error.details is not None

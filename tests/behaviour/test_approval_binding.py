@@ -52,7 +52,7 @@ async def test_what_was_approved_for_one_session_runs_in_no_other_and_not_where_
         waiting = await write(app, "scratch")
         assert waiting.pending is not None
         id = waiting.pending.id
-        shown = (await app.parts.consent.show(id, "default")).request
+        shown = (await app.parts.consent.questions.show(id, "default")).request
         assert shown.workspace == str(scratch)
         assert f"  Where     {scratch}" in shown.text().split("\n")
         await app.approvals.answer(id, True)
@@ -135,7 +135,7 @@ async def test_a_link_that_leads_elsewhere_by_now_voids_what_was_approved(
     async with at(tmp_path) as app:
         app.parts.places._here = link
         id = (await write(app, None)).pending.id
-        assert (await app.parts.consent.show(id, "default")).request.workspace == str(scratch)
+        assert (await app.parts.consent.questions.show(id, "default")).request.workspace == str(scratch)
         await app.approvals.answer(id, True)
         link.unlink()
         link.symlink_to(production)
@@ -154,7 +154,7 @@ async def test_an_edit_is_checked_from_the_folder_that_the_call_works_in(
         id = (await write(app, "s")).pending.id
         with pytest.raises(ApprovalError, match="no tool may open"):
             await app.approvals.answer(id, Answer("edit", arguments={**LETTER, "path": "notes/toolgate.db"}))
-        assert (await app.parts.consent.show(id, "default")).state == "waiting"
+        assert (await app.parts.consent.questions.show(id, "default")).state == "waiting"
         await app.approvals.answer(id, Answer("edit", arguments={**LETTER, "path": "other.txt"}))
         assert (await write(app, "s")).ok
         assert (scratch / "other.txt").exists()
@@ -193,7 +193,7 @@ async def test_the_same_call_again_runs_once_it_was_approved(database: str, tmp_
         outcomes = await asyncio.gather(*(app.invoke("run", {"task": "ls"}, actor=ADA, session="s") for _ in range(5)))
         assert sorted(outcome.status for outcome in outcomes) == ["pending"] * 4 + ["success"]
         assert len(work.ran) == 1
-        used = await app.parts.consent.show(id, "acme")
+        used = await app.parts.consent.questions.show(id, "acme")
         assert used.used_by == next(outcome.id for outcome in outcomes if outcome.ok)
 
 
@@ -202,10 +202,10 @@ async def test_the_same_call_again_runs_what_was_edited_or_brings_what_was_maske
     async with work.move_into(memory_app()) as app:
         secret = {"task": "ls", "password": "hunter2hunter2"}
         id = await ask(app, arguments=secret)
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", secret, actor=ADA)).ok
         edited = await ask(app)
-        await app.parts.consent.answer(edited, Answer("edit", arguments={"task": "pwd"}), BOSS, "cli")
+        await app.parts.consent.questions.answer(edited, Answer("edit", arguments={"task": "pwd"}), BOSS, "cli")
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA)).output == "ran pwd"
         assert [one["task"] for one in work.ran] == ["ls", "pwd"]
 
@@ -267,7 +267,7 @@ async def test_a_call_over_http_is_resumed_where_it_was_asked_to_work(
             waiting = await client.call_tool("write_file", LETTER)
             assert waiting.meta is not None
         id = waiting.meta["toolgate/approval"]
-        where = (await app.parts.consent.show(id, "default")).request
+        where = (await app.parts.consent.questions.show(id, "default")).request
         assert where.workspace.startswith("sessions/")
         assert "of Toolgate itself" in where.text()
         await app.approvals.answer(id, True)

@@ -60,7 +60,7 @@ async def test_a_yes_runs_the_call(approver: Approver, name: str, arguments: dic
         app.approvals.add_approver(approver)
         assert (await app.invoke(name, arguments)).ok
         assert len(work.ran) == 1
-        assert [used.state for used in await app.parts.consent.list("default", None)] == ["used"]
+        assert [used.state for used in await app.parts.consent.questions.list("default", None)] == ["used"]
 
 
 async def test_one_yes_is_for_one_call() -> None:
@@ -85,7 +85,7 @@ async def test_a_no_ends_the_call_with_its_reason() -> None:
     async with work.move_into(memory_app()) as app:
         app.approvals.add_approver(lambda _request: Answer("reject", "too\nrisky \u202e", by="ada", through="chat"))
         refused(await app.invoke("run", {"task": "ls"}), "USER_CANCELLED", "rejected by ada: too\\nrisky")
-        (answered,) = await app.parts.consent.list("default", "rejected")
+        (answered,) = await app.parts.consent.questions.list("default", "rejected")
         assert (answered.answered_by, answered.answered_through) == ("ada", "chat")
         assert work.ran == []
 
@@ -190,8 +190,8 @@ async def test_what_is_no_answer_leaves_the_call_pending(approver: Callable[[App
         assert outcome.status == "pending", outcome
         assert outcome.pending is not None
         assert work.ran == []
-        assert (await app.parts.consent.show(outcome.pending.id, "default")).state == "waiting"
-        assert await app.parts.consent.list_grants("default") == []
+        assert (await app.parts.consent.questions.show(outcome.pending.id, "default")).state == "waiting"
+        assert await app.parts.consent.grants.list("default") == []
 
 
 @pytest.mark.parametrize("cap", ["1e999999", "1e-999999", "-1", "NaN", "1000000001", "0.0000000001"])
@@ -244,7 +244,7 @@ async def test_a_yes_after_the_end_is_too_late() -> None:
         app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        while (await app.parts.consent.show(person.asked[0].id, "default")).state == "waiting":
+        while (await app.parts.consent.questions.show(person.asked[0].id, "default")).state == "waiting":
             await asyncio.sleep(0.01)
         person.may_answer.set()
         assert (await asyncio.wait_for(call, SOON)).status == "pending"
@@ -262,7 +262,7 @@ async def test_an_answer_from_elsewhere_counts_while_somebody_is_being_asked(ver
         app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}, actor=ADA))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        await app.parts.consent.answer(person.asked[0].id, Answer(verdict), BOSS, "console")
+        await app.parts.consent.questions.answer(person.asked[0].id, Answer(verdict), BOSS, "console")
         outcome = await asyncio.wait_for(call, SOON)
         assert outcome.status == ("success" if verdict == "approve" else "denied")
         assert len(work.ran) == (verdict == "approve")
@@ -275,7 +275,7 @@ async def test_an_answer_from_another_process_is_noticed(tmp_path: Any) -> None:
         app.approvals.add_approver(person)
         call = asyncio.ensure_future(app.invoke("run", {"task": "ls"}, actor=ADA))
         await asyncio.wait_for(person.is_asked.wait(), SOON)
-        await other.parts.consent.answer(person.asked[0].id, Answer("approve"), BOSS, "cli")
+        await other.parts.consent.questions.answer(person.asked[0].id, Answer("approve"), BOSS, "cli")
         assert (await asyncio.wait_for(call, SOON)).ok
 
 
@@ -303,7 +303,7 @@ async def test_a_caller_that_goes_away_leaves_a_question_that_can_be_answered() 
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(call, SOON)
         id = person.asked[0].id
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
         assert len(work.ran) == 1
 

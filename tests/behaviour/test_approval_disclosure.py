@@ -70,7 +70,7 @@ async def test_an_approver_sees_what_records_mask(plan: Any, database: str, tmp_
         [listed] = await app.approvals.list()
         assert (listed.request.complete, listed.request.on_record) == (False, True)
         assert MASK in json.dumps(listed.request.arguments)
-        shown = (await app.parts.consent.show(outcome.pending.id, "default")).request
+        shown = (await app.parts.consent.questions.show(outcome.pending.id, "default")).request
         assert (shown.arguments, shown.complete, shown.on_record) == ({"plan": plan}, True, False)
         assert MASK not in shown.text()
         texts = [text for text in json.dumps(plan).split('"') if len(text) > 13]
@@ -105,11 +105,11 @@ async def test_what_an_approver_saw_is_forgotten_when_it_is_answered_or_expires(
         await app.approvals.answer(ids[0], True)
         await app.approvals.answer(ids[1], False)
         assert await app.parts.store.read(sealed()) == sorted(ids[2:])
-        answered = await app.parts.consent.show(ids[0], "default")
+        answered = await app.parts.consent.questions.show(ids[0], "default")
         assert (answered.request.arguments, answered.request.on_record) == ({"plan": {"password": MASK}}, True)
         assert "on record" in answered.request.text()
         await let_pass(app, 3_601)
-        assert (await app.parts.consent.show(ids[2], "default")).request.arguments == {"plan": {"password": MASK}}
+        assert (await app.parts.consent.questions.show(ids[2], "default")).request.arguments == {"plan": {"password": MASK}}
         await app.invoke("deploy", {"plan": {}})
         assert await app.parts.store.read(sealed()) == []
         assert (await app.invoke("deploy", {"plan": {"password": "word 9"}})).status == "pending"
@@ -124,7 +124,7 @@ async def test_what_can_not_be_shown_can_not_be_approved() -> None:
             yield "UPDATE approvals SET sealed = :other", {"other": "AAAA" * 20}
 
         await app.parts.store.transact(damage())
-        shown = (await app.parts.consent.show(id, "default")).request
+        shown = (await app.parts.consent.questions.show(id, "default")).request
         assert (shown.arguments, shown.on_record) == ({"plan": {"password": MASK}}, True)
         for answer in (Answer("approve"), Answer("edit", arguments={"plan": {}})):
             with pytest.raises(ApprovalError, match="can't be shown"):
@@ -208,10 +208,14 @@ async def test_an_approver_edits_what_they_see_without_typing_what_they_leave() 
     async with work.move_into(memory_app()) as app:
         given = {"task": "deploy", "password": "correct horse battery"}
         id = await ask(app, arguments=given)
-        shown = (await app.parts.consent.show(id, "acme")).request.arguments
+        shown = (await app.parts.consent.questions.show(id, "acme")).request.arguments
         assert shown == {**given, "times": 1}
-        await app.parts.consent.answer(id, Answer("edit", arguments={**shown, "task": "dry run"}), BOSS, "console")
-        assert (await app.parts.consent.show(id, "acme")).edited == {"task": "dry run", "password": MASK, "times": 1}
+        await app.parts.consent.questions.answer(id, Answer("edit", arguments={**shown, "task": "dry run"}), BOSS, "console")
+        assert (await app.parts.consent.questions.show(id, "acme")).edited == {
+            "task": "dry run",
+            "password": MASK,
+            "times": 1,
+        }
         refused(await app.invoke("run", {"task": "dry run"}, actor=ADA, approval=id), "PERMISSION_DENIED", "other arguments")
         assert (await app.invoke("run", given, actor=ADA)).ok
         assert work.ran == [{"task": "dry run", "password": "correct horse battery", "times": 1}]
@@ -223,8 +227,10 @@ async def test_an_edit_beside_a_secret_must_fit_the_tool_at_once() -> None:
         given = {"task": "deploy", "password": "correct horse battery"}
         id = await ask(app, arguments=given)
         with pytest.raises(ApprovalError, match="edited arguments"):
-            await app.parts.consent.answer(id, Answer("edit", arguments={**given, "times": "often"}), BOSS, "console")
-        assert (await app.parts.consent.status(id, "acme")).state == "waiting"
+            await app.parts.consent.questions.answer(
+                id, Answer("edit", arguments={**given, "times": "often"}), BOSS, "console"
+            )
+        assert (await app.parts.consent.questions.status(id, "acme")).state == "waiting"
 
 
 texts = st.text("abc ", max_size=3)
@@ -265,7 +271,7 @@ def test_what_was_edited_in_sight_is_what_runs(original: dict[str, Any], edited:
 async def test_letters_that_look_like_others_are_written_out(text: str, seen: str) -> None:
     async with Workshop().move_into(memory_app()) as app:
         id = await ask(app, "send", {"to": text})
-        shown = (await app.parts.consent.show(id, "acme")).request.text()
+        shown = (await app.parts.consent.questions.show(id, "acme")).request.text()
         assert seen in shown
         assert ("LOOK-ALIKES" in shown) == (marked(text) != text)
 
@@ -305,5 +311,5 @@ async def test_without_encryption_what_records_mask_is_not_asked_about_but_may_b
 async def test_look_alikes_in_the_name_of_who_asks_are_written_out() -> None:
     async with Workshop().move_into(memory_app()) as app:
         id = await ask(app, actor=Actor("acme", user="\u0430da"), session="pr\u043ed")
-        text = (await app.parts.consent.show(id, "acme")).request.text()
+        text = (await app.parts.consent.questions.show(id, "acme")).request.text()
         assert "acme/\\u0430da" in text and 'session "pr\\u043ed"' in text

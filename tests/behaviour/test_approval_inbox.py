@@ -90,7 +90,7 @@ async def test_a_list_comes_page_by_page_and_leaves_nothing_out(database: str, t
                 assert len(page) <= size
                 found += [approval.request.id for approval in page]
             assert found == asked
-        whole = await app.parts.consent.list(None, None)
+        whole = await app.parts.consent.questions.list(None, None)
         assert [approval.request.id for approval in whole] == [*asked, other]
         with pytest.raises(ApprovalError, match="no approval"):
             await app.approvals.list(actor=ADA, after=other)

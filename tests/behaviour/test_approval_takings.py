@@ -69,7 +69,7 @@ class Refuses(Hook):
 
 
 async def shares(app: App) -> tuple[int, float]:
-    (grant,) = await app.parts.consent.list_grants("acme")
+    (grant,) = await app.parts.consent.grants.list("acme")
     return grant.uses, grant.spent_usd
 
 
@@ -95,7 +95,9 @@ async def test_a_caller_that_goes_away_leaves_its_approval_to_be_used(database: 
         app.add_hook(refuses)
         nth = 1
         while await leave_at(nth, app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), late=late):
-            assert (await app.parts.consent.show(id, "acme")).state == "approved", f"it went away at its wait number {nth}"
+            assert (await app.parts.consent.questions.show(id, "acme")).state == "approved", (
+                f"it went away at its wait number {nth}"
+            )
             nth += 1
         assert nth > 3
         assert work.ran == []
@@ -117,7 +119,7 @@ async def test_a_yes_to_a_caller_that_goes_away_is_not_lost(database: str, tmp_p
         while await leave_at(nth, app.invoke("run", {"task": str(nth)}, actor=ADA), late=late):
             nth += 1
         assert nth > 5
-        found = await app.parts.consent.list("acme", None)
+        found = await app.parts.consent.questions.list("acme", None)
         assert {approval.state for approval in found} == {"waiting", "approved"}
         assert work.ran == []
 
@@ -170,7 +172,7 @@ async def test_an_approval_is_given_back_when_the_store_can_be_written_again(dat
         await app.parts.store.transact(rename("hidden", "approvals"))
 
         async def is_given_back() -> bool:
-            return (await app.parts.consent.show(id, "acme")).state == "approved"
+            return (await app.parts.consent.questions.show(id, "acme")).state == "approved"
 
         await until(is_given_back)
 
@@ -225,7 +227,7 @@ async def test_an_approval_whose_use_was_committed_unheard_is_given_back(
             outcome = await asyncio.wait_for(calling, SOON)
             await letting_go
         assert outcome.error is not None and outcome.error.code == "UNEXPECTED_ERROR"
-        assert (await app.parts.consent.show(id, "acme")).state == "approved"
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "approved"
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
         assert len(work.ran) == 1
 

@@ -84,8 +84,8 @@ async def test_the_same_call_asked_again_waits_for_the_same_approval() -> None:
             await ask(app, session="s", actor=Actor("globex", "analyst", "ada")),
         ]
         assert len({first, *others}) == 5
-        assert [waiting.request.id for waiting in await app.parts.consent.list("globex")] == [others[-1]]
-        await app.parts.consent.answer(first, Answer("reject"), BOSS, "cli")
+        assert [waiting.request.id for waiting in await app.parts.consent.questions.list("globex")] == [others[-1]]
+        await app.parts.consent.questions.answer(first, Answer("reject"), BOSS, "cli")
         assert await ask(app, session="s") != first
 
 
@@ -101,7 +101,7 @@ async def test_an_approval_runs_the_call_once() -> None:
         again = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
         refused(again, "PERMISSION_DENIED", f"was used already by call {outcome.id}")
         assert len(work.ran) == 1
-        assert (await app.parts.consent.show(id, "acme")).used_by == outcome.id
+        assert (await app.parts.consent.questions.show(id, "acme")).used_by == outcome.id
 
 
 async def test_a_call_may_leave_the_arguments_to_the_approval() -> None:
@@ -156,11 +156,15 @@ async def test_it_does_not_run_after_its_time(state: str) -> None:
         id = await (ask(app) if state == "waiting" else approved(app))
         await let_pass(app, 3_601)
         refused(await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), "PERMISSION_DENIED", "expired at")
-        assert (await app.parts.consent.show(id, "acme")).state == "expired"
-        assert [gone.request.id for gone in await app.parts.consent.list("acme", "expired")] == [id]
-        assert await app.parts.consent.list("acme", "waiting") == await app.parts.consent.list("acme", "approved") == []
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "expired"
+        assert [gone.request.id for gone in await app.parts.consent.questions.list("acme", "expired")] == [id]
+        assert (
+            await app.parts.consent.questions.list("acme", "waiting")
+            == await app.parts.consent.questions.list("acme", "approved")
+            == []
+        )
         with pytest.raises(ApprovalError, match="no longer waits for an answer: it expired"):
-            await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert work.ran == []
 
 
@@ -192,12 +196,12 @@ async def test_a_rejected_call_is_told_why_and_stays_rejected() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         id = await ask(app)
-        await app.parts.consent.answer(id, Answer("reject", "not on a Friday"), BOSS, "console")
+        await app.parts.consent.questions.answer(id, Answer("reject", "not on a Friday"), BOSS, "console")
         for _ in range(2):
             outcome = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
             refused(outcome, "USER_CANCELLED", "rejected by boss", "not on a Friday")
         with pytest.raises(ApprovalError, match="it was rejected by boss"):
-            await app.parts.consent.answer(id, Answer("approve"), BOSS, "console")
+            await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "console")
         assert work.ran == []
 
 
@@ -218,7 +222,7 @@ async def test_an_id_that_does_not_exist_is_refused(id: str, arguments: Any) -> 
         refused(await app.invoke("run", arguments, actor=ADA, approval=id), "PERMISSION_DENIED", "There is no approval")
         for by in (BOSS, Actor("globex")):
             with pytest.raises(ApprovalError, match="There is no approval"):
-                await app.parts.consent.answer(id, Answer("approve"), by, "cli")
+                await app.parts.consent.questions.answer(id, Answer("approve"), by, "cli")
         assert work.ran == []
 
 
@@ -227,10 +231,10 @@ async def test_nobody_answers_for_another_tenant() -> None:
     async with work.move_into(memory_app()) as app:
         id = await ask(app)
         with pytest.raises(ApprovalError, match="There is no approval"):
-            await app.parts.consent.answer(id, Answer("approve"), Actor("globex", user="boss"), "cli")
+            await app.parts.consent.questions.answer(id, Answer("approve"), Actor("globex", user="boss"), "cli")
         with pytest.raises(ApprovalError, match="There is no approval"):
-            await app.parts.consent.show(id, "globex")
-        assert (await app.parts.consent.show(id, "acme")).state == "waiting"
+            await app.parts.consent.questions.show(id, "globex")
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "waiting"
 
 
 # -- shared, and across restarts
@@ -255,9 +259,9 @@ async def test_a_pending_call_resumes_after_every_process_has_ended(database: st
     async with work.move_into(App.open(**settings)) as app:
         id = await ask(app, session="s1", idempotency_key="k1")
     async with App.open(**settings) as app:  # it need not know the tool
-        (waiting,) = await app.parts.consent.list("acme")
+        (waiting,) = await app.parts.consent.questions.list("acme")
         assert (waiting.request.id, waiting.request.arguments["task"]) == (id, "ls")
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
     async with work.move_into(App.open(**settings)) as app:
         outcome = await app.approvals.resume(id, actor=BOSS)
         assert outcome.output == "ran ls"
@@ -289,7 +293,7 @@ async def test_of_two_processes_that_ask_one_question_the_one_that_loses_asks_an
         assert [outcome.status for outcome in outcomes] == ["success"] * 2
         assert asked[:2] == [id, id]
         assert len(asked) == 3 and asked[2] != id, "two calls, two questions"
-        assert [approval.state for approval in await one.parts.consent.list("acme", None)] == ["used"] * 2
+        assert [approval.state for approval in await one.parts.consent.questions.list("acme", None)] == ["used"] * 2
         assert [len(work.ran) for work in works] == [1, 1]
 
 
@@ -302,7 +306,7 @@ async def test_who_loses_its_question_again_and_again_is_told(database: str, tmp
     ):
 
         async def too_late(request: ApprovalRequest) -> bool:
-            await two.parts.consent.answer(request.id, Answer("approve"), BOSS, "cli")
+            await two.parts.consent.questions.answer(request.id, Answer("approve"), BOSS, "cli")
             assert (await two.invoke("run", {"task": "ls"}, actor=ADA, approval=request.id)).ok
             return True
 
@@ -332,7 +336,7 @@ async def test_a_caller_gone_wild_does_not_fill_the_inbox(database: str, tmp_pat
         assert await ask(app) == last, "what waits can be asked again"
         for other in (Actor("acme", "analyst", "eve"), Actor("globex", "analyst", "ada")):
             assert await ask(app, actor=other), "others are not concerned"
-        await app.parts.consent.answer(last, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.questions.answer(last, Answer("reject"), BOSS, "cli")
         assert await ask(app, arguments={"task": "one more"}), "there is room again"
         await let_pass(app, 3_601)
         assert await ask(app, arguments={"task": "and another"}), "what has expired does not count"
@@ -346,15 +350,15 @@ async def test_questions_are_forgotten_long_after_their_end(database: str, tmp_p
         used = await approved(app)
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=used)).ok
         rejected = await ask(app, arguments={"task": "no"})
-        await app.parts.consent.answer(rejected, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.questions.answer(rejected, Answer("reject"), BOSS, "cli")
         old = {used, rejected, await approved(app, arguments={"task": "yes"}), await ask(app, arguments={"task": "?"})}
         await let_pass(app, 2 * day)
         later = await ask(app, arguments={"task": "later"})
         await let_pass(app, 89 * day)
     async with work.move_into(App.open(**settings)) as app:
-        assert {approval.request.id for approval in await app.parts.consent.list("acme", None)} == {*old, later}
+        assert {approval.request.id for approval in await app.parts.consent.questions.list("acme", None)} == {*old, later}
         new = await ask(app, arguments={"task": "new"})
-        assert {approval.request.id for approval in await app.parts.consent.list("acme", None)} == {later, new}
+        assert {approval.request.id for approval in await app.parts.consent.questions.list("acme", None)} == {later, new}
 
 
 # -- edits
@@ -366,7 +370,9 @@ async def test_an_edited_approval_runs_the_edited_arguments() -> None:
         for arguments in ({"task": "rm -rf x"}, None, {"task": "ls", "times": 2}):
             work.ran.clear()
             id = await ask(app, arguments={"task": "rm -rf x"})
-            await app.parts.consent.answer(id, Answer("edit", arguments={"task": "ls", "times": 2}), BOSS, "console")
+            await app.parts.consent.questions.answer(
+                id, Answer("edit", arguments={"task": "ls", "times": 2}), BOSS, "console"
+            )
             outcome = await app.invoke("run", arguments, actor=ADA, approval=id)
             assert outcome.output == "ran ls"
             assert work.ran == [{"task": "ls", "password": "", "times": 2}]
@@ -387,8 +393,8 @@ async def test_an_edit_that_does_not_fit_the_tool_changes_nothing() -> None:
             {"task": object()},
         ):
             with pytest.raises(ApprovalError, match="edited arguments"):
-                await app.parts.consent.answer(id, Answer("edit", arguments=arguments), BOSS, "console")
-        assert (await app.parts.consent.show(id, "acme")).state == "waiting"
+                await app.parts.consent.questions.answer(id, Answer("edit", arguments=arguments), BOSS, "console")
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "waiting"
 
 
 async def test_a_masked_secret_survives_an_edit_of_what_stands_beside_it() -> None:
@@ -396,10 +402,10 @@ async def test_a_masked_secret_survives_an_edit_of_what_stands_beside_it() -> No
     async with work.move_into(memory_app()) as app:
         given = {"task": "deploy", "password": "correct horse battery"}
         id = await ask(app, arguments=given)
-        shown = (await app.parts.consent.status(id, "acme")).request
+        shown = (await app.parts.consent.questions.status(id, "acme")).request
         assert (shown.arguments["password"], shown.complete) == ("[REDACTED]", False)
         edited = {**shown.arguments, "task": "deploy --dry-run"}
-        await app.parts.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
+        await app.parts.consent.questions.answer(id, Answer("edit", arguments=edited), BOSS, "console")
         without = await app.invoke("run", None, actor=ADA, approval=id)
         assert without.error is not None
         assert without.error.code == "VALIDATION_ERROR"
@@ -418,10 +424,10 @@ async def test_secrets_are_not_typed_into_edits_nor_moved_about() -> None:
             ({"task": "[REDACTED]", "password": "[REDACTED]"}, "was masked"),
         ):
             with pytest.raises(ApprovalError, match=words):
-                await app.parts.consent.answer(id, Answer("edit", arguments=edited), BOSS, "console")
+                await app.parts.consent.questions.answer(id, Answer("edit", arguments=edited), BOSS, "console")
         named = {"task": "x", "password": "{{secret:DEPLOY}}"}
-        await app.parts.consent.answer(id, Answer("edit", arguments=named), BOSS, "console")
-        assert (await app.parts.consent.show(id, "acme")).edited == {**named, "times": 1}
+        await app.parts.consent.questions.answer(id, Answer("edit", arguments=named), BOSS, "console")
+        assert (await app.parts.consent.questions.show(id, "acme")).edited == {**named, "times": 1}
 
 
 # -- what is on record
@@ -433,7 +439,7 @@ async def test_a_secret_argument_never_gets_into_the_database(tmp_path: Path) ->
     secret = "correct horse battery staple"
     async with work.move_into(App.open(home=tmp_path)) as app:
         id = await ask(app, arguments={"task": "deploy", "password": secret})
-        await app.parts.consent.answer(id, Answer("approve"), BOSS, "cli")
+        await app.parts.consent.questions.answer(id, Answer("approve"), BOSS, "cli")
         assert (await app.invoke("run", {"task": "deploy", "password": secret}, actor=ADA, approval=id)).ok
         await app.flush()
         for file in tmp_path.rglob("*"):
@@ -469,7 +475,7 @@ async def test_a_call_that_is_refused_later_leaves_its_approval_to_be_used() -> 
         id = await approved(app)
         app.add_hook(Refuses())
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).status == "denied"
-        assert (await app.parts.consent.show(id, "acme")).state == "approved"
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "approved"
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)).ok
 
 
@@ -500,9 +506,9 @@ async def test_it_does_not_run_after_the_policy_has_changed(tmp_path: Path, poli
     async with work.move_into(App.open(**settings)) as app:
         refused(await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id), "PERMISSION_DENIED", "another policy")
         with pytest.raises(ApprovalError, match="The policy has changed"):
-            await app.parts.consent.answer(waiting, Answer("approve"), BOSS, "cli")
+            await app.parts.consent.questions.answer(waiting, Answer("approve"), BOSS, "cli")
         assert await ask(app, "send", {"to": "bob"}) != waiting, "it is asked anew"
-        await app.parts.consent.answer(waiting, Answer("reject"), BOSS, "cli")
+        await app.parts.consent.questions.answer(waiting, Answer("reject"), BOSS, "cli")
     assert work.ran == [{"at": "x"}]
 
 

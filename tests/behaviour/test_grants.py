@@ -24,7 +24,7 @@ pytestmark = pytest.mark.requirement("TIER-7")
 
 async def grant(app: App, tool: str = "run", terms: GrantTerms | None = None, actor: Actor = ADA, **more: Any) -> str:
     entry = app.parts.catalog.resolve(tool, actor.tenant)
-    return (await app.parts.consent.make_grant(entry, terms or GrantTerms("user", 3_600), actor, BOSS, **more)).id
+    return (await app.parts.consent.grants.make(entry, terms or GrantTerms("user", 3_600), actor, BOSS, **more)).id
 
 
 async def status(app: App, tool: str = "run", actor: Actor = ADA, **more: Any) -> str:
@@ -39,7 +39,7 @@ async def test_a_grant_lets_calls_run_unasked_and_counts_them(name: str) -> None
         assert await status(app, name) == "pending"
         await grant(app, name)
         assert [await status(app, name) for _ in range(3)] == ["success"] * 3
-        (held,) = await app.parts.consent.list_grants("acme")
+        (held,) = await app.parts.consent.grants.list("acme")
         assert (held.tool, held.uses, held.granted_by) == (name, 3, "boss")
         assert held.spent_usd == pytest.approx(0.3 if name == "send" else 0)
 
@@ -87,9 +87,9 @@ async def test_no_grant_covers_what_destroys(name: str, arguments: dict[str, Any
             await grant(app, name, GrantTerms(scope, 60), session="s1")
         id = await ask(app, name, arguments, session="s1")
         with pytest.raises(ApprovalError, match="destructive"):
-            await app.parts.consent.answer(id, Answer("approve", grant=GrantTerms(scope, 60)), BOSS, "cli")
-        assert (await app.parts.consent.show(id, "acme")).state == "waiting"
-        assert await app.parts.consent.list_grants("acme", active=False) == []
+            await app.parts.consent.questions.answer(id, Answer("approve", grant=GrantTerms(scope, 60)), BOSS, "cli")
+        assert (await app.parts.consent.questions.show(id, "acme")).state == "waiting"
+        assert await app.parts.consent.grants.list("acme", active=False) == []
 
 
 async def test_a_grant_of_a_tool_that_became_destructive_is_void(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_not_even_a_grant_that_somebody_wrote_into_the_database_covers_wha
             entry.name, entry.fingerprint, False, GrantTerms("tenant", 60), ADA, None, "/", "boss", None, now(), priced=False
         )
         await app.parts.store.transact(grants.add(row))
-        assert len(await app.parts.consent.list_grants("acme")) == 1
+        assert len(await app.parts.consent.grants.list("acme")) == 1
         assert (await app.invoke("delete_file", {"file": "x"}, actor=ADA)).status == "pending"
         assert work.ran == []
 
@@ -155,10 +155,10 @@ async def test_a_grant_can_come_with_an_answer(scope: GrantScope) -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         id = await ask(app, session="s1")
-        await app.parts.consent.answer(id, Answer("approve", "fine", grant=GrantTerms(scope, 60)), BOSS, "console")
+        await app.parts.consent.questions.answer(id, Answer("approve", "fine", grant=GrantTerms(scope, 60)), BOSS, "console")
         assert (await app.invoke("run", {"task": "ls"}, actor=ADA, session="s1", approval=id)).ok
         assert (await app.invoke("run", {"task": "other"}, actor=ADA, session="s1")).ok
-        (held,) = await app.parts.consent.list_grants("acme")
+        (held,) = await app.parts.consent.grants.list("acme")
         assert (held.uses, held.granted_by, held.reason) == (1, "boss", "fine")
 
 
@@ -171,14 +171,14 @@ async def test_a_revoked_grant_covers_nothing_at_once_and_everywhere(database: s
         id = await grant(one)
         assert [await status(one), await status(two)] == ["success"] * 2
         with pytest.raises(ApprovalError, match="There is no grant"):
-            await two.parts.consent.revoke(id, Actor("globex"))
-        revoked = await two.parts.consent.revoke(id, BOSS)
+            await two.parts.consent.grants.revoke(id, Actor("globex"))
+        revoked = await two.parts.consent.grants.revoke(id, BOSS)
         assert (revoked.uses, revoked.revoked_by) == (2, "boss")
         assert [await status(one), await status(two)] == ["pending"] * 2
-        assert await one.parts.consent.list_grants("acme") == []
-        assert [held.id for held in await one.parts.consent.list_grants("acme", active=False)] == [id]
+        assert await one.parts.consent.grants.list("acme") == []
+        assert [held.id for held in await one.parts.consent.grants.list("acme", active=False)] == [id]
         with pytest.raises(ApprovalError, match="revoked already"):
-            await one.parts.consent.revoke(id, BOSS)
+            await one.parts.consent.grants.revoke(id, BOSS)
 
 
 async def test_a_grant_ends_when_it_said() -> None:
@@ -189,7 +189,7 @@ async def test_a_grant_ends_when_it_said() -> None:
         assert await status(app) == "success"
         await let_pass(app, 11)
         assert await status(app) == "pending"
-        assert await app.parts.consent.list_grants("acme") == []
+        assert await app.parts.consent.grants.list("acme") == []
 
 
 async def test_a_clock_that_jumped_back_makes_no_grant_longer() -> None:
@@ -211,7 +211,7 @@ async def test_a_grant_spends_no_more_than_its_sum_however_many_call_at_once(dat
         outcomes = await asyncio.gather(*calls)
         assert sorted(outcome.status for outcome in outcomes) == ["pending"] * 23 + ["success"] * 7
         assert len(work.ran) + len(more.ran) == 7
-        (held,) = await one.parts.consent.list_grants("acme")
+        (held,) = await one.parts.consent.grants.list("acme")
         assert (held.uses, round(held.spent_usd, 9)) == (7, 0.7)
 
 
@@ -228,7 +228,7 @@ async def test_a_call_that_is_refused_later_costs_the_grant_nothing(database: st
         await grant(app, "send", GrantTerms("user", 60, Decimal("0.1")))
         app.add_hook(Refuses())
         assert [await status(app, "send") for _ in range(3)] == ["denied"] * 3
-        (held,) = await app.parts.consent.list_grants("acme")
+        (held,) = await app.parts.consent.grants.list("acme")
         assert (held.uses, held.spent_usd, work.ran) == (0, 0, [])
 
 
@@ -264,7 +264,7 @@ async def test_a_grant_that_makes_no_sense_is_refused() -> None:
             await grant(app, terms=GrantTerms("persona", 60), actor=Actor("acme", user="eve"))
         with pytest.raises(ApprovalError, match="runs unasked"):
             await grant(app, "echo")
-        assert await app.parts.consent.list_grants("acme", active=False) == []
+        assert await app.parts.consent.grants.list("acme", active=False) == []
 
 
 @given(

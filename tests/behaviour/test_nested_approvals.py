@@ -110,11 +110,15 @@ async def test_a_rejection_is_what_the_program_is_told(opened: Any, bench: Bench
 async def test_an_edit_runs_in_place_of_what_was_asked(opened: Any) -> None:
     async with opened() as app:
         id = waits(await app.invoke("follow", {"steps": STEPS}, actor=LIMITED))
-        await app.parts.consent.answer(id, Answer("edit", arguments={"text": "milder"}), Actor("acme", user="boss"), "test")
+        await app.parts.consent.questions.answer(
+            id, Answer("edit", arguments={"text": "milder"}), Actor("acme", user="boss"), "test"
+        )
         done = await app.invoke("follow", {"steps": STEPS}, actor=LIMITED, approval=id)
         assert done.output == ["noted one", "did milder", "noted three"]
         first = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED))
-        await app.parts.consent.answer(first, Answer("edit", arguments={"steps": STEPS}), Actor("acme", user="boss"), "test")
+        await app.parts.consent.questions.answer(
+            first, Answer("edit", arguments={"steps": STEPS}), Actor("acme", user="boss"), "test"
+        )
         second = waits(await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=first))
         await approve(app, second)
         done = await app.invoke("guarded", {"steps": [["risky", "x"]]}, actor=LIMITED, approval=second)
@@ -295,7 +299,7 @@ async def test_a_grant_that_was_revoked_meanwhile_has_the_outer_call_asked_about
         await app.approvals.answer(inner, True)
         await app.grants.revoke(grant.id)
         outer = waits(await app.invoke("guarded", {"steps": STEPS}, approval=inner))
-        assert (await app.parts.consent.show(outer, "default")).request.tool == "guarded"
+        assert (await app.parts.consent.questions.show(outer, "default")).request.tool == "guarded"
         assert bench.effects == {"note one": 1}
         await app.approvals.answer(outer, True)
         assert (await app.invoke("guarded", {"steps": STEPS}, approval=outer)).output == ALL

@@ -378,7 +378,7 @@ async def test_any_program_has_each_of_its_effects_once(tmp_path: Path, program:
             if next(replies, True):
                 await app.approvals.answer(id, True)
             else:
-                refused.append(f"risky {(await app.parts.consent.show(id, 'default')).request.arguments['text']}")
+                refused.append(f"risky {(await app.parts.consent.questions.show(id, 'default')).request.arguments['text']}")
                 await reject(app, id, Actor())
             outcome = await app.invoke("nest", {"part": program}, approval=id)
         assert outcome.output == "done", outcome

@@ -9,10 +9,10 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import GivenDocument
-from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.engine import EVERYTHING, Action, PolicyQuestion
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.question import EVERYTHING, Action, PolicyQuestion
 from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.model import Decision
 

@@ -12,12 +12,11 @@ from tests.document_d import DATA, POLICY, policy_data
 from tests.servers import Redis as RedisProcess
 from toolgate import Actor
 from toolgate.coordination.redis import Redis
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.question import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
+from toolgate.gates.policy.engine import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
 from toolgate.gates.policy.rego import EmbeddedRego
 from toolgate.gates.policy.rego_inputs import what_is_read
-from toolgate.gates.policy.shared import SharedDecisions
 from toolgate.model import Decision
 from toolgate.testing import ManualClock
 
@@ -431,7 +430,7 @@ def sharing(redis: Redis) -> tuple[Guard, Slow]:
     """The guard of a process that asks a server, and shares what it is told."""
     engine = Slow()
     engine.go.set()
-    guard = Guard(engine, monotonic=ManualClock().monotonic, seconds=60.0, shared=SharedDecisions(redis))
+    guard = Guard(engine, monotonic=ManualClock().monotonic, seconds=60.0, shared=redis)
     guard.use(policy_data(DATA, epoch=1))
     return guard, engine
 
@@ -491,7 +490,7 @@ async def test_a_failure_is_not_shared(redis: Redis) -> None:
 
 @pytest.mark.matrix("needs Redis")
 async def test_what_is_decided_in_this_process_is_not_sent_anywhere(redis: Redis) -> None:
-    guard = Guard(EmbeddedRego.default(), monotonic=time.monotonic, shared=SharedDecisions(redis))
+    guard = Guard(EmbeddedRego.default(), monotonic=time.monotonic, shared=redis)
     guard.use(data())
     assert (await guard.decide(ANN, REQUEST, "memory_load")).allow
     assert await keys(redis) == []

@@ -10,10 +10,10 @@ import pytest
 from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
 from toolgate import Actor
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.engine import EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.question import EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.rego import default_policy
 from toolgate.model import Decision
 

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from toolgate import Actor, App, Auth, InvokeContext, tool
 from toolgate.errors import Denied, StoreError
-from toolgate.gates.secrets import Secrets, from_environment, open_sources
-from toolgate.gates.secrets.file import KEY_VARIABLE, EncryptedFile
+from toolgate.gates.secrets.encrypted_file import KEY_VARIABLE, EncryptedFile
+from toolgate.gates.secrets.gate import Secrets
+from toolgate.gates.secrets.keyring_source import Keyring
 from toolgate.gates.secrets.names import NAME, SPACES, Owner, folded, key_of, keys_for, parsed
-from toolgate.gates.secrets.sources import listed
-from toolgate.gates.secrets.system import Keyring
+from toolgate.gates.secrets.sources import Environment, listed, open_sources
 from toolgate.model import MASK, Entry
 from toolgate.model.call import _clean as clean
 from toolgate.registry.compile import entry_of
@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> EncryptedFile:
 
 
 def test_the_narrowest_owner_is_asked_first(file: EncryptedFile) -> None:
-    secrets = Secrets(from_environment({"TOOLGATE_SECRET_TOKEN": "of the environment"}), file)
+    secrets = Secrets(Environment({"TOOLGATE_SECRET_TOKEN": "of the environment"}), file)
     assert [secrets.find("TOKEN", actor) for actor in (ANN, BOB, EVE)] == ["of the environment"] * 3
     file.set(key_of("TOKEN", Owner("acme")), "of acme")
     file.set(key_of("TOKEN", Owner("acme", "ann")), "of ann")
@@ -88,8 +88,8 @@ def test_nobody_can_name_the_scope_of_another(file: EncryptedFile, name: str) ->
     file.set(key_of("TOKEN", Owner("acme")), "of acme")
     file.set(key_of("TOKEN", Owner("acme", "ann")), "of ann")
     variables = {"TOOLGATE_SECRET_acme/TOKEN": "odd", f"TOOLGATE_SECRET_{name}": "odd"}
-    assert Secrets(from_environment(variables), file).find(name, EVE) is None
-    assert Secrets(from_environment(variables)).find("TOKEN", ANN) is None
+    assert Secrets(Environment(variables), file).find(name, EVE) is None
+    assert Secrets(Environment(variables)).find("TOKEN", ANN) is None
 
 
 printable = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
@@ -222,7 +222,7 @@ def test_a_list_names_who_and_when_and_never_the_value(file: EncryptedFile) -> N
     assert set(found) == {("TOKEN", Owner("a/c", "ü")), ("OTHER", Owner())}
     assert all(one.set_at is not None and one.source == "file" for one in found.values())
     assert VALUE not in repr(found)
-    [variable] = listed(from_environment({"TOOLGATE_SECRET_A": VALUE, "TOOLGATE_SECRET_B": "", "PATH": "x"}))
+    [variable] = listed(Environment({"TOOLGATE_SECRET_A": VALUE, "TOOLGATE_SECRET_B": "", "PATH": "x"}))
     assert (variable.name, variable.source, variable.set_at) == ("A", "environment", None)
 
 
@@ -316,7 +316,7 @@ def test_a_secret_whose_keyring_is_gone_does_not_become_a_wider_one(tmp_path: Pa
     Keyring(tmp_path, PLAINTEXT).set(key_of("TOKEN", Owner("acme", "ann")), VALUE)
     keyring.set_keyring(no_keyring())
     with pytest.raises(StoreError):
-        Secrets(from_environment({"TOOLGATE_SECRET_TOKEN": "wide"}), Keyring(tmp_path, PLAINTEXT)).find("TOKEN", ANN)
+        Secrets(Environment({"TOOLGATE_SECRET_TOKEN": "wide"}), Keyring(tmp_path, PLAINTEXT)).find("TOKEN", ANN)
 
 
 @pytest.mark.requirement("IO-5")
@@ -343,7 +343,7 @@ def entry(code: Any) -> Entry:
 
 
 def test_a_secret_goes_into_the_tools_that_are_named_for_it_and_no_other() -> None:
-    source = from_environment({"TOOLGATE_SECRET_STRIPE": "sk", "TOOLGATE_SECRET_FREE": "f"})
+    source = Environment({"TOOLGATE_SECRET_STRIPE": "sk", "TOOLGATE_SECRET_FREE": "f"})
     secrets = Secrets(source, use={"Stripe": [SecretUse(tool="pay", tenant="acme")]})
     secrets.check_present(entry(pay), b'{"note":"{{secret:STRIPE}}"}', {"note": "{{secret:STRIPE}}"}, ANN)
     with pytest.raises(Denied, match="no setting names it"):
@@ -359,7 +359,7 @@ def test_a_secret_goes_into_the_tools_that_are_named_for_it_and_no_other() -> No
 
 def test_a_tool_that_a_tenant_registered_under_a_trusted_name_gets_nothing() -> None:
     use = {"STRIPE": [SecretUse(tool="pay", tenant="*")]}
-    secrets = Secrets(from_environment({"TOOLGATE_SECRET_STRIPE": "sk"}), use=use)
+    secrets = Secrets(Environment({"TOOLGATE_SECRET_STRIPE": "sk"}), use=use)
     real = entry(pay)
     assert secrets.credential(real, ANN) == "sk"
     theirs = replace(real, tool=real.tool.model_copy(update={"tenant": "evil", "source": "dynamic"}))
@@ -368,7 +368,7 @@ def test_a_tool_that_a_tenant_registered_under_a_trusted_name_gets_nothing() -> 
 
 
 def test_what_is_missing_is_named_with_where_to_get_it() -> None:
-    secrets = Secrets(from_environment({}), use={name: [SecretUse(tool="pay", tenant="acme")] for name in "AB"})
+    secrets = Secrets(Environment({}), use={name: [SecretUse(tool="pay", tenant="acme")] for name in "AB"})
     with pytest.raises(Denied) as caught:
         secrets.check_present(entry(pay), b"{}", {}, ANN)
     assert caught.value.code == "MISSING_AUTH"

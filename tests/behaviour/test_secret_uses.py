@@ -13,8 +13,8 @@ from tests.mcp_upstream import tool as offered
 from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.errors import DefinitionError, Denied, SettingsError
-from toolgate.gates.secrets import Secrets
-from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.encrypted_file import EncryptedFile
+from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.names import Owner, key_of
 from toolgate.model import Entry
 from toolgate.registry.compile import entry_of

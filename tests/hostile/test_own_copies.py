@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolgate import App
-from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.encrypted_file import EncryptedFile
 from toolgate.screening.paths import SensitivePaths
 from toolgate.store.head_keys import KeyFile
 

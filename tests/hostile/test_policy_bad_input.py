@@ -12,9 +12,9 @@ import pytest
 from tests.document_d import DATA, policy_data
 from toolgate import Actor
 from toolgate.gates.policy import rego
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import GivenDocument, PolicyData, PolicyError, validate
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.question import PolicyQuestion
+from toolgate.gates.policy.engine import PolicyQuestion
 from toolgate.gates.policy.rego import ENGINES, EmbeddedRego, default_policy
 from toolgate.model import Decision
 
@@ -56,26 +56,32 @@ def test_a_policy_that_can_not_be_used_is_refused_with_its_line(text: str, line:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"tool_catalog": ...}, "tool_catalog is missing"),
-        ({"global_tool_deny": ...}, "global_tool_deny is missing"),
-        ({"tool_catalog": []}, "tool_catalog must be an object"),
-        ({"tool_catalog": {"x": True}}, "tool_catalog.x must be an object whose enabled is true or false"),
-        ({"tool_catalog": {"x": {"enabled": 1}}}, "tool_catalog.x must be an object whose enabled"),
-        ({"tool_catalog": {"": {"enabled": True}}}, "tool_catalog has an empty name"),
-        ({"tool_catalog": {"x": {"enabled": True, "requires_permission": []}}}, "requires_permission must be text"),
-        ({"tenant_tool_flags": {"t": []}}, "tenant_tool_flags.t must be an object"),
-        ({"tenant_tool_flags": {"t": {"x": False}}}, "tenant_tool_flags.t.x must be an object"),
-        ({"persona_tool_deny": {"p": {"x": 1}}}, "persona_tool_deny.p must be a list of names"),
-        ({"persona_tool_deny": {"p": "x"}}, "persona_tool_deny.p must be a list of names"),
-        ({"persona_tool_deny": {"p": [["x"]]}}, "persona_tool_deny.p must be a list of names"),
-        ({"persona_permissions": {"p": {"can_add_tools": "yes"}}}, "persona_permissions.p must be an object"),
-        ({"global_tool_deny": {"x": True}}, "global_tool_deny must be a list of names"),
-        ({"global_tool_deny": [None]}, "global_tool_deny must be a list of names"),
-        ({"code_execution_restricted_tenants": "t"}, "code_execution_restricted_tenants must be a list of names"),
-        ({"tool_catalogue": {}}, "tool_catalogue is no document that is known here"),
-        ({"deny_reasons": {"p": {}}}, "deny_reasons is malformed"),
-        ({"deny_reasons": {"everybody": {"x": 1}}}, "deny_reasons.everybody.x must be text"),
-        ({"tenant_tool_catalog": {"t": {"x": {}}}}, "tenant_tool_catalog.t.x must be an object"),
+        ({"tool_catalog": ...}, "tool_catalog is required"),
+        ({"global_tool_deny": ...}, "global_tool_deny is required"),
+        ({"tool_catalog": []}, "tool_catalog must be of type object, not array"),
+        ({"tool_catalog": {"x": True}}, "tool_catalog.x must be of type object"),
+        ({"tool_catalog": {"x": {"enabled": 1}}}, "tool_catalog.x.enabled must be of type boolean, not integer"),
+        ({"tool_catalog": {"": {"enabled": True}}}, "tool_catalog has a name that must have at least 1"),
+        (
+            {"tool_catalog": {"x": {"enabled": True, "requires_permission": []}}},
+            "requires_permission must be of type null or string",
+        ),
+        ({"tenant_tool_flags": {"t": []}}, "tenant_tool_flags.t must be of type object"),
+        ({"tenant_tool_flags": {"t": {"x": False}}}, "tenant_tool_flags.t.x must be of type object"),
+        ({"persona_tool_deny": {"p": {"x": 1}}}, "persona_tool_deny.p must be of type array"),
+        ({"persona_tool_deny": {"p": "x"}}, "persona_tool_deny.p must be of type array"),
+        ({"persona_tool_deny": {"p": [["x"]]}}, "persona_tool_deny.p[0] must be of type string"),
+        (
+            {"persona_permissions": {"p": {"can_add_tools": "yes"}}},
+            "persona_permissions.p.can_add_tools must be of type boolean",
+        ),
+        ({"global_tool_deny": {"x": True}}, "global_tool_deny must be of type array"),
+        ({"global_tool_deny": [None]}, "global_tool_deny[0] must be of type string"),
+        ({"code_execution_restricted_tenants": "t"}, "code_execution_restricted_tenants must be of type array"),
+        ({"tool_catalogue": {}}, "tool_catalogue is no document of a policy"),
+        ({"deny_reasons": {"p": {}}}, "deny_reasons.p is no document of a policy"),
+        ({"deny_reasons": {"everybody": {"x": 1}}}, "deny_reasons.everybody.x must be of type string"),
+        ({"tenant_tool_catalog": {"t": {"x": {}}}}, "tenant_tool_catalog.t.x.enabled is required"),
     ],
 )
 def test_documents_of_the_wrong_shape_are_refused(change: dict[str, Any], fault: str) -> None:
@@ -87,7 +93,7 @@ def test_documents_of_the_wrong_shape_are_refused(change: dict[str, Any], fault:
 
 def test_all_faults_are_named_up_to_a_limit() -> None:
     assert len(validate({**DATA, "tool_catalog": {f"t{number}": None for number in range(1000)}})) == 20
-    assert validate([]) == ["the data must be an object with the documents by name"]
+    assert validate([]) == ["it must be of type object, not array"]
 
 
 async def test_data_that_the_engine_can_not_hold_denies() -> None:

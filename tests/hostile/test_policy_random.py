@@ -14,10 +14,9 @@ from tests.document_d import POLICY, policy_data
 from tests.examples import at_most
 from tests.opa_server import Opa, running
 from toolgate import Actor
+from toolgate.gates.policy.decisions import Guard, lets_request
 from toolgate.gates.policy.documents import GivenDocument, validate
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.native import lets_request
-from toolgate.gates.policy.question import ACTIONS, EVERYTHING, PolicyQuestion
+from toolgate.gates.policy.engine import ACTIONS, EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.testing import ManualClock
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.encrypted_file import EncryptedFile
 
 pytestmark = pytest.mark.requirement("IO-4")
 ROOT = Path(__file__).resolve().parents[2]
 SETTER = """
 import sys
 from pathlib import Path
-from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.encrypted_file import EncryptedFile
 
 file, who, count = EncryptedFile(Path(sys.argv[1]), {}), sys.argv[2], int(sys.argv[3])
 for number in range(count):

@@ -27,7 +27,7 @@ from tests.serving import Answer, Site, serving
 from toolgate import Actor, App, ToolError, tool
 from toolgate.errors import DefinitionError
 from toolgate.gates.approval.request import ApprovalRequest
-from toolgate.gates.secrets.file import EncryptedFile
+from toolgate.gates.secrets.encrypted_file import EncryptedFile
 from toolgate.gates.secrets.names import Owner, key_of
 from toolgate.mcp.client.token_store import secret_name
 from toolgate.store import log

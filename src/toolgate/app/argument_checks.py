@@ -8,7 +8,7 @@ import orjson
 
 from toolgate.errors import CallError
 from toolgate.gates.inputs import Inputs
-from toolgate.gates.policy.guard import Guard
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.redaction import Redactor
 from toolgate.gates.screening.tiers import TierRules
 from toolgate.model import Call, Outcome

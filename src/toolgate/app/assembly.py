@@ -18,6 +18,7 @@ from toolgate.extras import require
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.consent import Consent
 from toolgate.gates.approval.continuation import Continuations
+from toolgate.gates.approval.records import ApprovalRoom
 from toolgate.gates.cache import ResultCache
 from toolgate.gates.idempotency import Idempotency
 from toolgate.gates.inputs import Inputs
@@ -26,17 +27,16 @@ from toolgate.gates.ledger.audit import Ledger
 from toolgate.gates.ledger.details import KeptStages
 from toolgate.gates.ledger.retention import DetailArchive
 from toolgate.gates.outputs import Outputs
-from toolgate.gates.policy.gate import PolicyGate
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.observe import Observer
+from toolgate.gates.policy.decisions import Guard
+from toolgate.gates.policy.gate import Observer, PolicyGate
 from toolgate.gates.policy.open import open_engine
-from toolgate.gates.policy.shared import SharedDecisions
 from toolgate.gates.quota.budget import Budgets, SpendingLimits
 from toolgate.gates.quota.concurrency import Concurrency, Running
 from toolgate.gates.quota.rate import Rates
 from toolgate.gates.redaction import Redaction, Redactor
 from toolgate.gates.screening.tiers import TierRules, plan
-from toolgate.gates.secrets import Secrets, open_sources
+from toolgate.gates.secrets.gate import Secrets
+from toolgate.gates.secrets.sources import open_sources
 from toolgate.mcp.catalog import McpTools
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
@@ -223,7 +223,7 @@ def _make_policy(parts: Parts) -> None:
         open_engine(policy, settings.opa_url, refusal),
         monotonic=parts.monotonic,
         seconds=policy.permission_seconds,
-        shared=None if parts.redis is None else SharedDecisions(parts.redis),
+        shared=parts.redis,
     )
     parts.observer = None
     if policy.observe:
@@ -367,27 +367,17 @@ def _make_gates(parts: Parts) -> None:
         announce=parts.events.announce,
         clock=parts.now,
     )
-    approvers = Approvers(settings.approvals)
-    parts.continuations = Continuations(
+    room = ApprovalRoom(
         parts.store,
-        parts.presence,
-        policy_hash=lambda: parts.guard.policy_hash,
-        workspace=parts.checks.workspace,
-        approvers=approvers,
-        announce=parts.announce_change,
-        clock=parts.now,
-    )
-    parts.consent = Consent(
-        parts.store,
-        parts.continuations,
-        policy_hash=lambda: parts.guard.policy_hash,
-        settings=settings.approvals,
-        approvers=approvers,
+        Approvers(settings.approvals),
         note=parts.events.record,
         workspace=parts.checks.workspace,
-        validate=parts.checks.canonical,
-        mask=parts.checks.masked,
+        policy_hash=lambda: parts.guard.policy_hash,
         clock=parts.now,
+    )
+    parts.continuations = Continuations(room, parts.presence, parts.announce_change)
+    parts.consent = Consent(
+        room, parts.continuations, settings.approvals, validate=parts.checks.canonical, mask=parts.checks.masked
     )
     parts.idempotency = Idempotency(parts.store, parts.presence, keep_days=settings.limits.key_days, clock=parts.now)
 

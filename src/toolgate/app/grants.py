@@ -17,7 +17,7 @@ class GrantsFacet(CallableFacet):
 
     def __init__(self, parts: "Parts") -> None:
         self._catalog = parts.catalog
-        self._consent = parts.consent
+        self._grants = parts.consent.grants
         self._store = parts.store
 
     @uninterrupted
@@ -36,7 +36,7 @@ class GrantsFacet(CallableFacet):
         actor = actor or LOCAL
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self._catalog.resolve(tool, actor.tenant)
-        return await self._consent.make_grant(entry, terms, actor, by, session=session, reason=reason)
+        return await self._grants.make(entry, terms, actor, by, session=session, reason=reason)
 
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
         """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
@@ -45,8 +45,8 @@ class GrantsFacet(CallableFacet):
     @uninterrupted
     async def revoke(self, id: str, *, actor: Actor | None = None) -> Grant:
         """Takes a grant back: it holds for no call from now on, in any process."""
-        return await self._consent.revoke(id, actor or LOCAL)
+        return await self._grants.revoke(id, actor or LOCAL)
 
     async def list(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
         """Gives the grants of the actor's tenant: those that hold now, or all that there were."""
-        return await self._consent.list_grants((actor or LOCAL).tenant, active=active)
+        return await self._grants.list((actor or LOCAL).tenant, active=active)

@@ -11,7 +11,7 @@ from toolgate.tasks import uninterrupted
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
     from toolgate.gates.policy.documents import PolicyData
-    from toolgate.gates.policy.question import Action, EmbeddedEngine, RemoteEngine
+    from toolgate.gates.policy.engine import Action, EmbeddedEngine, RemoteEngine
     from toolgate.gates.policy.replay import Replay
 
 

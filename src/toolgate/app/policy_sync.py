@@ -4,9 +4,9 @@ import asyncio
 import logging
 from pathlib import Path
 
+from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData, PolicyError
-from toolgate.gates.policy.guard import Guard
-from toolgate.gates.policy.observe import Observer
+from toolgate.gates.policy.gate import Observer
 from toolgate.gates.policy.open import open_engine, pushed_text
 from toolgate.project import Project
 from toolgate.registry.catalog import Catalog

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from toolgate.errors import SettingsError, StoreError
-from toolgate.gates.secrets import Secrets
+from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.names import OF_LOGINS, OF_SERVERS, SERVER_PREFIX, key_of
 from toolgate.gates.secrets.sources import Vault
 

@@ -30,7 +30,7 @@ from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
 from toolgate.cli.table import state as state_cell
 from toolgate.cli.table import table
 from toolgate.cli.times import seconds_of, shown
-from toolgate.gates.approval.answers import ANSWERS_PAGE
+from toolgate.gates.approval.questions import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
     WHOLE,
     Answer,

@@ -14,8 +14,8 @@ from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Failed
-from toolgate.gates.secrets import ListedSecret
 from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
+from toolgate.gates.secrets.sources import ListedSecret
 
 MAX_VALUE_CHARS = 65_536
 PASSING = ("works", "not needed")

@@ -71,6 +71,15 @@ class Redis:
             known = self._scripts[script] = self.client().register_script(script)
         return await self.ask(lambda _client: known(keys, arguments))
 
+    async def get(self, name: str) -> bytes | None:
+        """What is kept under a name, if anything is."""
+        found = await self.ask(lambda client: client.get(PREFIX + name))
+        return found if isinstance(found, bytes) else None
+
+    async def put(self, name: str, value: bytes, seconds: float) -> None:
+        """Keep a value for a while."""
+        await self.ask(lambda client: client.set(PREFIX + name, value, px=max(1, int(seconds * 1000))))
+
     async def ping(self) -> None:
         """Raise if it does not answer."""
         await self.ask(lambda client: client.ping())

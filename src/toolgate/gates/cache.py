@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from toolgate.coordination.redis import PREFIX, BusError, Redis
+from toolgate.coordination.redis import BusError, Redis
 from toolgate.model import LOCAL_DOORS, Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Stages
@@ -116,7 +116,7 @@ class SharedResults:
     async def read(self, key: Key) -> tuple[Any] | None:
         """The result, in a tuple because it may be None."""
         try:
-            text = await self._redis.ask(lambda client: client.get(_name(key)))
+            text = await self._redis.get(_name(key))
         except BusError as error:
             self._miss(error)
             return None
@@ -131,7 +131,7 @@ class SharedResults:
         if len(text) > self._most_bytes:
             return
         try:
-            await self._redis.ask(lambda client: client.set(_name(key), text, px=max(1, int(ttl * 1000))))
+            await self._redis.put(_name(key), text, ttl)
         except BusError as error:
             self._miss(error)
 
@@ -143,4 +143,4 @@ class SharedResults:
 
 def _name(key: Key) -> str:
     *parts, canonical = key
-    return f"{PREFIX}cache:{sha256(orjson.dumps(parts) + canonical).hexdigest()}"
+    return f"cache:{sha256(orjson.dumps(parts) + canonical).hexdigest()}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from toolgate.gates.quota.rate import Rates
     from toolgate.gates.redaction import Redaction
     from toolgate.gates.screening.tiers import TierRules
-    from toolgate.gates.secrets import Secrets
+    from toolgate.gates.secrets.gate import Secrets
     from toolgate.registry.catalog import Catalog
     from toolgate.runners.execution import Execution
 

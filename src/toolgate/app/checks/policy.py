@@ -1,7 +1,7 @@
 """Asks the policy engine about a tool that can't exist: whatever decides must answer, and must say no."""
 
 from toolgate.app.app import App
-from toolgate.gates.policy.question import PolicyQuestion, PolicyVerdict
+from toolgate.gates.policy.engine import PolicyQuestion, PolicyVerdict
 
 NO_SUCH_TOOL = "no tool has this name"
 

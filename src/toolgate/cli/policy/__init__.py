@@ -16,7 +16,7 @@ from toolgate.cli.times import since_when
 from toolgate.errors import plural
 from toolgate.gates.policy.cases import decider
 from toolgate.gates.policy.documents import GivenDocument
-from toolgate.gates.policy.question import EmbeddedEngine, PolicyQuestion, RemoteEngine
+from toolgate.gates.policy.engine import EmbeddedEngine, PolicyQuestion, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.model import Actor, Decision

@@ -12,7 +12,7 @@ from toolgate.cli.output import emit, note, say
 from toolgate.errors import ToolgateError, nearest
 from toolgate.gates.policy.cases import Case, Result, decider, read_cases, run_cases
 from toolgate.gates.policy.documents import GivenDocument
-from toolgate.gates.policy.question import INPUT_FIELDS, EmbeddedEngine, RemoteEngine
+from toolgate.gates.policy.engine import INPUT_FIELDS, EmbeddedEngine, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego
 from toolgate.gates.policy.rego_inputs import Trap, traps
 from toolgate.yamltext import YamlError, read_yaml

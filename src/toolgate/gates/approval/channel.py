@@ -4,15 +4,14 @@ One that raises, hangs or gives nonsense has given no answer. One that is slow l
 """
 
 import asyncio
-import contextlib
 import inspect
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 
 from toolgate.errors import described
 from toolgate.gates.approval.request import Answer, ApprovalRequest, Approver, visible
 from toolgate.tasks import start_task, wait_for_any
+from toolgate.threads import DaemonExecutor
 
 ANSWER_POLL_SECONDS = 1.0
 """How often the store is asked whether another process had the answer."""
@@ -59,41 +58,19 @@ def _understood(approver: Approver, asking: "asyncio.Future[object]") -> Answer 
 
 
 async def _call(approver: Approver, request: ApprovalRequest) -> object:
+    """A plain function may wait for a person as long as it likes: its thread is its own, and keeps nobody from ending."""
     try:
-        return await _given(approver, request)
+        if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(getattr(approver, "__call__", None)):  # noqa: B004
+            given: object = approver(request)
+        else:
+            given = await asyncio.wrap_future(DaemonExecutor(1).submit(_result, approver, request))
+        return await given if inspect.isawaitable(given) else given
     except (KeyboardInterrupt, SystemExit) as error:  # out of a task they would end the event loop
         raise RuntimeError(described(error)) from error
 
 
-async def _given(approver: Approver, request: ApprovalRequest) -> object:
-    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(getattr(approver, "__call__", None)):  # noqa: B004
-        given: object = approver(request)
-    else:
-        given = await _in_thread(lambda: approver(request))
-    return await given if inspect.isawaitable(given) else given
-
-
-async def _in_thread(work: Callable[[], object]) -> object:
-    """A plain function may wait for a person as long as it likes. Its thread keeps nobody from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-
-    def tell(value: object, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        value, error = None, None
-        try:
-            value = work()
-        except BaseException as raised:  # noqa: BLE001 - it is told to whoever waits
-            error = RuntimeError(described(raised)) if isinstance(raised, StopIteration) else raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, value, error)
-
-    threading.Thread(target=run, name="toolgate-approver", daemon=True).start()
-    return await done
+def _result(approver: Approver, request: ApprovalRequest) -> object:
+    try:
+        return approver(request)
+    except StopIteration as error:  # which no future takes
+        raise RuntimeError(described(error)) from error

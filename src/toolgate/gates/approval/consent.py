@@ -8,8 +8,8 @@ nobody answers, the call ends as pending. There is no way around: silence denies
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Awaitable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,26 +17,14 @@ import orjson
 
 from toolgate.errors import Denied, Failed, Pending, StoreError
 from toolgate.gates.approval import records
-from toolgate.gates.approval.answers import ANSWERS_PAGE, Answers, Mask, Validate, is_id
-from toolgate.gates.approval.approvers import Approvers, is_own
 from toolgate.gates.approval.channel import ask, name_of
 from toolgate.gates.approval.claims import ConsentsTaken, ConsentTaken, taken_by
 from toolgate.gates.approval.continuation import Continuations
 from toolgate.gates.approval.disclosure import disclosed, unkept
 from toolgate.gates.approval.edits import restore
-from toolgate.gates.approval.grants import Grants, Note, Workspace
-from toolgate.gates.approval.request import (
-    Answer,
-    Approval,
-    ApprovalError,
-    ApprovalRequest,
-    Approver,
-    Grant,
-    GrantTerms,
-    State,
-    visible,
-    words,
-)
+from toolgate.gates.approval.grants import Grants
+from toolgate.gates.approval.questions import Mask, Questions, Validate
+from toolgate.gates.approval.request import Answer, ApprovalError, Approver, Grant, visible, words
 from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
@@ -46,7 +34,6 @@ from toolgate.pipeline.usage import Estimate
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow, AskedTooOften, QuestionLimits
-from toolgate.store.database import Store, now
 from toolgate.store.grants import MAX_CLOCK_SKEW, GrantRow
 
 KEEP_QUESTIONS = timedelta(days=90)
@@ -59,42 +46,28 @@ logger = logging.getLogger("toolgate.approval")
 
 
 class Consent(HoldingGate):
-    """The gate, and all that is done about approvals from outside a call."""
+    """The gate. What is done about approvals from outside a call is in `questions` and `grants`."""
 
     runs_once = is_settled_by_start = is_agreed = True
 
     def __init__(
         self,
-        store: Store,
+        room: records.ApprovalRoom,
         continuations: Continuations,
-        *,
-        policy_hash: Callable[[], str],
-        note: Note,
-        workspace: Workspace,
         settings: ApprovalSettings,
-        approvers: Approvers,
-        validate: Validate | None = None,
-        mask: Mask | None = None,
-        clock: Callable[[], datetime] = now,
+        *,
+        validate: Validate,
+        mask: Mask,
     ) -> None:
-        """Without `validate` and `mask` no edit is taken: it might not fit, or hold a secret."""
-        self._who = approvers
-        self.grants = Grants(store, self._who, note, workspace, clock)
-        self._answers = Answers(
-            store, self.grants, self._who, policy_hash=policy_hash, note=note, validate=validate, mask=mask, clock=clock
-        )
+        self._store, self._who, self._note, self._workspace, self._policy_hash, self._clock = room
+        self.grants = Grants(room)
+        self.questions = Questions(room, self.grants, validate, mask)
         self._bounds = QuestionLimits(settings.questions_per_hour, settings.tenant_questions_per_hour)
-        self._seal = self._answers.seal
-        self._store = store
         self._continuations = continuations
-        self._policy_hash = policy_hash
-        self._note = note
-        self._workspace = workspace
         self._lasts = timedelta(seconds=settings.expire_seconds)
-        self._clock = clock
         self._approvers: list[Approver] = []
-        self._takings = ConsentsTaken(store)
-        self._prune_at = clock()
+        self._takings = ConsentsTaken(room.store)
+        self._prune_at = room.clock()
 
     def add(self, approver: Approver) -> None:
         """Attach a channel. They are asked in the order in which they came."""
@@ -158,7 +131,7 @@ class Consent(HoldingGate):
 
     async def covering(self, call: Call, entry: Entry, estimate: Estimate) -> Grant | None:
         """The grant that would let a call run unasked; nothing is charged to it."""
-        found = [] if entry.destructive else await self.grants.covering(call, entry, estimate.nano)
+        found = await self.grants.covering(call, entry, estimate.nano)
         return next((grant for grant in found if grant.has_room(estimate.nano)), None)
 
     def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
@@ -180,7 +153,7 @@ class Consent(HoldingGate):
         elif (grant := await self.covering(call, entry, expected)) is not None:
             yield GateVerdict("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
         else:
-            full = [] if entry.destructive else await self.grants.covering(call, entry, expected.nano)
+            full = await self.grants.covering(call, entry, expected.nano)
             room = f"; {records.exhausted(full[0], expected)}" if full else ""
             yield GateVerdict("consent", "ask", f"a person must approve it: {entry.asks}{room}")
 
@@ -211,8 +184,7 @@ class Consent(HoldingGate):
         return await self._agreed(ctx, row)
 
     async def _find(self, id: str, actor: Actor) -> ApprovalRow:
-        known = isinstance(id, str) and is_id(id)
-        row = await self._store.read(approvals.get(id, actor.tenant)) if known else None
+        row = await records.find_row(self._store, id, actor.tenant)
         if row is None:
             raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=records.ASK_ANEW)
         return row
@@ -296,11 +268,11 @@ class Consent(HoldingGate):
         before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
         same."""
         hides = shown != draft.arguments.encode()
-        sealed = await self._seal.close(draft.id, shown) if hides else None
+        sealed = await self.questions.seal.close(draft.id, shown) if hides else None
         may_ask = sealed is not None or not hides
         honours = partial(self._who.honours, draft.tool_name, records.asked_by(draft)) if may_cover else None
         while True:
-            busy = frozenset(self._answers.awaited)
+            busy = frozenset(self.questions.awaited)
             work = self._store.transact(
                 approvals.covered_or_waiting(
                     draft, busy, self._bounds, honours=honours, join=join, may_ask=may_ask, sealed=sealed
@@ -312,7 +284,7 @@ class Consent(HoldingGate):
                 raise records.asked_too_often(draft, bound) from None
             if row is None:
                 raise records.too_many_questions(draft) if may_ask else unkept(draft.tool_name)
-            if grant is not None or is_new or row.id not in self._answers.awaited:
+            if grant is not None or is_new or row.id not in self.questions.awaited:
                 return grant, row, is_new
 
     async def _question(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, *, is_new: bool) -> ApprovalRow:
@@ -324,27 +296,27 @@ class Consent(HoldingGate):
             if is_new:
                 await self._note_request(row, ctx.call.actor)
             raise records.pending(row, self._clock())
-        woken = self._answers.awaited[row.id] = asyncio.Event()
+        woken = self.questions.awaited[row.id] = asyncio.Event()
         try:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
             return await self._ask(ctx, row, shown, woken)
         finally:
-            del self._answers.awaited[row.id]
+            del self.questions.awaited[row.id]
 
     async def _ask(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event) -> ApprovalRow:
         """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
 
         async def is_over() -> bool:
-            return (await self._answers.again(row)).state != "waiting" or self._clock() >= row.expires_at
+            return (await self.questions.again(row)).state != "waiting" or self._clock() >= row.expires_at
 
         for approver in tuple(self._approvers):
-            answer = await ask(approver, records.request_of(row, self._answers.terms(row), shown), is_over, woken)
+            answer = await ask(approver, records.request_of(row, self.questions.terms(row), shown), is_over, woken)
             if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
-                return await self._answers.again(row)
+                return await self.questions.again(row)
             if await is_over():
                 break
-        return await self._follow(ctx, await self._answers.again(row))
+        return await self._follow(ctx, await self.questions.again(row))
 
     async def _take(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, answer: Answer, name: str) -> bool:
         """Record what an approver said; whether the call may go on. Raises if it said no."""
@@ -353,7 +325,7 @@ class Consent(HoldingGate):
         if answer.verdict != "reject":
             self._must_be_of_this_policy(row)
         own = by == LOCAL.user
-        recording = self._answers.record(row, shown, answer, by, through, call.actor, used_by=call.id, own=own)
+        recording = self.questions.record(row, shown, answer, by, through, call.actor, used_by=call.id, own=own)
         try:
             said = await self._takings.take(
                 call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
@@ -375,7 +347,7 @@ class Consent(HoldingGate):
         if row.state == "approved":
             self._must_be_of_this_policy(row)
             await self._use(row, ctx.call.id)
-            row = await self._answers.again(row)
+            row = await self.questions.again(row)
         if row.state == "used":
             return row
         raise records.pending(row, self._clock())
@@ -396,53 +368,3 @@ class Consent(HoldingGate):
         with contextlib.suppress(StoreError):  # an hour later is soon enough
             if await self._store.transact(approvals.prune(at - KEEP_QUESTIONS)) == approvals.MAX_PRUNED_ROWS:
                 self._prune_at = at  # there is more
-
-    # -- from outside a call
-
-    async def make_grant(
-        self,
-        entry: Entry,
-        terms: GrantTerms,
-        actor: Actor,
-        by: Actor,
-        *,
-        session: str | None = None,
-        reason: str | None = None,
-    ) -> Grant:
-        """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
-        return await self.grants.make(entry, terms, actor, by, session=session, reason=reason)
-
-    async def list_grants(self, tenant: str, *, active: bool = True) -> list[Grant]:
-        """The grants of a tenant, oldest first: those that hold now, or all that there were."""
-        return await self.grants.list(tenant, active=active)
-
-    async def revoke(self, id: str, by: Actor) -> Grant:
-        """Take a grant back. It holds for no call from now on, in any process."""
-        return await self.grants.revoke(id, by)
-
-    async def answer(self, id: str, answer: Answer, by: Actor, through: str) -> Approval:
-        """Answer a question of one's own tenant, from wherever. Raises ApprovalError if it can't be answered (any more)."""
-        return await self._answers.answer(id, answer, by, through)
-
-    def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
-        """Whether somebody's yes would count, given through a door."""
-        return self._who.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
-
-    async def waiting(self) -> dict[str, int]:
-        """How many questions wait for an answer, by tenant."""
-        return await self._store.read(approvals.waiting(self._clock()))
-
-    async def list(
-        self, tenant: str | None, state: State | None = "waiting", *, limit: int = ANSWERS_PAGE, after: str | None = None
-    ) -> list[Approval]:
-        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
-        page comes after the last id of this one."""
-        return await self._answers.list(tenant, state, limit, after)
-
-    async def show(self, id: str, tenant: str | None) -> Approval:
-        """A question with all that its approver must see; not for who asked it."""
-        return await self._answers.show(id, tenant)
-
-    async def status(self, id: str, tenant: str | None) -> Approval:
-        """A question as it is on record, and what became of it."""
-        return await self._answers.status(id, tenant)

@@ -10,28 +10,32 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import orjson
 
 from toolgate.errors import CallError, Failed, Pending, StoreError
-from toolgate.gates.approval.answers import is_id
-from toolgate.gates.approval.approvers import Approvers
-from toolgate.gates.approval.continuation_errors import can_t_go_on, diverged, goes_on_already, not_kept, taken_over
-from toolgate.gates.approval.grants import Workspace
-from toolgate.gates.approval.records import ASK_ANEW, asked_by, hash_of, pending, state_of, void
-from toolgate.gates.approval.step_record import StepRecord, give_up, row_of, step_of
+from toolgate.gates.approval.continuation_steps import (
+    StepRecord,
+    cannot_go_on,
+    diverged,
+    give_up,
+    goes_on_already,
+    not_kept,
+    row_of,
+    step_of,
+    taken_over,
+)
+from toolgate.gates.approval.grants import Grants
+from toolgate.gates.approval.records import ASK_ANEW, ApprovalRoom, find_row, hash_of, pending, state_of, void
 from toolgate.model import Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.context import InvokeContext
-from toolgate.store import approvals, continuations, grants
+from toolgate.store import approvals, continuations
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.continuations import ContinuationRow
-from toolgate.store.database import Store, now
-from toolgate.store.grants import GrantQuery
 from toolgate.store.presence import Presence
 from toolgate.tasks import finish, start_task
 
@@ -49,25 +53,12 @@ logger = logging.getLogger("toolgate.approval")
 class Continuations:
     """The gate, for outer and inner calls."""
 
-    def __init__(
-        self,
-        store: Store,
-        presence: Presence,
-        *,
-        policy_hash: Callable[[], str],
-        workspace: Workspace,
-        approvers: Approvers,
-        announce: Callable[[], Awaitable[None]],
-        clock: Callable[[], datetime] = now,
-    ) -> None:
+    def __init__(self, room: ApprovalRoom, presence: Presence, announce: Callable[[], Awaitable[None]]) -> None:
         """`announce` tells the other processes that there is one more."""
-        self._store = store
+        self._store, _, _, self._workspace, self._policy_hash, self._clock = room
+        self._grants = Grants(room)
         self._presence = presence
-        self._policy_hash = policy_hash
-        self._workspace = workspace
-        self._approvers = approvers
         self._announce = announce
-        self._clock = clock
         self._running: dict[str, ContinuationRow] = {}
         """By the call of this process that runs it."""
         self.tools: frozenset[str] = frozenset()
@@ -78,10 +69,7 @@ class Continuations:
         self.tools = await self._store.read(continuations.tools(self._clock()))
         if await self._store.read(continuations.are_over(self._clock())):
             with contextlib.suppress(StoreError):  # it may be done later as well
-                await self._prune()
-
-    async def _prune(self) -> None:
-        await self._store.transact(continuations.prune(self._clock(), self._clock() - LONG_AGO))
+                await self._store.transact(continuations.prune(self._clock(), self._clock() - LONG_AGO))
 
     # -- a call comes in
 
@@ -113,7 +101,7 @@ class Continuations:
 
     async def _question(self, id: str, tenant: str) -> ApprovalRow | None:
         """The question of this id, if it was about an inner call."""
-        row = await self._store.read(approvals.get(id, tenant)) if isinstance(id, str) and is_id(id) else None
+        row = await find_row(self._store, id, tenant)
         return row if row is not None and row.outer_call is not None else None
 
     async def _of(self, row: ApprovalRow) -> ContinuationRow:
@@ -200,31 +188,22 @@ class Continuations:
         elif self._clock() >= found.expires_at:
             why = f"it expired at {found.expires_at:%Y-%m-%d %H:%M:%S %Z}"
         if why is not None:
-            raise can_t_go_on(found, why)
+            raise cannot_go_on(found, why)
 
     async def _must_be_answered(self, found: ContinuationRow, row: ApprovalRow | None, call: Call) -> None:
         """Raise Pending while none of its questions is answered: nothing would come of running it again."""
         if not await self._store.read(continuations.workspaces(found.id)) <= {self._workspace(call)}:
-            raise can_t_go_on(found, "it would work in another folder than before")
+            raise cannot_go_on(found, "it would work in another folder than before")
         asked = await self._store.read(continuations.questions(found.id))
         waiting = [question for question in asked if state_of(question, self._clock()) == "waiting"]
         answered = any(question.state in ("approved", "rejected") for question in asked)
-        if found.state == "waiting" and waiting and not answered and not await self._is_granted(waiting):
-            named = row is not None and next((question for question in waiting if question.id == row.id), None)
-            raise pending(named or waiting[0], self._clock())
-
-    async def _is_granted(self, asked: list[ApprovalRow]) -> bool:
-        """Whether a grant covers one of the questions by now: then nobody needs to answer it."""
-        for row in asked:
-            wanted = GrantQuery(
-                row.tenant_id, row.persona_id, row.user_id, row.session_id, row.workspace, row.tool_name, row.fingerprint,
-                row.estimate, self._clock(),
-            )  # fmt: skip
-            found = [] if row.destructive else await self._store.read(grants.covering(wanted))
-            honours = partial(self._approvers.honours, row.tool_name, asked_by(row))
-            if any(grant.has_room(row.estimate) and honours(grant.granted_by) for grant in found):
-                return True
-        return False
+        if found.state != "waiting" or answered or not waiting:
+            return
+        for question in waiting:
+            if await self._grants.covers(question):
+                return
+        named = row is not None and next((question for question in waiting if question.id == row.id), None)
+        raise pending(named or waiting[0], self._clock())
 
     # -- an inner call
 
@@ -279,7 +258,7 @@ class Continuations:
         asked anew."""
         row = await self._store.read(approvals.get(step.approval or "", tenant))
         state = None if row is None else state_of(row, self._clock())
-        if row is not None and state == "waiting" and not await self._is_granted([row]):
+        if row is not None and state == "waiting" and not await self._grants.covers(row):
             raise pending(row, self._clock())
         if state in (None, "expired", "waiting"):
             step.approval = None

@@ -2,35 +2,24 @@
 back, holds for one tool as it was when somebody agreed, and none covers what is destructive.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from toolgate.gates.approval.approvers import Approvers
+from toolgate.gates.approval.records import ApprovalRoom, asked_by
 from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, words
 from toolgate.model import LOCAL, NANO, Actor, Call, Entry
 from toolgate.store import grants
-from toolgate.store.database import Store
+from toolgate.store.approvals import ApprovalRow
 from toolgate.store.grants import GrantQuery, GrantRow
 
-Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
-"""Puts an act on record: what was done, by whom, to which tool, and how."""
-Workspace = Callable[[Call], str]
-"""Names the folder that a call works in (`ApprovalRequest.workspace`), whether it is there yet or not."""
 MOST_LISTED = 500
 
 
 class Grants:
-    """Made, listed, taken back. Whether one covers a call is decided where the call is (`Consent.obtain`)."""
+    """Made, listed, taken back. Whether one covers a call is decided where the call is (`Consent.enter`)."""
 
-    def __init__(
-        self, store: Store, approvers: Approvers, note: Note, workspace: Workspace, clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._approvers = approvers
-        self._note = note
-        self._workspace = workspace
-        self._clock = clock
+    def __init__(self, room: ApprovalRoom) -> None:
+        self._store, self._approvers, self._note, self._workspace, _, self._clock = room
 
     async def make(
         self,
@@ -69,13 +58,29 @@ class Grants:
 
     async def covering(self, call: Call, entry: Entry, estimate: int) -> Sequence[Grant]:
         """The grants that are for such a call, whether or not they have room for it."""
-        actor = call.actor
+        if entry.destructive:
+            return []
+        where = self._workspace(call)
+        rows = await self._covering(call.actor, call.session, where, entry.name, entry.fingerprint, estimate)
+        return [shown(row) for row in rows]
+
+    async def covers(self, row: ApprovalRow) -> bool:
+        """Whether a grant covers a question by now: then nobody needs to answer it."""
+        if row.destructive:
+            return False
+        found = await self._covering(
+            asked_by(row), row.session_id, row.workspace, row.tool_name, row.fingerprint, row.estimate
+        )
+        return any(grant.has_room(row.estimate) for grant in found)
+
+    async def _covering(
+        self, actor: Actor, session: str | None, workspace: str, tool: str, fingerprint: str, estimate: int
+    ) -> Sequence[GrantRow]:
         wanted = GrantQuery(
-            actor.tenant, actor.persona, actor.user, call.session, self._workspace(call), entry.name, entry.fingerprint,
-            estimate, self._clock(),
-        )  # fmt: skip
+            actor.tenant, actor.persona, actor.user, session, workspace, tool, fingerprint, estimate, self._clock()
+        )
         rows = await self._store.read(grants.covering(wanted))
-        return [shown(row) for row in rows if self._approvers.honours(entry.name, actor, row.granted_by)]
+        return [row for row in rows if self._approvers.honours(tool, actor, row.granted_by)]
 
     async def revoke(self, id: str, by: Actor) -> Grant:
         """Take a grant back. It holds for no call from now on, in any process."""

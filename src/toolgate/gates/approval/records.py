@@ -1,6 +1,6 @@
 """Approvals as they are kept, turned into what people and callers are told of them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
@@ -8,15 +8,35 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from toolgate.errors import Denied, Failed, Pending
-from toolgate.gates.approval.approvers import Terms
+from toolgate.gates.approval.approvers import Approvers, Terms
 from toolgate.gates.approval.request import Approval, ApprovalRequest, Grant, State, new_id
-from toolgate.model import MASK, NANO, Actor, Entry, Tier
+from toolgate.model import MASK, NANO, Actor, Call, Entry, Tier
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow, AskedTooOften
+from toolgate.store.database import Store
 
 ASK_ANEW = "Call again without `approval` to ask anew."
+
+
+class ApprovalRoom(NamedTuple):
+    """What all parts of this room work with."""
+
+    store: Store
+    approvers: Approvers
+    note: Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
+    """Puts an act on record: what was done, by whom, to which tool, and how."""
+    workspace: Callable[[Call], str]
+    """Names the folder that a call works in (`ApprovalRequest.workspace`), whether it is there yet or not."""
+    policy_hash: Callable[[], str]
+    clock: Callable[[], datetime]
+
+
+async def find_row(store: Store, id: str, tenant: str | None) -> ApprovalRow | None:
+    """The question of this id. What can't be one is not worth asking the store for."""
+    is_id = isinstance(id, str) and id.startswith("ap_") and id.isascii() and id.isprintable()
+    return await store.read(approvals.get(id, tenant)) if is_id else None
 
 
 def hash_of(canonical: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What the policy looks at: document D's six data documents, and two that may be missing.
+"""The data that the policy looks at: six documents, and two that may be missing.
 
 `PolicyData` makes them from what the catalog and the store know. One decision of the shipped policy needs a handful of
 values, so it is given a slice that holds no more; a policy of the user's, or an OPA server, gets all of it.
@@ -8,14 +8,15 @@ Documents that come from outside (a file) are `GivenDocument`, and refused with 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import ToolgateError, nearest
+from toolgate.jsontext import UNKNOWN_ARGUMENT, find_not_json, schema_faults
 
 Documents = dict[str, Any]
-OBJECTS = ("tool_catalog", "tenant_tool_flags", "persona_tool_deny", "persona_permissions")
-LISTS = ("global_tool_deny", "code_execution_restricted_tenants")
-REQUIRED = (*OBJECTS, *LISTS)
-OPTIONAL = ("tenant_tool_catalog", "deny_reasons")
-MAX_FAULTS_TOLD = 20
+EMPTY_DOCUMENTS: Documents = {
+    **{name: {} for name in ("tool_catalog", "tenant_tool_flags", "persona_tool_deny", "persona_permissions")},
+    **{name: [] for name in ("global_tool_deny", "code_execution_restricted_tenants")},
+}
+"""Those that must be there."""
 Said = TypeVar("Said", bool, str)
 
 
@@ -144,28 +145,11 @@ class GivenDocument:
             raise PolicyError(f"The policy data is refused: {'; '.join(faults)}.")
         self._documents: Documents = documents
 
-    def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:
-        documents = self._documents
-        denied = documents["persona_tool_deny"].get(persona)
-        return {
-            "tool_catalog": _only(documents["tool_catalog"], tool),
-            "tenant_tool_catalog": _only(documents.get("tenant_tool_catalog", {}), tenant),
-            "tenant_tool_flags": {tenant: _only(documents["tenant_tool_flags"].get(tenant, {}), tool)},
-            "persona_tool_deny": {} if denied is None else {persona: [tool] if tool in denied else []},
-            "global_tool_deny": [tool] if tool in documents["global_tool_deny"] else [],
-            "code_execution_restricted_tenants": (
-                [tenant] if tenant in documents["code_execution_restricted_tenants"] else []
-            ),
-            "persona_permissions": {} if persona is None else _only(documents["persona_permissions"], persona),
-            "deny_reasons": documents.get("deny_reasons", {}),
-        }
+    def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:  # noqa: ARG002 - they are few, and asked once
+        return self._documents
 
     def whole(self) -> Documents:
         return self._documents
-
-
-def _only(document: Mapping[str, Any], key: str) -> Documents:
-    return {key: document[key]} if key in document else {}
 
 
 NO_POLICY_DATA = PolicyData(lambda _tool, _tenant: None, tuple)
@@ -175,77 +159,58 @@ NO_POLICY_DATA = PolicyData(lambda _tool, _tenant: None, tuple)
 # -- documents from outside
 
 
-def validate(documents: Any) -> list[str]:
-    """What is wrong with documents, at most MAX_FAULTS_TOLD; none may be missing, and each must have its shape."""
-    if not isinstance(documents, dict):
-        return ["the data must be an object with the documents by name"]
-    faults = [f"{name} is missing" for name in REQUIRED if name not in documents]
-    faults += [f"{name} is no document that is known here" for name in documents if name not in REQUIRED + OPTIONAL]
-    for name, check in _SHAPES.items():
-        if name in documents:
-            faults += check(name, documents[name])
-    return faults[:MAX_FAULTS_TOLD]
+def _by_name(value: Documents) -> Documents:
+    return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": value}
 
 
-def _catalog_faults(path: str, value: Any) -> list[str]:
-    return _each(path, value, _entry_faults)
+def _flags(name: str, **others: Documents) -> Documents:
+    return {"type": "object", "required": [name], "properties": {name: {"type": "boolean"}, **others}}
 
 
-def _entry_faults(path: str, value: Any) -> list[str]:
-    faults = _boolean_faults(path, value, "enabled")
-    needed = value.get("requires_permission") if isinstance(value, dict) else None
-    if needed is not None and not _is_name(needed):
-        faults.append(f"{path}.requires_permission must be text")
-    if isinstance(value, dict) and not isinstance(value.get("runs_code", False), bool):
-        faults.append(f"{path}.runs_code must be true or false")
-    return faults
-
-
-def _boolean_faults(path: str, value: Any, key: str) -> list[str]:
-    if isinstance(value, dict) and isinstance(value.get(key), bool):
-        return []
-    return [f"{path} must be an object whose {key} is true or false"]
-
-
-def _name_faults(path: str, value: Any) -> list[str]:
-    if isinstance(value, list) and all(_is_name(part) for part in value):
-        return []
-    return [f"{path} must be a list of names"]
-
-
-def _reason_faults(path: str, value: Any) -> list[str]:
-    parts = value if isinstance(value, dict) else {}
-    faults = [] if isinstance(value, dict) and set(parts) <= {"personas", "everybody"} else [f"{path} is malformed"]
-    faults += _each(f"{path}.personas", parts.get("personas", {}), lambda at, part: _each(at, part, _text_faults))
-    return faults + _each(f"{path}.everybody", parts.get("everybody", {}), _text_faults)
-
-
-def _text_faults(path: str, value: Any) -> list[str]:
-    return [] if isinstance(value, str) else [f"{path} must be text"]
-
-
-def _each(path: str, value: Any, check: Callable[[str, Any], list[str]]) -> list[str]:
-    if not isinstance(value, dict):
-        return [f"{path} must be an object"]
-    faults = [f"{path} has an empty name"] if "" in value else []
-    return faults + [fault for key, part in value.items() for fault in check(f"{path}.{key}"[:200], part)]
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-_SHAPES: dict[str, Callable[[str, Any], list[str]]] = {
-    "tool_catalog": _catalog_faults,
-    "tenant_tool_catalog": lambda path, value: _each(path, value, _catalog_faults),
-    "tenant_tool_flags": lambda path, value: _each(
-        path, value, lambda at, part: _each(at, part, lambda where, flag: _boolean_faults(where, flag, "enabled"))
-    ),
-    "persona_tool_deny": lambda path, value: _each(path, value, _name_faults),
-    "persona_permissions": lambda path, value: _each(
-        path, value, lambda at, part: _boolean_faults(at, part, "can_add_tools")
-    ),
-    "global_tool_deny": _name_faults,
-    "code_execution_restricted_tenants": _name_faults,
-    "deny_reasons": _reason_faults,
+_NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
+_TEXTS = _by_name({"type": "string"})
+_CATALOG = _by_name(
+    _flags(
+        "enabled", requires_permission={"type": ["string", "null"], "minLength": 1}, runs_code={"type": "boolean"}, tier={}
+    )
+)
+DOCUMENTS_SCHEMA: Documents = {
+    "type": "object",
+    "required": list(EMPTY_DOCUMENTS),
+    "additionalProperties": False,
+    "properties": {
+        "tool_catalog": _CATALOG,
+        "tenant_tool_catalog": _by_name(_CATALOG),
+        "tenant_tool_flags": _by_name(_by_name(_flags("enabled"))),
+        "persona_tool_deny": _by_name(_NAMES),
+        "persona_permissions": _by_name(_flags("can_add_tools")),
+        "global_tool_deny": _NAMES,
+        "code_execution_restricted_tenants": _NAMES,
+        "deny_reasons": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"personas": _by_name(_TEXTS), "everybody": _TEXTS},
+        },
+    },
 }
+
+
+def validate(documents: Any) -> list[str]:
+    """What is wrong with documents; none may be missing, and each must have its shape."""
+    return told_faults(DOCUMENTS_SCHEMA, documents, "is no document of a policy")
+
+
+def told_faults(schema: Documents, value: Any, unknown: str, known: Collection[str] = ()) -> list[str]:
+    """The faults of what a person wrote into a file, as sentences; `unknown` is said of a name that the schema does not
+    have, with the one of `known` that was meant."""
+    from jsonschema_rs import Draft202012Validator
+
+    if (wrong := find_not_json(value)) is not None:
+        return [f"{wrong.path or 'it'} {wrong.message}"]
+    found = []
+    for path, message in schema_faults(Draft202012Validator(schema), value):
+        if message == UNKNOWN_ARGUMENT:
+            near = nearest(path.rpartition(".")[2], known)
+            message = unknown + (f", did you mean {near}" if near else "")
+        found.append(f"{path or 'it'} {message}")
+    return found

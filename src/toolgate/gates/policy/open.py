@@ -1,10 +1,10 @@
-"""Which engine the settings mean."""
+"""Opens the engine that the settings name."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.gates.policy.question import EmbeddedEngine, RemoteEngine
+from toolgate.gates.policy.engine import EmbeddedEngine, RemoteEngine
 from toolgate.gates.policy.rego import EmbeddedRego, check_references, default_policy
 from toolgate.settings import PolicySettings
 

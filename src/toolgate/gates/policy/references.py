@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from toolgate.errors import nearest
-from toolgate.gates.policy.question import INPUT_FIELDS
+from toolgate.gates.policy.documents import DOCUMENTS_SCHEMA
+from toolgate.gates.policy.engine import INPUT_FIELDS
 
 Step: TypeAlias = str | None
 """A key of a reference; None: one that is computed."""
@@ -30,22 +31,20 @@ class ByName(NamedTuple):
 Shape: TypeAlias = Mapping[str, "Shape"] | ByName | bool | None
 """The keys of an object. None: a value without keys. True: anything."""
 ANY_VALUE = True
-ENTRY: Shape = {"enabled": None, "requires_permission": None, "tier": None, "runs_code": None}
 INPUT: Shape = {
     **dict.fromkeys(("tenant", "persona_id", "action", "resource")),
     "resources": ANY_VALUE,
     "context": {name: ANY_VALUE if name in ("scopes", "arguments") else None for name in INPUT_FIELDS},
 }
-POLICY_DATA: Mapping[str, Shape] = {
-    "tool_catalog": ByName(ENTRY),
-    "tenant_tool_catalog": ByName(ByName(ENTRY)),
-    "tenant_tool_flags": ByName(ByName({"enabled": None})),
-    "persona_tool_deny": ByName(ANY_VALUE),
-    "persona_permissions": ByName({"can_add_tools": None}),
-    "global_tool_deny": ANY_VALUE,
-    "code_execution_restricted_tenants": ANY_VALUE,
-    "deny_reasons": {"personas": ByName(ByName(None)), "everybody": ByName(None)},
-}
+
+
+def _shape(schema: Mapping[str, Any]) -> Shape:
+    """The shape of what fits a schema of the policy's documents."""
+    if "properties" in schema:
+        return {name: _shape(part) for name, part in schema["properties"].items()}
+    if "additionalProperties" in schema:
+        return ByName(_shape(schema["additionalProperties"]))
+    return ANY_VALUE if schema.get("type") == "array" else None
 
 
 class ReferenceFault(NamedTuple):
@@ -88,7 +87,8 @@ class _RegoReader:
         self._source = source
         self._rules = frozenset(name for rule in tree["rules"] for name in _names(rule))
         own: Shape = {"policy": dict.fromkeys(self._rules, ANY_VALUE)}
-        self._roots: dict[str, Shape] = {"input": INPUT, "data": ANY_VALUE if any_data else {**POLICY_DATA, "soma": own}}
+        ours: Shape = {**{name: _shape(part) for name, part in DOCUMENTS_SCHEMA["properties"].items()}, "soma": own}
+        self._roots: dict[str, Shape] = {"input": INPUT, "data": ANY_VALUE if any_data else ours}
         self._aliases = self._find_aliases()
 
     def read(self) -> References:

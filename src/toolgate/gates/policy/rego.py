@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
-from toolgate.gates.policy.documents import Data, Documents, PolicyError
-from toolgate.gates.policy.question import (
+from toolgate.gates.policy.documents import EMPTY_DOCUMENTS, Data, Documents, PolicyError
+from toolgate.gates.policy.engine import (
     EVERYTHING,
     NOT_JSON,
     Action,
@@ -44,13 +44,9 @@ SAMPLES = [
 ]
 """Calls that every policy must be able to judge: it may deny them, but not fail."""
 SAMPLE_DATA: Documents = {
+    **EMPTY_DOCUMENTS,
     "tool_catalog": {"tool": {"enabled": True, "requires_permission": None, "tier": "read_only", "runs_code": False}},
     "tenant_tool_catalog": {},
-    "tenant_tool_flags": {},
-    "persona_tool_deny": {},
-    "global_tool_deny": [],
-    "code_execution_restricted_tenants": [],
-    "persona_permissions": {},
     "deny_reasons": {"personas": {}, "everybody": {}},
 }
 NO_DECISION = Decision(False, "the policy's decision is not {allow, reason}")

@@ -1,4 +1,4 @@
-"""What a policy reads of its input, found in its text: what it does not read need not be part of a cached decision's key.
+"""Finds in a policy's text what it reads of its input: the rest need not be part of a cached decision's key.
 
 The finding errs on one side only. Comments and strings are taken out; if then every mention of `input` is one of the known
 fields, written with dots, those are read. Anything else (an alias, a bracket, `with`, a template string) counts as reading
@@ -8,14 +8,13 @@ everything.
 import re
 from typing import NamedTuple
 
-from toolgate.gates.policy.documents import OPTIONAL, REQUIRED
-from toolgate.gates.policy.question import EVERYTHING, INPUT_FIELDS, Reads
+from toolgate.gates.policy.documents import DOCUMENTS_SCHEMA
+from toolgate.gates.policy.engine import EVERYTHING, INPUT_FIELDS, Reads
 
 _TOKEN = re.compile(r'#[^\n]*|"(?:\\.|[^"\\\n])*"|`[^`]*`', re.DOTALL)
 _INPUT = re.compile(r"(?<![\w.])input(?![\w])(?P<path>(?:\.[A-Za-z_]\w*)*)(?P<more>\s*\[)?")
 _KNOWN = {("tenant",), ("persona_id",), ("action",), ("resource",), ("resources",)}
 _DATA = re.compile(r"(?<![\w.])data(?!\w)(?:\.([A-Za-z_]\w*))?")
-_OURS = {*REQUIRED, *OPTIONAL}
 _BRACKET = re.compile(r"[\[{\]}]")
 MAX_BRACKET_DEPTH = 10
 """Each level doubles the time that Regorus takes to read a term: 0.1 s at ten, hours at thirty."""
@@ -57,7 +56,7 @@ def what_is_read(text: str) -> Reads:
 def looks_elsewhere(text: str) -> bool:
     """Whether a policy refers to data that are none of our documents: on a server, rules of another policy, which may read
     anything."""
-    return any(found[1] not in _OURS for found in _DATA.finditer(code_of(text)))
+    return any(found[1] not in DOCUMENTS_SCHEMA["properties"] for found in _DATA.finditer(code_of(text)))
 
 
 def too_deep(text: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What another policy would have said to the calls on record: a candidate, tried on what really happened.
+"""Tries a candidate policy on the calls on record: what it would have said to what really happened.
 
 A call was let through by the policy of its time if it started, or ended before that for another reason than the policy. What
 the log does not say, or holds only masked, is unknown and is counted so.
@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from toolgate.errors import NO_SUCH_TOOL
+from toolgate.gates.policy.decisions import SLICE, Guard
 from toolgate.gates.policy.documents import PolicyData
-from toolgate.gates.policy.guard import SLICE, Guard
-from toolgate.gates.policy.question import EmbeddedEngine, RemoteEngine
+from toolgate.gates.policy.engine import EmbeddedEngine, RemoteEngine
 from toolgate.model import MASK, Actor
 from toolgate.store.database import Rows, Store, Transaction
 
@@ -135,7 +135,7 @@ async def _compare(call: RecordedDecision, guard: Guard) -> tuple[Literal["same"
         return "unknown", "the tool is not in the catalog of this process"
     if guard.reads_arguments and body.get("arguments") is None:
         return "unknown", "the policy looks at arguments, and the record holds none"
-    if guard.reads_arguments and _is_masked(body["arguments"]):
+    if guard.reads_arguments and MASK.encode() in orjson.dumps(body["arguments"]):
         return "unknown", "the policy looks at arguments, and those on record are masked"
     try:
         actor = Actor(call.tenant, body.get("persona"), body.get("user") or "local", tuple(body.get("scopes") or ()))
@@ -155,47 +155,38 @@ async def _compare(call: RecordedDecision, guard: Guard) -> tuple[Literal["same"
 
 def _recorded(row: tuple[Any, ...]) -> RecordedDecision | None:
     """The call that a row is about; None if it is about none, or another row says more of it."""
-    _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
-    if kind not in ("start", "end"):
-        return None
-    try:
-        body = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(body, dict) or (kind == "end" and "arguments" not in body):
+    found = _call(row)
+    if found is None or (row[2] == "end" and "arguments" not in found.body):
         return None  # a call that started is told by its start
-    if kind == "start":
-        return RecordedDecision(call_id, tool, tenant, True, body)
-    code, reason = body.get("code"), body.get("decision")
-    if code == "TOOL_NOT_FOUND" and reason == NO_SUCH_TOOL:
-        return None
-    return RecordedDecision(call_id, tool, tenant, True if body.get("let_through") else _let_through(code, reason), body)
+    is_missing = found.body.get("code") == "TOOL_NOT_FOUND" and found.body.get("decision") == NO_SUCH_TOOL
+    return None if is_missing else found
 
 
 def _ended(row: tuple[Any, ...]) -> RecordedDecision | None:
     """The call that an end record is about, if candidates were observed; None for any other row."""
+    found = _call(row) if row[2] == "end" else None
+    return found if found is not None and "observed" in found.body else None
+
+
+def _call(row: tuple[Any, ...]) -> RecordedDecision | None:
     _seq, _at, kind, call_id, tenant, tool, _status, text, _hash = row
-    if kind != "end" or b'"observed"' not in (text if isinstance(text, bytes) else text.encode()):
+    try:
+        body = orjson.loads(text) if kind in ("start", "end") else None
+    except orjson.JSONDecodeError:
         return None
-    body = orjson.loads(text)
-    if not isinstance(body, dict) or "observed" not in body:
-        return None
-    started = "arguments" not in body  # which stand in the start record
-    let_through = True if started or body.get("let_through") else _let_through(body.get("code"), body.get("decision"))
-    return RecordedDecision(call_id, tool, tenant, let_through, body)
+    return RecordedDecision(call_id, tool, tenant, _let_through(kind, body), body) if isinstance(body, dict) else None
 
 
-def _let_through(code: Any, reason: Any) -> bool | None:
-    """Whether a call that never started had been let through by the policy."""
+def _let_through(kind: str, body: dict[str, Any]) -> bool | None:
+    """Whether the policy of its time had let a call through."""
+    if kind == "start" or "arguments" not in body or body.get("let_through"):
+        return True  # the arguments of a call that started stand in its start record
+    code, reason = body.get("code"), body.get("decision")
     if code in ("PERMISSION_DENIED", "TOOL_NOT_FOUND"):
         return False if reason else None
     if code in ("UNEXPECTED_ERROR", "CANCELLED") and not reason:
         return None  # it may have ended before it was decided
     return True
-
-
-def _is_masked(arguments: Any) -> bool:
-    return MASK.encode() in orjson.dumps(arguments)
 
 
 # -- the rows
@@ -210,18 +201,14 @@ async def recorded_pages(store: Store, *, since: datetime | None = None, tenant:
 
 
 def _page(seq: int, since: datetime | None, tenant: str | None) -> Transaction[Rows]:
-    chosen: dict[str, Any] = {"seq": seq, "most": REPLAY_PAGE}
     where = "seq > :seq AND kind IN ('start', 'end')"
-    if since is not None:
-        chosen["since"] = int(since.timestamp() * 1_000_000)
-        where += " AND at >= :since"
-    if tenant is not None:
-        chosen["tenant"] = tenant
-        where += " AND tenant = :tenant"
+    where += "" if since is None else " AND at >= :since"
+    where += "" if tenant is None else " AND tenant = :tenant"
+    begin = 0 if since is None else int(since.timestamp() * 1_000_000)
     return (
         yield (
             "SELECT seq, at, kind, call_id, tenant, tool, status, body, hash FROM audit_log "
             f"WHERE {where} ORDER BY seq LIMIT :most",
-            chosen,
+            {"seq": seq, "most": REPLAY_PAGE, "since": begin, "tenant": tenant},
         )
     )

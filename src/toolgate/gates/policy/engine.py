@@ -1,4 +1,4 @@
-"""What is asked of a policy, and what an engine is: something that answers.
+"""The question that is put to a policy, its verdict, and the engines that answer.
 
 The input has always the same five keys. An engine may be in this process (it answers at once) or a server (it is awaited).
 """
@@ -18,7 +18,7 @@ INPUT_FIELDS = ("user", "scopes", "session", "door", "tier", "arguments")
 
 
 class Reads(NamedTuple):
-    """What a policy can make its answer depend on, besides tenant, persona, action, tool and scopes."""
+    """The fields that a policy can make its answer depend on, besides tenant, persona, action, tool and scopes."""
 
     context: frozenset[str]
 

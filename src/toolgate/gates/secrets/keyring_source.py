@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 
 from toolgate.errors import StoreError
-from toolgate.gates.secrets import disk
 from toolgate.gates.secrets.names import folded
+from toolgate.gates.secrets.shared_file import ParsedFile, locked, replace
 from toolgate.store.system_keyring import ask_keyring, refusal
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class Keyring:
         self.path = folder / "secrets.keyring"
         self._backend = backend
         self._lock_path = folder / "secrets.lock"
-        self._listed: tuple[disk.State, dict[str, datetime]] | None = None
+        self._listed = ParsedFile(self.path, self._parsed)
         self._answers: dict[str, tuple[float, datetime, str]] = {}
         """By key: until when an answer holds, for which setting of it, and the answer."""
 
     def __call__(self, key: str) -> str | None:
         key = folded(key)
-        set_at = self._keys().get(key)
+        set_at = self._listed.content().get(key)
         if set_at is None:
             return None
         known = self._answers.get(key)
@@ -60,21 +60,21 @@ class Keyring:
 
     def held(self) -> dict[str, datetime | None]:
         """The keys that have a value, and since when."""
-        return dict(sorted(self._keys().items()))
+        return dict(sorted(self._listed.content().items()))
 
     def set(self, key: str, value: str) -> None:
         """Keep a secret, in place of the one that was there."""
         key = folded(key)
-        with disk.locked(self._lock_path):
-            keys = self._keys()
+        with locked(self._lock_path):
+            keys = self._listed.content()
             self._ask(lambda keyring: keyring.set_password(SERVICE, key, value))
             self._list({**keys, key: datetime.now(UTC)})
 
     def remove(self, key: str) -> bool:
         """Forget a secret; False if there was none."""
         key = folded(key)
-        with disk.locked(self._lock_path):
-            keys = dict(self._keys())
+        with locked(self._lock_path):
+            keys = dict(self._listed.content())
             if keys.pop(key, None) is None:
                 return False
             self._ask(lambda keyring: _delete(keyring, key))
@@ -82,17 +82,6 @@ class Keyring:
             return True
 
     # -- which there are
-
-    def _keys(self) -> dict[str, datetime]:
-        state = disk.state_of(self.path)
-        if state is None:
-            return {}
-        if self._listed is None or self._listed[0] != state:
-            found = disk.read(self.path)
-            if found is None:
-                return {}
-            self._listed = (found[1], self._parsed(found[0]))
-        return self._listed[1]
 
     def _parsed(self, content: bytes) -> dict[str, datetime]:
         try:
@@ -104,7 +93,7 @@ class Keyring:
             ) from None
 
     def _list(self, keys: Mapping[str, datetime]) -> None:
-        disk.replace(self.path, orjson.dumps({key: at.isoformat() for key, at in keys.items()}))
+        replace(self.path, orjson.dumps({key: at.isoformat() for key, at in keys.items()}))
 
     # -- the keyring
 

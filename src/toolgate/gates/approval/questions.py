@@ -1,24 +1,31 @@
-"""Answers: what a person said, checked and put on record, whichever channel it came through."""
+"""The questions that wait for a person, and what was answered: checked and put on record, whichever channel it came by."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.gates.approval.approvers import Approvers, Terms, is_own
+from toolgate.gates.approval.approvers import Terms, is_own
 from toolgate.gates.approval.disclosure import Seal
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
-from toolgate.gates.approval.grants import Grants, Note, draft
-from toolgate.gates.approval.records import ASK_ANEW, approval_of, asked_by, canonical, hash_of, state_of
-from toolgate.gates.approval.request import Answer, Approval, ApprovalError, State, visible, words
+from toolgate.gates.approval.grants import Grants, draft
+from toolgate.gates.approval.records import (
+    ASK_ANEW,
+    ApprovalRoom,
+    approval_of,
+    asked_by,
+    canonical,
+    find_row,
+    hash_of,
+    state_of,
+)
+from toolgate.gates.approval.request import Answer, Approval, ApprovalError, ApprovalRequest, State, visible, words
 from toolgate.model import MASK, Actor
 from toolgate.store import approvals
 from toolgate.store.approvals import AnswerRow, ApprovalRow
-from toolgate.store.database import Store
 from toolgate.store.grants import GrantRow
 
 Validate = Callable[[str, str, str, dict[str, Any]], bytes]
@@ -30,30 +37,15 @@ ANSWERS_PAGE = 500
 """Questions that are listed at once, if nothing else is said."""
 
 
-class Answers:
+class Questions:
     """The questions of all tenants, and the one way to answer them."""
 
-    def __init__(
-        self,
-        store: Store,
-        grants: Grants,
-        approvers: Approvers,
-        *,
-        policy_hash: Callable[[], str],
-        note: Note,
-        validate: Validate | None,
-        mask: Mask | None,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store = store
+    def __init__(self, room: ApprovalRoom, grants: Grants, validate: Validate, mask: Mask) -> None:
+        self._store, self._approvers, self._note, _, self._policy_hash, self._clock = room
         self._grants = grants
-        self._approvers = approvers
-        self._policy_hash = policy_hash
-        self._note = note
         self._validate = validate
         self._mask = mask
-        self.seal = Seal(store)
-        self._clock = clock
+        self.seal = Seal(room.store)
         self.awaited: dict[str, asyncio.Event] = {}
         """Questions that a call of this process is asking right now; set when one is answered."""
 
@@ -164,8 +156,6 @@ class Answers:
     async def _edited(self, row: ApprovalRow, shown: dict[str, Any], arguments: dict[str, Any]) -> str:
         """Edited arguments as they are kept: what was left as it was shown is masked as it is on record, and the call that
         brings the original completes it."""
-        if self._validate is None or self._mask is None:
-            raise ApprovalError("Arguments can't be edited here.")
         recorded = orjson.loads(row.arguments)
         try:
             kept = restore(arguments, shown, recorded)
@@ -203,8 +193,19 @@ class Answers:
 
     # -- what there is
 
-    async def list(self, tenant: str | None, state: State | None, limit: int, after: str | None) -> list[Approval]:
-        """The next questions after one, oldest first."""
+    def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
+        """Whether somebody's yes would count, given through a door."""
+        return self._approvers.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
+
+    async def waiting(self) -> dict[str, int]:
+        """How many questions wait for an answer, by tenant."""
+        return await self._store.read(approvals.waiting(self._clock()))
+
+    async def list(
+        self, tenant: str | None, state: State | None = "waiting", *, limit: int = ANSWERS_PAGE, after: str | None = None
+    ) -> list[Approval]:
+        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
+        page comes after the last id of this one."""
         at = self._clock()
         start = None if after is None else await self.find(after, tenant)
         since = None if start is None else (start.created_at, start.id)
@@ -212,7 +213,7 @@ class Answers:
         return [approval_of(row, at, self.terms(row)) for row in rows]
 
     async def show(self, id: str, tenant: str | None) -> Approval:
-        """A question as an approver is shown it, while it waits for one; then as it is on record."""
+        """A question as an approver is shown it, while it waits for one; then as it is on record. Not for who asked it."""
         row, at = await self.find(id, tenant), self._clock()
         shown = await self.shown(row) if state_of(row, at) == "waiting" else None
         return approval_of(row, at, self.terms(row), shown, await self._agreed(row))
@@ -232,7 +233,7 @@ class Answers:
         return self._approvers.counted(row.tool_name, asked_by(row), await self._store.read(approvals.votes(row.id)))
 
     async def find(self, id: str, tenant: str | None) -> ApprovalRow:
-        row = await self._store.read(approvals.get(id, tenant)) if is_id(id) else None
+        row = await find_row(self._store, id, tenant)
         if row is None:
             raise ApprovalError(
                 f"There is no approval {visible(id)[:64]}{'' if tenant is None else ' of this tenant'}.",
@@ -243,8 +244,3 @@ class Answers:
     async def again(self, row: ApprovalRow) -> ApprovalRow:
         """A question as it stands now."""
         return await self._store.read(approvals.get(row.id, row.tenant_id)) or row
-
-
-def is_id(id: str) -> bool:
-    """Whether this can be an id at all; what can't is not worth asking the store for."""
-    return id.startswith("ap_") and id.isascii() and id.isprintable()

@@ -1,4 +1,4 @@
-"""Who may do what: the step. It puts the question to an engine, and remembers the answers for a while.
+"""Decisions of the policy: who may do what. Puts the question to an engine, and remembers the answers for a while.
 
 What is asked: tool.view (may this caller know of the tool), tool.request (may it call it), tool.enable (may it add one).
 Every answer has its reason. A remembered answer is forgotten at once when policy or data change: each change begins a new
@@ -7,16 +7,16 @@ epoch, and an answer that was asked for in an earlier one is not kept.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
-from toolgate.gates.policy import native
+from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.documents import NO_POLICY_DATA, PolicyData
-from toolgate.gates.policy.question import NOT_JSON, Action, EmbeddedEngine, PolicyQuestion, PolicyVerdict, RemoteEngine
+from toolgate.gates.policy.engine import NOT_JSON, Action, EmbeddedEngine, PolicyQuestion, PolicyVerdict, RemoteEngine
 from toolgate.model import Actor, Decision
 from toolgate.threads import LARGE, Offload
 
@@ -40,13 +40,6 @@ class Digest(bytes):
     """The hash of arguments so large that a policy reads them off the event loop."""
 
 
-class SharedAnswers(Protocol):
-    """Answers that several processes share."""
-
-    async def get(self, key: str) -> bytes | None: ...
-    async def set(self, key: str, value: bytes, seconds: float) -> None: ...
-
-
 class Guard:
     """Answers, from an engine and the data it is given."""
 
@@ -56,9 +49,10 @@ class Guard:
         *,
         monotonic: Callable[[], float],
         seconds: float = 60.0,
-        shared: SharedAnswers | None = None,
+        shared: Redis | None = None,
         max_entries: int = MAX_REMEMBERED,
     ) -> None:
+        """`shared`: what one process was told by an OPA server is kept there, and the others need not ask."""
         self.engine = engine
         self.data: PolicyData = NO_POLICY_DATA
         self.epoch = 0
@@ -141,7 +135,7 @@ class Guard:
         if engine.remote is True:
             verdict, seconds = await self._ask(engine, question, key)
         else:
-            yes = native.lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
+            yes = lets_request(self.data, question) if engine.shipped and action == "tool.request" else None
             if yes is not None:
                 verdict = PolicyVerdict(yes)
             elif type(key[-1]) is Digest:
@@ -156,7 +150,7 @@ class Guard:
 
     def hides(self, actor: Actor, tool: str) -> bool:
         """Whether our own flags and lists keep a tool from an actor, for when the policy can't be asked."""
-        return not native.may_view(self.data, actor.tenant, actor.persona, (tool,))
+        return not may_view(self.data, actor.tenant, actor.persona, (tool,))
 
     def _place(self, question: PolicyQuestion) -> tuple[dict[Any, tuple[Decision, float]], Any]:
         """Where the answer to a question is remembered, and under which key; no key if it has arguments that are no JSON."""
@@ -221,7 +215,7 @@ class Guard:
         try:
             async with asyncio.timeout(SHARED_SECONDS):
                 value = orjson.dumps({"allow": decision.allow, "reason": decision.reason})
-                await self._shared.set(name, value, self._seconds)
+                await self._shared.put(name, value, self._seconds)
         except Exception as error:  # noqa: BLE001 - then the next process asks the server itself
             logger.debug("the shared cache did not take a decision: %s", type(error).__name__)
 
@@ -231,7 +225,7 @@ class Guard:
         """All tools that the shipped policy keeps from an actor by its deny lists; what is off, the catalog knows."""
         if not self.native:
             raise RuntimeError("only the shipped policy can tell at once; ask permitted()")
-        return native.hidden_from(self.data, actor.persona)
+        return _hidden_from(self.data, actor.persona)
 
     async def permitted(self, actor: Actor, names: Sequence[str]) -> list[str]:
         """Those of the tools that the actor may view. If the policy or its data change meanwhile, it begins again."""
@@ -245,7 +239,7 @@ class Guard:
 
     async def _permitted(self, actor: Actor, names: Sequence[str]) -> list[str]:
         if self.native:
-            return native.may_view(self.data, actor.tenant, actor.persona, names)
+            return may_view(self.data, actor.tenant, actor.persona, names)
         engine = self.engine
         if engine.remote is True:
             question = PolicyQuestion(actor.tenant, actor.persona, "tool.view", "", actor.user, actor.scopes)
@@ -273,3 +267,48 @@ def _canonical(arguments: Any) -> bytes | None:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
     except (TypeError, RecursionError):
         return None
+
+
+# -- the shipped policy without Rego
+#
+# For the list of an actor at 100,000 tools, and the yes to a call that nothing speaks against. It says the same as
+# default.rego, which property tests prove; it is used with that policy and no other. A no is always the Rego's own, with
+# its reason.
+
+
+def _hidden_from(data: PolicyData, persona: str | None) -> Collection[str]:
+    """Tools that deny lists keep from a persona, whatever catalog and flags say."""
+    denied = data.personas.get(persona) if persona is not None else None
+    if not denied:
+        return data.global_deny.keys()
+    return denied.keys() | data.global_deny.keys() if data.global_deny else denied.keys()
+
+
+def may_view(data: PolicyData, tenant: str, persona: str | None, tools: Iterable[str]) -> list[str]:
+    """Those of the tools that the policy lets the caller see."""
+    hidden = _hidden_from(data, persona)
+    return [tool for tool in tools if tool not in hidden and _enabled(data, tenant, tool)]
+
+
+def lets_request(data: PolicyData, question: PolicyQuestion) -> Decision | None:
+    """The policy's yes to a call; None where it may say no. It reads dicts, where Rego would be given them first."""
+    tenant, persona, tool = question.tenant, question.persona, question.tool
+    entry = data.entry(tool, tenant)
+    if entry is None or tool in data.global_deny or (persona is not None and tool in data.personas.get(persona, ())):
+        return None
+    flag, needed = data.flag(tool, tenant), entry.get("requires_permission")
+    if (entry.get("enabled") is not True) if flag is None else not flag:
+        return None
+    if tenant in data.restricted_tenants and (tool == "code_execute" or entry.get("runs_code", False) is not False):
+        return None
+    if needed is not None and needed not in question.scopes:
+        return None
+    return Decision(True, f"{tool} is enabled" if flag is None else f"{tool} is enabled for tenant {tenant}")
+
+
+def _enabled(data: PolicyData, tenant: str, tool: str) -> bool:
+    entry = data.entry(tool, tenant)
+    if entry is None:
+        return False
+    flag = data.flag(tool, tenant)
+    return entry.get("enabled") is True if flag is None else flag

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from toolgate.errors import StoreError
-from toolgate.gates.secrets import disk
 from toolgate.gates.secrets.names import folded
+from toolgate.gates.secrets.shared_file import ParsedFile, locked, replace, unusable
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -52,8 +52,7 @@ class EncryptedFile:
         self.key_path = path.with_suffix(".key")
         self._lock_path = path.with_suffix(".lock")
         self._variables = os.environ if environment is None else environment
-        self._known: tuple[disk.State, str | None, dict[str, StoredSecret]] | None = None
-        """What was decrypted, of which state of the file, with which key of the environment."""
+        self._file = ParsedFile(path, self._decrypted)
 
     def __call__(self, key: str) -> str | None:
         kept = self._content().get(folded(key))
@@ -77,12 +76,12 @@ class EncryptedFile:
 
     def set(self, key: str, value: str) -> None:
         """Keep a secret, in place of the one that was there."""
-        with disk.locked(self._lock_path):
+        with locked(self._lock_path):
             self._replace({**self._content(), folded(key): StoredSecret(value, datetime.now(UTC))})
 
     def remove(self, key: str) -> bool:
         """Forget a secret; False if there was none."""
-        with disk.locked(self._lock_path):
+        with locked(self._lock_path):
             content = dict(self._content())
             if content.pop(folded(key), None) is None:
                 return False
@@ -92,16 +91,7 @@ class EncryptedFile:
     # -- the file
 
     def _content(self) -> dict[str, StoredSecret]:
-        state = disk.state_of(self.path)
-        if state is None:
-            return {}
-        with_key = self._variables.get(KEY_VARIABLE)
-        if self._known is None or self._known[:2] != (state, with_key):
-            found = disk.read(self.path)
-            if found is None:
-                return {}
-            self._known = (found[1], with_key, self._decrypted(found[0]))
-        return self._known[2]
+        return self._file.content(self._variables.get(KEY_VARIABLE))
 
     def _decrypted(self, content: bytes) -> dict[str, StoredSecret]:
         aead, invalid = _cipher()
@@ -128,7 +118,7 @@ class EncryptedFile:
         header = b"toolgate-secrets 1 " + _fingerprint(key) + b"\n"
         nonce = os.urandom(NONCE_BYTES)
         plain = orjson.dumps({name: (kept.value, kept.set_at.isoformat()) for name, kept in content.items()})
-        disk.replace(self.path, header + nonce + aead(key).encrypt(nonce, plain, header))
+        replace(self.path, header + nonce + aead(key).encrypt(nonce, plain, header))
 
     def _damaged(self) -> StoreError:
         return StoreError(
@@ -144,7 +134,7 @@ class EncryptedFile:
             return _decoded(given, KEY_VARIABLE)
         text = self._key_file()
         if text is None and make:
-            disk.replace(self.key_path, base64.b64encode(os.urandom(KEY_BYTES)) + b"\n")
+            replace(self.key_path, base64.b64encode(os.urandom(KEY_BYTES)) + b"\n")
             text = self._key_file()
         if text is None:
             raise StoreError(
@@ -162,7 +152,7 @@ class EncryptedFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise disk.unusable(self.key_path, error) from None
+            raise unusable(self.key_path, error) from None
         if os.name == "posix" and (found.st_mode & 0o077 or found.st_uid not in (os.geteuid(), 0)):
             raise StoreError(
                 f"The key file {self.key_path} can be read by others, or belongs to another user, so it is not used.",
