@@ -13,52 +13,17 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
     from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
     from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
-    from toolgate.model import (
-        Actor,
-        Auth,
-        CacheRule,
-        Capability,
-        Cost,
-        Outcome,
-        RateLimit,
-        Retry,
-        Tool,
-        UnitCost,
-    )
+    from toolgate.model import Actor, Auth, CacheRule, Capability, Cost, Outcome, RateLimit, Retry, Tool, UnitCost
     from toolgate.pipeline.context import InvokeContext
     from toolgate.pipeline.hooks import Hook
     from toolgate.registry.declare import tool
     from toolgate.settings import Settings
 
 __all__ = [
-    "Actor",
-    "Answer",
-    "App",
-    "ApprovalRequest",
-    "Auth",
-    "CacheRule",
-    "CallError",
-    "Capability",
-    "Cost",
-    "DefinitionError",
-    "GrantTerms",
-    "Hook",
-    "InvalidInput",
-    "InvokeContext",
-    "Outcome",
-    "RateLimit",
-    "Retry",
-    "Settings",
-    "SettingsError",
-    "StoreError",
-    "Tool",
-    "ToolError",
-    "ToolgateError",
-    "UnitCost",
-    "tool",
-]
-
-
+    "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
+    "DefinitionError", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Outcome", "RateLimit", "Retry",
+    "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "tool",
+]  # fmt: skip
 __version__ = VERSION
 
 _HOMES = {

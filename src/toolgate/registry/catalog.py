@@ -196,9 +196,7 @@ class Catalog:
 
     def policy_entry(self, name: str, tenant: str) -> dict[str, Any] | None:
         """Gives what the policy is told of a tool that a tenant has; None if it has none of that name."""
-        entry = self._entries.get(name)
-        if entry is None and self._dynamic:
-            entry = self._dynamic.get(tenant, {}).get(name)
+        entry = self.find(name, tenant)
         if entry is None:
             return None
         return {

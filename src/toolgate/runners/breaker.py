@@ -93,32 +93,30 @@ def target_of(entry: Entry, name: str) -> Target:
 
 
 class Breakers:
-    """All circuits."""
-
     def __init__(self, failures: int, reset_seconds: float, time: Callable[[], float], redis: Redis | None = None) -> None:
         self._failures = failures
         self._reset = reset_seconds
         self._time = time
         self._circuits: dict[Target, Circuit] = {}
-        self._shared = None if redis is None else SharedCircuits(redis, failures, reset_seconds)
+        self._redis = redis
         self._unreachable = False
         self._leaving = BackgroundTasks()
 
     def enter(self, target: Target, id: str, seconds: float) -> Pass | Awaitable[Pass]:
         """Go on if the target may be called, else raise CIRCUIT_OPEN; with Redis, when awaited. There a trial of which
         nothing is heard for so many seconds is over."""
-        return self._enter(target) if self._shared is None else self._enter_shared(self._shared, target, id, seconds)
+        return self._enter(target) if self._redis is None else self._enter_shared(self._redis, target, id, seconds)
 
     def leave(self, target: Target, passed: Pass, id: str, verdict: Verdict) -> Awaitable[None] | None:
         """Learn from how the call ended; with Redis, all processes know once it is awaited. Never fails."""
-        if self._shared is None or not passed.shared:
+        if self._redis is None or not passed.shared:
             self._learn(target, verdict, trial=passed.trial)
             return None
         if verdict == "nothing" and not passed.trial:
             return None
         if verdict == "well" and not passed.failures:
             return None  # nothing was held against the target when the call began
-        return self._leaving.finish(self._leave_shared(self._shared, target, id, verdict))
+        return self._leaving.finish(self._leave_shared(self._redis, target, id, verdict))
 
     def abandon(self, target: Target, id: str, entering: "asyncio.Future[Pass]") -> None:
         """A caller went away while it was asking whether it may: if it was to be the trial, the next may try."""
@@ -157,9 +155,9 @@ class Breakers:
 
     # -- in all processes
 
-    async def _enter_shared(self, shared: "SharedCircuits", target: Target, id: str, seconds: float) -> Pass:
+    async def _enter_shared(self, redis: Redis, target: Target, id: str, seconds: float) -> Pass:
         try:
-            failures, wait = await shared.enter(target, id, seconds + TRIAL_GRACE)
+            failures, wait = await self._ask(redis, target, id, seconds + TRIAL_GRACE)
         except BusError as error:
             self._on_our_own(error)
             return self._enter(target)
@@ -168,9 +166,16 @@ class Breakers:
             raise _open(target, failures, wait)
         return Pass(trial=wait < 0, failures=failures, shared=True)
 
-    async def _leave_shared(self, shared: "SharedCircuits", target: Target, id: str, verdict: Verdict) -> None:
+    async def _ask(self, redis: Redis, target: Target, id: str = "", seconds: float = 0) -> tuple[int, float]:
+        """Failures in a row, and seconds to wait; less than none: go on as the trial. Without time for one, only look."""
+        times = [int(self._reset * 1_000_000), int(seconds * 1_000_000)]
+        failures, wait = await redis.run(ENTER, [key("breaker", *target)], [id, *times])
+        return failures, wait / 1_000_000
+
+    async def _leave_shared(self, redis: Redis, target: Target, id: str, verdict: Verdict) -> None:
+        forgotten = FORGOTTEN_SECONDS + int(self._reset)
         try:
-            await shared.leave(target, id, verdict)
+            await redis.run(LEAVE, [key("breaker", *target)], [id, verdict, self._failures, forgotten])
         except BusError as error:
             self._on_our_own(error)
             self._learn(target, verdict, trial=False)
@@ -188,9 +193,9 @@ class Breakers:
             return None
         target = target_of(entry, entry.target)
         failures, wait = self._look(target)
-        if self._shared is not None:
+        if self._redis is not None:
             with contextlib.suppress(BusError):
-                failures, wait = await self._shared.enter(target, "", 0)
+                failures, wait = await self._ask(self._redis, target)
         return _open(target, failures, wait).message if wait > 0 else None
 
     def _look(self, target: Target) -> tuple[int, float]:
@@ -206,31 +211,10 @@ class Breakers:
 
     async def open_everywhere(self) -> list[str]:
         """The same for all processes that share a Redis. Raises BusError."""
-        return self.open_targets() if self._shared is None else _named(await self._shared.open())
-
-
-class SharedCircuits:
-    """Circuits in Redis."""
-
-    def __init__(self, redis: Redis, failures: int, reset_seconds: float) -> None:
-        self._redis = redis
-        self._failures = failures
-        self._reset = reset_seconds
-
-    async def enter(self, target: Target, id: str, seconds: float) -> tuple[int, float]:
-        """Failures in a row, and seconds to wait; less than none: go on as the trial. Without time for one, only look."""
-        times = [int(self._reset * 1_000_000), int(seconds * 1_000_000)]
-        failures, wait = await self._redis.run(ENTER, [key("breaker", *target)], [id, *times])
-        return failures, wait / 1_000_000
-
-    async def leave(self, target: Target, id: str, verdict: Verdict) -> None:
-        forgotten = FORGOTTEN_SECONDS + int(self._reset)
-        await self._redis.run(LEAVE, [key("breaker", *target)], [id, verdict, self._failures, forgotten])
-
-    async def open(self) -> set[Target]:
-        names: list[bytes] = await self._redis.ask(_open_circuits)
-        read = (orjson.loads(name.decode().removeprefix(f"{PREFIX}breaker:")) for name in names)
-        return {(tenant, target) for tenant, target in read}
+        if self._redis is None:
+            return self.open_targets()
+        names = await self._redis.ask(_open_circuits)
+        return _named(orjson.loads(name.decode().removeprefix(f"{PREFIX}breaker:")) for name in names)
 
 
 async def _open_circuits(client: Any) -> list[bytes]:

@@ -27,15 +27,7 @@ class Timestamp(TypedDict):
     format: str
 
 
-@tool(
-    name="echo",
-    tier="read_only",
-    category="development",
-    version="1.0.0",
-    tags=["executor", "text"],
-    capabilities=["echo"],
-    pure=True,
-)
+@tool(tier="read_only", category="development", tags=["executor", "text"], capabilities=["echo"], pure=True)
 async def echo(text: str) -> Echoed:
     """Echo text back, unchanged.
 
@@ -45,15 +37,7 @@ async def echo(text: str) -> Echoed:
     return {"text": text}
 
 
-@tool(
-    name="timestamp",
-    tier="read_only",
-    category="custom",
-    version="1.0.0",
-    tags=["executor", "time"],
-    capabilities=["now"],
-    pure=True,
-)
+@tool(tier="read_only", tags=["executor", "time"], capabilities=["now"], pure=True)
 async def timestamp(format: str = "iso") -> Timestamp:  # noqa: A002
     """Get the current timestamp, in UTC.
 

@@ -38,15 +38,7 @@ class Calculated(TypedDict):
     resultType: Literal["number"]
 
 
-@tool(
-    name="calculator",
-    tier="read_only",
-    category="custom",
-    version="1.0.0",
-    tags=["math"],
-    capabilities=["calculate"],
-    pure=True,
-)
+@tool(tier="read_only", tags=["math"], capabilities=["calculate"], pure=True)
 async def calculator(expression: str) -> Calculated:
     """Evaluate a mathematical expression: arithmetic (+ - * / // % ^), powers, roots, logarithms, trigonometry in
     radians, rounding, min, max, sum, mean, gcd, lcm, factorial, and the constants pi, e and tau.

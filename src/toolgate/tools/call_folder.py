@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolgate.errors import Denied, InvalidInput, ToolError
 from toolgate.pipeline.context import InvokeContext
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.screening.safe_open import PathEscape, name_of
+from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of, open_beneath
 from toolgate.threads import to_thread
 
 GONE = (errno.ENOENT, errno.ENOTDIR)
@@ -39,6 +39,27 @@ class CallFolder(NamedTuple):
         later = self.places.runs(self.folder, place) if place.is_relative_to(self.folder) else None
         if later is not None:
             raise refused(f"it is a place for {later}")
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[int]:
+        """What a path leads to, open and judged."""
+        self.judge(path)
+        with explained(path):
+            opened = open_beneath(self.folder, self.folder, path)
+            try:
+                self.judge_opened(opened)
+                yield opened
+            finally:
+                os.close(opened)
+
+    @contextmanager
+    def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder of what is to be written, open, and its name there. `make`: folders that are missing are made."""
+        folder, name = folder_beneath(self.folder, self.folder, path, make=make)
+        try:
+            yield folder, name
+        finally:
+            os.close(folder)
 
 
 async def folder_of(ctx: InvokeContext) -> CallFolder:

@@ -57,10 +57,8 @@ class ProgramRan(TypedDict):
 
 
 @tool(
-    name="code_execute",
     tier="execute",
     category="development",
-    version="1.0.0",
     tags=["executor", "code"],
     capabilities=[Capability(action="execute", description="Run code", requires_confirmation=True)],
 )
@@ -90,17 +88,15 @@ async def code_execute(
                 suggestion="Use Python, or run_program with the tools read_file and write_file.",
             )
         space = await workspace_of(ctx)
-    if space is None:
-        ran = await sandbox.run_code(language, code, seconds=seconds, depth=ctx.call.depth)
-        stderr = ran.stderr
-    else:
-        ran = await sandbox.run_code(language, code, workspace=space.given(), seconds=seconds, depth=ctx.call.depth)
-        stderr = await space.noted(ran.stderr, ran.left)
-        ran = structs.replace(ran, stderr=stderr)
+    ran = await sandbox.run_code(
+        language, code, workspace=None if space is None else space.given(), seconds=seconds, depth=ctx.call.depth
+    )
+    if space is not None:
+        ran = structs.replace(ran, stderr=await space.noted(ran.stderr, ran.left))
     executed: Executed = {
         "result": value_of(ctx, ran),
         "stdout": ran.stdout,
-        "stderr": stderr,
+        "stderr": ran.stderr,
         "language": language,
         "lane": ran.lane,
         "enforced": {"by": ran.jail, **{str(feature): means for feature, means in ran.enforced.items()}},
@@ -111,10 +107,8 @@ async def code_execute(
 
 
 @tool(
-    name="run_program",
     tier="execute",
     category="development",
-    version="1.0.0",
     tags=["code", "agent"],
     capabilities=[Capability(action="execute", description="Run a program that calls tools", requires_confirmation=True)],
 )

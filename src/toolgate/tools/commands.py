@@ -1,4 +1,5 @@
 """`execute_command` and `bash_execution`: one program and its arguments, in the sandbox, in the call's working directory.
+`docker_run`: a container of an image that is on this machine, held as tightly as other code: no network, no host.
 
 There is no shell. A line is split into words as the gate split it to check it, so what was checked is what runs.
 """
@@ -21,15 +22,18 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import ProtectedPaths, check_secrets
-from toolgate.screening.safe_open import name_of, open_beneath
+from toolgate.screening.safe_open import name_of
 from toolgate.threads import to_thread
-from toolgate.tools.call_folder import CallFolder, explained, folder_of
+from toolgate.tools.call_folder import CallFolder, folder_of
 
 if TYPE_CHECKING:
     from toolgate.sandbox.intake import Intake
 
 Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
+Image = Annotated[str, Field(max_length=255, json_schema_extra={"x-path": False})]
+ImageCommand = Annotated[list[str], Field(json_schema_extra={"x-command": False, "x-path": False})]
+"""What runs inside is the image's own program: the list of the host's commands says nothing of it."""
 GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "restore", "revert", "rm", "stash", "switch"})
 """Commands of git that change files of the workspace, to what the repository holds."""
 
@@ -93,10 +97,8 @@ def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> fl
 
 
 @tool(
-    name="execute_command",
     tier="execute",
     category="development",
-    version="1.0.0",
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
 )
@@ -121,10 +123,8 @@ async def execute_command(
 
 
 @tool(
-    name="bash_execution",
     tier="execute",
     category="development",
-    version="1.0.0",
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
 )
@@ -157,16 +157,10 @@ async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str |
 
 def _folder(work: CallFolder, cwd: str) -> Path:
     """A folder in the working directory, without links."""
-    work.judge(cwd)
-    with explained(cwd):
-        opened = open_beneath(work.folder, work.folder, cwd)
-        try:
-            work.judge_opened(opened)
-            if not stat.S_ISDIR(os.fstat(opened).st_mode):
-                raise InvalidInput(f"{cwd} is no folder.")
-            return Path(name_of(opened) or work.folder)
-        finally:
-            os.close(opened)
+    with work.opened(cwd) as opened:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            raise InvalidInput(f"{cwd} is no folder.")
+        return Path(name_of(opened) or work.folder)
 
 
 def done(ended: CommandResult, stderr: str) -> CommandOutput:
@@ -174,3 +168,40 @@ def done(ended: CommandResult, stderr: str) -> CommandOutput:
     if ended.stopped is not None:
         raise limit_error(msgspec.structs.replace(ended, stderr=stderr))
     return {"stdout": ended.stdout, "stderr": stderr, "exitCode": ended.exit_code}
+
+
+# -- containers
+
+
+@tool(
+    tier="execute",
+    category="development",
+    tags=["commands", "docker"],
+    capabilities=[Capability(action="execute", description="Run a container", requires_confirmation=True)],
+)
+async def docker_run(
+    ctx: InvokeContext,
+    image: Image,
+    command: ImageCommand | None = None,
+    environment: dict[str, str] | None = None,
+    session_files: bool = False,
+    timeout: Milliseconds | None = None,
+) -> CommandOutput:
+    """Run a container to its end. It has no network, a read-only file system, and the sandbox's limits.
+
+    Args:
+        image: An image that is on this machine; none is fetched.
+        command: The program inside and its arguments; without it, what the image runs by itself.
+        environment: Variables for the program.
+        session_files: Whether it works in the call's working directory.
+        timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
+    """
+    sandbox: Sandbox = ctx.get(Sandbox)
+    seconds = seconds_for(ctx, sandbox, timeout)
+    ctx.used(f"image:{image}", "sandbox:docker")
+    space = await workspace_of(ctx) if session_files else None
+    ended = await sandbox.run_container(
+        image, command or (), workspace=None if space is None else space.given(), environment=environment or {},
+        seconds=seconds, depth=ctx.call.depth,
+    )  # fmt: skip
+    return done(ended, ended.stderr if space is None else await space.noted(ended.stderr, ended.left))

@@ -42,15 +42,7 @@ class DateResult(TypedDict, total=False):
     result: str
 
 
-@tool(
-    name="datetime",
-    tier="read_only",
-    category="custom",
-    version="1.0.0",
-    tags=["time"],
-    capabilities=["now", "parse", "format", "diff", "add"],
-    pure=True,
-)
+@tool(name="datetime", tier="read_only", tags=["time"], capabilities=["now", "parse", "format", "diff", "add"], pure=True)
 def date_time(
     operation: Operation,
     timezone: str = "UTC",

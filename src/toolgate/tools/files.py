@@ -21,7 +21,7 @@ from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.declare import tool
-from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder, name_of, open_beneath, own_like
+from toolgate.screening.safe_open import PathEscape, make_folder, name_of, own_like
 from toolgate.tasks import complete
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, explained, folder_of, refused
@@ -78,10 +78,8 @@ class FolderMade(TypedDict):
 
 
 @tool(
-    name="read_file",
     tier="read_only",
     category="filesystem",
-    version="1.0.0",
     tags=["files"],
     capabilities=[Capability(action="read", description="Read file contents")],
 )
@@ -96,10 +94,8 @@ async def read_file(ctx: InvokeContext, path: str, encoding: Literal["utf8", "ba
 
 
 @tool(
-    name="file_read",
     tier="read_only",
     category="filesystem",
-    version="1.0.0",
     tags=["executor", "files"],
     capabilities=[Capability(action="read", description="Read file contents")],
 )
@@ -148,10 +144,8 @@ def _mime_type(path: str) -> str | None:
 
 
 @tool(
-    name="list_directory",
     tier="read_only",
     category="filesystem",
-    version="1.0.0",
     tags=["files"],
     capabilities=[Capability(action="list", description="List what is in a folder")],
 )
@@ -170,21 +164,15 @@ async def list_directory(ctx: InvokeContext, path: str = ".", self: bool = False
 def _listing(work: CallFolder, path: str, alone: bool) -> Listing:
     from toolgate.screening.folder_search import FolderLookups, slashed
 
-    work.judge(path)
-    with explained(path):
-        opened = open_beneath(work.folder, work.folder, path)
-        try:
-            work.judge_opened(opened)
-            found = work.places.rules.named(slashed(name_of(opened) or ""), FolderLookups(), surely=True)
-            if found is not None:
-                raise refused(f"it leads to a place for {found}")
-            status = os.fstat(opened)
-            if alone or not stat.S_ISDIR(status.st_mode):
-                return {"path": path, "entries": [_item(Path(path).name or ".", status)], "truncated": False}
-            with os.scandir(opened) as entries:
-                items = [_item(_shown(entry.name), status) for entry, status in _with_status(entries)]
-        finally:
-            os.close(opened)
+    with work.opened(path) as opened:
+        found = work.places.rules.named(slashed(name_of(opened) or ""), FolderLookups(), surely=True)
+        if found is not None:
+            raise refused(f"it leads to a place for {found}")
+        status = os.fstat(opened)
+        if alone or not stat.S_ISDIR(status.st_mode):
+            return {"path": path, "entries": [_item(Path(path).name or ".", status)], "truncated": False}
+        with os.scandir(opened) as entries:
+            items = [_item(_shown(entry.name), status) for entry, status in _with_status(entries)]
     items.sort(key=lambda item: item["name"])
     return {"path": path, "entries": items[:MAX_LISTED_ENTRIES], "truncated": len(items) > MAX_LISTED_ENTRIES}
 
@@ -216,10 +204,8 @@ def _shown(name: str) -> str:
 
 
 @tool(
-    name="write_file",
     tier="write",
     category="filesystem",
-    version="1.0.0",
     tags=["files"],
     capabilities=[Capability(action="write", description="Write content to file", requires_confirmation=True)],
 )
@@ -244,10 +230,8 @@ async def write_file(ctx: InvokeContext, path: str, content: str, createDirs: bo
 
 
 @tool(
-    name="create_directory",
     tier="write",
     category="filesystem",
-    version="1.0.0",
     tags=["files"],
     capabilities=[Capability(action="create", description="Make a folder")],
 )
@@ -272,10 +256,8 @@ async def create_directory(ctx: InvokeContext, path: str, parents: bool = True) 
 def _place(work: CallFolder, path: str) -> Path:
     """The path of what is to be written: the journal keeps what is there by that name."""
     work.judge(path, writing=True)
-    with explained(path):
-        folder_of_it = _open_folder(work, path)
-    if folder_of_it is not None:
-        os.close(folder_of_it[0])
+    with explained(path), suppress(FileNotFoundError), work.parent(path):
+        pass  # the way there leads out of nothing, as far as it is there
     place = Path(os.path.normpath(work.folder / path))
     if work.places.is_foreign(work.folder, str(place)):
         raise refused("it is Toolgate's own data")
@@ -283,39 +265,18 @@ def _place(work: CallFolder, path: str) -> Path:
     return place
 
 
-def _open_folder(work: CallFolder, path: str) -> tuple[int, str] | None:
-    """The folder of what is to be written, and its name there; None if there is no such folder yet."""
-    try:
-        return folder_beneath(work.folder, work.folder, path)
-    except FileNotFoundError:
-        return None
-
-
 def _check_file(work: CallFolder, path: str) -> None:
     """Raise if what stands at the path can't be replaced by a file."""
-    with explained(path):
-        found = _open_folder(work, path)
-        if found is not None:
-            try:
-                _replaceable(found[1], found[0], path)
-            finally:
-                os.close(found[0])
+    with explained(path), suppress(FileNotFoundError), work.parent(path) as (folder, name):
+        _replaceable(name, folder, path)
 
 
 def _is_there(work: CallFolder, path: str) -> bool:
     """Tells whether the folder is there; raises if something else is."""
-    with explained(path):
-        found = _open_folder(work, path)
-        if found is None:
-            return False
-        folder, name = found
-        try:
-            _check_folder(name, folder, path)
-        except FileNotFoundError:
-            return False
-        finally:
-            os.close(folder)
-    return True
+    with explained(path), suppress(FileNotFoundError), work.parent(path) as (folder, name):
+        _check_folder(name, folder, path)
+        return True
+    return False
 
 
 def _check_folder(name: str, folder: int, path: str) -> None:
@@ -327,14 +288,9 @@ def _check_folder(name: str, folder: int, path: str) -> None:
 
 
 def _write(work: CallFolder, path: str, data: bytes, make: bool) -> None:
-    with explained(path):
-        folder, name = folder_beneath(work.folder, work.folder, path, make=make)
-        try:
-            work.judge_opened(folder)
-            before = _replaceable(name, folder, path)
-            _put(name, folder, data, before)
-        finally:
-            os.close(folder)
+    with explained(path), work.parent(path, make=make) as (folder, name):
+        work.judge_opened(folder)
+        _put(name, folder, data, _replaceable(name, folder, path))
 
 
 def _replaceable(name: str, folder: int, path: str) -> os.stat_result | None:
@@ -378,11 +334,7 @@ def _put(name: str, folder: int, data: bytes, before: os.stat_result | None) -> 
 
 
 def _make(work: CallFolder, path: str, parents: bool) -> None:
-    with explained(path):
-        folder, name = folder_beneath(work.folder, work.folder, path, make=parents)
-        try:
-            work.judge_opened(folder)
-            make_folder(name, folder)
-            _check_folder(name, folder, path)
-        finally:
-            os.close(folder)
+    with explained(path), work.parent(path, make=parents) as (folder, name):
+        work.judge_opened(folder)
+        make_folder(name, folder)
+        _check_folder(name, folder, path)

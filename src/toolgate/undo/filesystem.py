@@ -10,10 +10,12 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
+from io import FileIO
 from itertools import takewhile
+from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CHUNK = 1_048_576
 TEMPORARY = ".toolgate-undo-"
@@ -126,12 +128,12 @@ def _look(name: str, folder: int, copy: Path | None = None, most: int = 0) -> No
     if not stat.S_ISREG(found.st_mode):
         return Node(f"other:{stat.S_IFMT(found.st_mode):o}", mode)
     handle = os.open(name, _READ, dir_fd=folder)
-    with os.fdopen(handle, "rb", buffering=0):
+    with os.fdopen(handle, "rb", buffering=0) as file:
         now = os.fstat(handle)
         if not stat.S_ISREG(now.st_mode):
             raise OSError(errno.EINVAL, "it is no file any more")
         mode = stat.S_IMODE(now.st_mode)
-        digest = _digest(handle) if copy is None else _copy(handle, copy, now, most)
+        digest = file_digest(file, sha256).hexdigest() if copy is None else _copy(file, copy, now, most)
     return Node(f"file:{mode:o}:{digest}", mode)
 
 
@@ -174,45 +176,45 @@ def is_copy(copy: Path, state: str) -> bool:
         handle = os.open(copy, _READ)
     except OSError:
         return False
-    with os.fdopen(handle, "rb", buffering=0):
-        return _digest(handle) == state.rpartition(":")[2]
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        return file_digest(file, sha256).hexdigest() == state.rpartition(":")[2]
 
 
-def _digest(handle: int) -> str:
-    digest = sha256()
-    while chunk := os.read(handle, CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _copy(source: int, copy: Path, of: os.stat_result, most: int) -> str:
+def _copy(source: FileIO, copy: Path, of: os.stat_result, most: int) -> str:
     """Copy a file; the copy has its time and its owner, so that nothing else need be noted of them."""
     if of.st_size > most:
         raise TooLarge
-    digest, size = sha256(), 0
+    digest = sha256()
     handle = os.open(copy, _WRITE, 0o600)
     try:
-        with os.fdopen(handle, "wb") as file:
-            while chunk := os.read(source, CHUNK):
-                size += len(chunk)
-                if size > most:  # it grows
-                    raise TooLarge
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            _own(handle, of)
-            os.utime(handle, ns=(of.st_atime_ns, of.st_mtime_ns))
-            os.fsync(handle)
+        _write(handle, source, of, most=most, digest=digest)
     except BaseException:
         copy.unlink()
         raise
     return digest.hexdigest()
 
 
-def _own(handle: int, like: os.stat_result) -> None:
-    if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-        with suppress(PermissionError):
-            os.fchown(handle, like.st_uid, like.st_gid)
+def _write(
+    handle: int, source: FileIO, like: os.stat_result, *, mode: int | None = None, most: float = inf, digest: Any = None
+) -> None:
+    """Writes a file to the disk, with the time and the owner of another."""
+    size = 0
+    with os.fdopen(handle, "wb") as file:
+        while chunk := source.read(CHUNK):
+            size += len(chunk)
+            if size > most:  # it grows
+                raise TooLarge
+            if digest is not None:
+                digest.update(chunk)
+            file.write(chunk)
+        file.flush()
+        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            with suppress(PermissionError):
+                os.fchown(handle, like.st_uid, like.st_gid)
+        if mode is not None:
+            os.fchmod(handle, mode)
+        os.utime(handle, ns=(like.st_atime_ns, like.st_mtime_ns))
+        os.fsync(handle)
 
 
 # -- putting back
@@ -222,16 +224,8 @@ def put_file(path: Path, copy: Path, mode: int) -> None:
     """Put a kept file in place of whatever is there."""
     with folder_of(path) as folder, copy.open("rb", buffering=0) as source:
         temporary = _temporary(path, folder)
-        like = os.fstat(source.fileno())
         handle = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
-        with os.fdopen(handle, "wb") as file:
-            while chunk := source.read(CHUNK):
-                file.write(chunk)
-            file.flush()
-            _own(handle, like)
-            os.fchmod(handle, mode)
-            os.utime(handle, ns=(like.st_atime_ns, like.st_mtime_ns))
-            os.fsync(handle)
+        _write(handle, source, os.fstat(source.fileno()), mode=mode)
         _move_in(temporary, path.name, folder)
 
 
@@ -269,7 +263,8 @@ def remove(path: Path) -> bool:
     """Take away what is there; False if that is a directory with something in it."""
     try:
         with folder_of(path) as folder:
-            _remove(path.name, folder)
+            is_folder = stat.S_ISDIR(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
+            (os.rmdir if is_folder else os.unlink)(path.name, dir_fd=folder)
             os.fsync(folder)
     except FileNotFoundError:
         return True
@@ -306,10 +301,3 @@ def _move_in(temporary: str, name: str, folder: int) -> None:
             os.rmdir(name, dir_fd=folder)
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     os.fsync(folder)
-
-
-def _remove(name: str, folder: int) -> None:
-    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        os.rmdir(name, dir_fd=folder)
-    else:
-        os.unlink(name, dir_fd=folder)
