@@ -134,16 +134,16 @@ async def test_the_same_is_done_for_a_hidden_tool_and_for_a_missing_one(
 async def test_over_http_a_hidden_tool_goes_the_same_way_as_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, how: str
 ) -> None:
-    from toolgate.mcp.server.tool_calls import ToolCalls
+    from toolgate.mcp.server.tool_calls import ClientCalls
 
     slow: list[str] = []
-    call = ToolCalls.call
+    call = ClientCalls.call
 
-    async def noted(self: ToolCalls, ctx: Any, who: Any, asked: str, *more: Any) -> Any:
+    async def noted(self: ClientCalls, ctx: Any, who: Any, asked: str, *more: Any) -> Any:
         slow.append(asked)
         return await call(self, ctx, who, asked, *more)
 
-    monkeypatch.setattr(ToolCalls, "call", noted)
+    monkeypatch.setattr(ClientCalls, "call", noted)
     async with opened(tmp_path, None) as app, serving(app) as site:
         name = app.register(code).name
         await HIDDEN[how](app, name)

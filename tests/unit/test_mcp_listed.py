@@ -1,6 +1,6 @@
 """What servers list is passed on with words that a reader can see."""
 
-from toolgate.mcp.server.upstreams import _readable, _sound
+from toolgate.mcp.server.prompts_resources import _readable, _sound
 
 
 def test_words_are_cleaned_and_cut_and_names_are_not() -> None:

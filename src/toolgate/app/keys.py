@@ -180,20 +180,16 @@ class KeysFacet:
         same = hmac.compare_digest(_hash(parts[1]), found[1] if found is not None else _hash(parts[0]))
         if found is None or not same or found[0].state(at) != "valid":
             return None
-        credential = Credential(found[0].id, found[0].name, found[0].actor, found[0].may_approve)
+        key = found[0]
+        credential = Credential(key.id, key.actor, key.may_approve)
         if epoch == self._epoch:
-            self._remember(text, credential, _seconds_left(found[0], at))
-        self._note_use(found[0], at)
-        return credential
-
-    def _remember(self, text: bytes, credential: Credential, seconds: float) -> None:
-        if len(self._known) >= MAX_KNOWN_KEYS:
-            self._known.clear()
-        self._known[sha256(text).digest()] = credential, time.monotonic() + min(KNOWN_SECONDS, seconds)
-
-    def _note_use(self, key: ApiKey, at: datetime) -> None:
+            if len(self._known) >= MAX_KNOWN_KEYS:
+                self._known.clear()
+            left = KNOWN_SECONDS if key.expires_at is None else (key.expires_at - at).total_seconds()
+            self._known[sha256(text).digest()] = credential, time.monotonic() + min(KNOWN_SECONDS, left)
         if key.last_used_at is None or at - key.last_used_at >= LAST_USED_PRECISION:
             self._noting.start(self._note_used(key.id, at))
+        return credential
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
@@ -225,10 +221,6 @@ def _hash(secret: str) -> str:
     """Plain SHA-256. Slow hashes protect what people choose, which can be guessed; 256 random bits can't be, however
     quickly a guess is tried."""
     return sha256(secret.encode()).hexdigest()
-
-
-def _seconds_left(key: ApiKey, at: datetime) -> float:
-    return float("inf") if key.expires_at is None else (key.expires_at - at).total_seconds()
 
 
 # -- names

@@ -42,7 +42,7 @@ from toolgate.tasks import uninterrupted
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
     from toolgate.mcp.pins import AcceptedItems
-    from toolgate.mcp.server.upstreams import UpstreamConnections
+    from toolgate.mcp.server.prompts_resources import UpstreamConnections
 
 MAX_AUDITED_URI_CHARS = 2_048
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Self, TextIO, cast
 from rich.cells import set_cell_size
 
 from toolgate.cli.output import clean, note
-from toolgate.mcp.remote_tasks import NO_CALLER_TO_ASK
+from toolgate.mcp.runner import NO_CALLER_TO_ASK
 from toolgate.tasks import start_task
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

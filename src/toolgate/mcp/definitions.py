@@ -274,26 +274,16 @@ def _compare_one(
     state: PinState = "accepted" if accepted else "quarantined"
     if pin is not None and (pin.state, pin.found_hash) == (state, found.hash):
         return None
-    at, moment_of_it = {"server": server, "method": key[0], "tool": key[1]}, now()
-    values = {**at, "state": state, "text": found.text, "hash": found.hash, "moment": moment_of_it, "by": BY_TRUST}
-    if pin is None:
-        yield (
-            "INSERT INTO server_tools (server, method, tool, state, found, found_hash, first_seen, changed_at) "
-            "VALUES (:server, :method, :tool, :state, :text, :hash, :moment, :moment)",
-            values,
-        )
-    else:
-        yield (
-            f"UPDATE server_tools SET state = :state, found = :text, found_hash = :hash, changed_at = :moment {ONE_TOOL}",
-            values,
-        )
+    at: dict[str, Any] = {"server": server, "method": key[0], "tool": key[1], "moment": now()}
+    yield (
+        "INSERT INTO server_tools (server, method, tool, state, found, found_hash, first_seen, changed_at) "
+        "VALUES (:server, :method, :tool, :state, :text, :hash, :moment, :moment) ON CONFLICT (server, method, tool) DO "
+        "UPDATE SET state = :state, found = :text, found_hash = :hash, changed_at = :moment",
+        {**at, "state": "quarantined" if by_trust else state, "text": found.text, "hash": found.hash},
+    )
     if by_trust:
-        yield (
-            "UPDATE server_tools SET accepted = :text, accepted_hash = :hash, accepted_by = :by, accepted_at = :moment "
-            f"{ONE_TOOL}",
-            values,
-        )
-        yield from _claim(at, trust[key], moment_of_it)
+        yield from _accept(at, found.hash, BY_TRUST)
+        yield from _claim(at, trust[key])
     if accepted:
         return "taken"
     return "new" if pin is None or pin.accepted_hash is None else "changed"
@@ -301,12 +291,12 @@ def _compare_one(
 
 def _set_gone(server: str, pin: DefinitionPin) -> Transaction[None]:
     """Forgets what was never accepted; the rest is kept, to be compared with what comes back under its name."""
-    values = {"server": server, "method": pin.method, "tool": pin.tool}
+    at = {"server": server, "method": pin.method, "tool": pin.tool}
     if pin.accepted_hash is None:
-        yield f"DELETE FROM server_tools {ONE_TOOL}", values
+        yield f"DELETE FROM server_tools {ONE_TOOL}", at
     else:
         set_to = "state = 'gone', found = NULL, found_hash = NULL, changed_at = :moment"
-        yield f"UPDATE server_tools SET {set_to} {ONE_TOOL}", {**values, "moment": now()}
+        yield f"UPDATE server_tools SET {set_to} {ONE_TOOL}", {**at, "moment": now()}
 
 
 def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> Transaction[list[tuple[str, str, str, str]]]:
@@ -314,26 +304,31 @@ def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> T
     or None. Returns those that have not changed since they were shown."""
     taken = []
     for server, method, tool, hashed in sorted(wanted):
-        at, moment_of_it = {"server": server, "method": method, "tool": tool}, now()
-        rows = yield (
-            "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
-            f"accepted_at = :moment {ONE_TOOL} AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
-            {**at, "hash": hashed, "by": by, "moment": moment_of_it},
-        )
-        if rows:
+        at = {"server": server, "method": method, "tool": tool, "moment": now()}
+        if (yield from _accept(at, hashed, by)):
             taken.append((server, method, tool, hashed))
-            yield from _claim(at, wanted[server, method, tool, hashed], moment_of_it)
+            yield from _claim(at, wanted[server, method, tool, hashed])
     if taken:
         yield from changed()
     return taken
 
 
-def _claim(at: Mapping[str, str], name: str | None, moment_of_it: datetime) -> Transaction[None]:
+def _accept(at: Mapping[str, Any], hashed: str, by: str) -> Transaction[bool]:
+    """Accepts the definition that was found, if it still is the one with this hash and waits for that."""
+    rows = yield (
+        "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
+        f"accepted_at = :moment {ONE_TOOL} AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
+        {**at, "hash": hashed, "by": by},
+    )
+    return bool(rows)
+
+
+def _claim(at: Mapping[str, Any], name: str | None) -> Transaction[None]:
     """Records the name that a tool is accepted under, unless it has one already."""
     if name is not None:
         yield (
             f"UPDATE server_tools SET claimed_at = :moment, claimed_name = :name {ONE_TOOL} AND claimed_at IS NULL",
-            {**at, "name": name, "moment": moment_of_it},
+            {**at, "name": name},
         )
 
 

@@ -57,7 +57,8 @@ def read_servers(document: Any) -> tuple[list[ImportedServer], list[ToolProblem]
                 raise SettingsError(f"another server of this file has the name {name} too")
             taken[name] = _server(name, given)
         except (SettingsError, ValidationError) as error:
-            problems.append(ToolProblem(f"server {str(given_name)[:64]}", _words(error)))
+            words = error.message if isinstance(error, SettingsError) else first_fault(error)
+            problems.append(ToolProblem(f"server {str(given_name)[:64]}", words))
     return list(taken.values()), problems
 
 
@@ -241,8 +242,7 @@ def _texts(what: str, given: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in given.items()}
 
 
-def _words(error: SettingsError | ValidationError) -> str:
-    if isinstance(error, SettingsError):
-        return error.message
+def first_fault(error: ValidationError) -> str:
+    """The first fault in settings, and its place, without the value, which may be secret."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"

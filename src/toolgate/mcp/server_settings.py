@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from toolgate.errors import SettingsError, did_you_mean
 from toolgate.mcp.catalog_entries import Upstream
 from toolgate.mcp.client.secret_refs import SECRET_REFERENCE, node_runs
-from toolgate.mcp.import_files import without_values
+from toolgate.mcp.import_files import first_fault, without_values
 from toolgate.model import MASK
 from toolgate.settings import ServerSettings, Settings
 
@@ -29,10 +29,7 @@ def validated(name: str, settings: Mapping[str, Any]) -> ServerSettings:
     try:
         return ServerSettings.model_validate(dict(settings))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        words = f"The settings of server {name} are invalid: {where}: {first['msg'].removeprefix('Value error, ')}."
-        raise SettingsError(words) from None  # its own words would quote the value
+        raise SettingsError(f"The settings of server {name} are invalid: {first_fault(error)}.") from None
 
 
 def _check_texts(name: str, settings: ServerSettings) -> None:

@@ -56,15 +56,12 @@ def bind(app: App) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise _explain(error, host, port) from None
+        if error.errno == errno.EADDRINUSE:
+            raise NotServing(f"Port {port} of {host} is already in use.", suggestion="Choose another with --port.") from None
+        words = f"{host}:{port} cannot be listened on: {error.strerror}."
+        raise NotServing(words, suggestion="Give another --host or --port.") from None
     listening.setblocking(False)
     return listening
-
-
-def _explain(error: OSError, host: str, port: int) -> NotServing:
-    if error.errno == errno.EADDRINUSE:
-        return NotServing(f"Port {port} of {host} is already in use.", suggestion="Choose another with --port.")
-    return NotServing(f"{host}:{port} cannot be listened on: {error.strerror}.", suggestion="Give another --host or --port.")
 
 
 def url_of(listening: socket.socket) -> str:

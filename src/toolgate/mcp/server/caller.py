@@ -7,7 +7,7 @@ can't be: it is told what input is required, and repeats the call with the answe
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolgate.errors import Failed
 from toolgate.mcp.client.correlation import LOG_LEVELS
+
+if TYPE_CHECKING:
+    from toolgate.mcp.server.tasks import Task
 
 Request = ServerRequestContext[Any, Any]
 """A client's request, as the SDK hands it to a handler."""
@@ -36,15 +39,6 @@ CLIENT_REQUESTS: dict[str, tuple[str, type[ClientRequest]]] = {
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 """The extension with which a call may go on after its request was answered."""
-
-
-class DetachedCall(Protocol):
-    """A call that can go on without its request (`tasks.Task`)."""
-
-    is_task: bool
-
-    def begin(self, words: str | None = None) -> None: ...
-    async def put(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
 
 class ClientAnswer(BaseModel):
@@ -85,7 +79,7 @@ class ClientCaller:
         ctx: Request,
         input_responses: Mapping[str, Any] | None = None,
         request_state: str | None = None,
-        detached: DetachedCall | None = None,
+        detached: "Task | None" = None,
     ) -> None:
         """With `detached`, the call may go on after its request was answered."""
         self._detached = detached

@@ -26,8 +26,8 @@ from toolgate.errors import CallError
 from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.server.caller import Request
 from toolgate.mcp.server.identity import IdentifyCaller
+from toolgate.mcp.server.prompts_resources import VisibleServer, VisibleUpstreams
 from toolgate.mcp.server.results import INTERNAL_ERROR, ProtocolError
-from toolgate.mcp.server.upstreams import VisibleServer, VisibleUpstreams
 from toolgate.model import Actor, Tool
 from toolgate.tasks import BackgroundTasks
 

@@ -7,6 +7,7 @@ request that can't be served is a protocol error.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,6 @@ import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
@@ -31,12 +31,11 @@ from toolgate.mcp.server.identity import (
     actor_id,
     credential_in_scope,
 )
-from toolgate.mcp.server.prompts_resources import PromptsAndResources
+from toolgate.mcp.server.prompts_resources import PromptsAndResources, VisibleUpstreams
 from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
 from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
-from toolgate.mcp.server.tool_calls import ToolCalls
-from toolgate.mcp.server.upstreams import VisibleUpstreams
+from toolgate.mcp.server.tool_calls import ClientCalls
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -57,33 +56,23 @@ Method = tuple[str, type[types.RequestParams], Handler]
 """A method of the protocol: its name, its parameters, and its handler."""
 
 
-class SdkServer(Server[Any]):
-    """The SDK's server, which tells handshake clients too that lists may change (over HTTP it would not)."""
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        changes = notification_options or NotificationOptions(True, True, True)
-        return super().create_initialization_options(changes, experimental_capabilities, extensions)
-
-
 class Gateway:
     def __init__(self, app: "App", who: IdentifyCaller, *, session: str | None = None) -> None:
         self._app = app
         self._who = who
-        self._tool_calls = ToolCalls(app, session)
+        self._calls = ClientCalls(app, session)
         self._tasks = Tasks(who)
         upstreams = VisibleUpstreams(app)
-        self._prompts_resources = PromptsAndResources(app, who, upstreams, self._tool_calls, self._tasks)
+        self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)
         self._changes = ChangeNotifier(app, who, upstreams)
-        self.server = SdkServer(SERVER_NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
+        self.server = server = Server[Any](SERVER_NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
+        # Handshake clients too are told that lists may change: over HTTP the SDK would not.
+        options = partial(server.create_initialization_options, NotificationOptions(True, True, True))
+        server.create_initialization_options = options  # type: ignore[method-assign]
         if not app.settings.tracing:
-            self.server.middleware.clear()  # the SDK's spans: of use only to who traces, and they cost
+            server.middleware.clear()  # the SDK's spans: of use only to who traces, and they cost
 
-    async def __aenter__(self) -> SdkServer:
+    async def __aenter__(self) -> Server[Any]:
         server = self.server
         server.middleware.append(await state_boundary(self._app, self._who))
         server.get_tool_input_schema = self.input_schema
@@ -129,12 +118,12 @@ class Gateway:
         who = self._who(ctx)
 
         async def call(task: Task | None) -> JsonObject:
-            ended = await self._tool_calls.call(ctx, who, params.name, params.arguments or {}, task)
+            ended = await self._calls.call(ctx, who, params.name, params.arguments or {}, task)
             if isinstance(ended, InputRequiredResult):
                 return ended.to_dict()
             if task is not None and task.begun.is_set() and is_refused(ended):
                 raise refusal(ended)  # a task that failed; one whose tool failed is complete
-            return call_result(ended, self._tool_calls.entry(params.name, who))
+            return call_result(ended, self._calls.entry(params.name, who))
 
         return await self._tasks.run(ctx, call, may_be_task=True)
 

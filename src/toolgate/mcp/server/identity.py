@@ -18,7 +18,6 @@ class Credential(msgspec.Struct, frozen=True, gc=False):
     """What a request proved: its actor, and whether it may approve for a person."""
 
     id: str
-    name: str
     actor: Actor
     may_approve: bool = False
 

@@ -1,14 +1,25 @@
-"""Prompts, resources and completion: those of upstream servers, and whole outputs that were too long for a result.
+"""Prompts, resources and completion: those of the upstream servers that an actor sees, and whole outputs that were too long
+for a result.
 
-Getting a prompt and reading a resource are calls like any other, of the tools that stand for them, so that policy, limits
-and the audit log see them. Prompts are named as tools are, with the server's prefix; resources keep their URIs.
+An actor sees a server if the policy lets them see one of its tools; prompts and resources are seen by who may see the tool
+that gets or reads them (`mcp:method`). Getting a prompt and reading a resource are calls of these tools like any other, so
+that policy, limits and the audit log see them. Prompts are named as tools are, with the server's prefix; resources keep
+their URIs. A server that is down or slow blocks nobody: its part is missing, and the response says so.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import mcp_types as types
+from pydantic import BaseModel, ValidationError
 
+from toolgate.mcp.catalog_entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, Target
+from toolgate.mcp.client.servers import OnServerChange
+from toolgate.mcp.definitions import ItemKind
+from toolgate.mcp.method_tools import METHOD_TAG
+from toolgate.mcp.pins import AcceptedItems, cleaned, fits
 from toolgate.mcp.server.caller import Request, meta_of
 from toolgate.mcp.server.identity import Credential, IdentifyCaller
 from toolgate.mcp.server.request_state import InputRequiredResult
@@ -16,6 +27,7 @@ from toolgate.mcp.server.results import (
     ARTIFACT_SCHEME,
     INVALID_PARAMS,
     MISSING_META,
+    UNREACHABLE_REASON,
     JsonObject,
     ProtocolError,
     decode_cursor,
@@ -23,13 +35,28 @@ from toolgate.mcp.server.results import (
     refusal,
 )
 from toolgate.mcp.server.tasks import Task, Tasks
-from toolgate.mcp.server.tool_calls import ToolCalls
-from toolgate.mcp.server.upstreams import SERVER_META, ItemListing, ListedItem, VisibleUpstreams
-from toolgate.model import Actor, Outcome
+from toolgate.mcp.server.tool_calls import ClientCalls
+from toolgate.model import Actor, Outcome, Tool
+from toolgate.settings import ServerSettings
+from toolgate.tasks import start_task
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
 
+SERVER_META = "toolgate/server"
+"""A key in `_meta`: the server that something is from, or that is meant."""
+UPSTREAM_LIST_SECONDS = 10.0
+"""How long a list waits for its slowest server."""
+MAX_CACHED_VIEWS = 1_000
+ITEM_MODELS: dict[ItemKind, type[BaseModel]] = {
+    "prompts": types.Prompt,
+    "resources": types.Resource,
+    "templates": types.ResourceTemplate,
+}
+MAX_TEXT_CHARS = {"title": MAX_TITLE_CHARS, "description": MAX_DESCRIPTION_CHARS}
+"""Fields that are only there to be read."""
+ITEM_METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
+"""The method that each kind of item is used with."""
 ARTIFACT_TEMPLATE: JsonObject = {
     "uriTemplate": f"{ARTIFACT_SCHEME}{{id}}",
     "name": "whole_output",
@@ -39,32 +66,150 @@ ARTIFACT_TEMPLATE: JsonObject = {
 }
 
 
+class UpstreamConnections(Protocol):
+    """The part of `mcp.client.servers.UpstreamServers` that doors have. `request` is no part of it: calls go through the
+    pipeline."""
+
+    def names(self) -> list[str]: ...
+    def settings(self, name: str) -> ServerSettings: ...
+    def statuses(self) -> list[ConnectionStatus]: ...
+    async def listed(self, server: str, what: ListKind) -> list[dict[str, Any]]: ...
+    async def unsubscribe(self, server: str, uri: str) -> None: ...
+    def listen(self, listener: OnServerChange) -> None: ...
+
+
+class VisibleServer(NamedTuple):
+    """A server that an actor sees, and the tools that stand for its methods, by method."""
+
+    name: str
+    methods: dict[str, str]
+
+
+class ListedItem(NamedTuple):
+    server: VisibleServer
+    item: dict[str, Any]
+
+
+class ItemListing(NamedTuple):
+    """The items of all servers, and the servers whose items are missing: why."""
+
+    items: list[ListedItem]
+    missing: dict[str, str]
+
+
+class VisibleUpstreams:
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._connections = app.servers.connections
+        self._seen: dict[tuple[str, str | None, tuple[str, ...]], tuple[tuple[Tool, ...], dict[str, VisibleServer]]] = {}
+        self._passed: dict[tuple[str, str], tuple[list[dict[str, Any]], AcceptedItems, list[dict[str, Any]]]] = {}
+        self.missed: set[str] = set()
+        """Servers that some client was told are missing."""
+
+    async def servers(self, actor: Actor) -> dict[str, VisibleServer]:
+        permitted = await self._app.tools.list(actor)
+        key = (actor.tenant, actor.persona, actor.scopes)
+        known = self._seen.get(key)
+        if known is not None and known[0] is permitted:
+            return known[1]
+        seen = self._find(permitted, actor)
+        if len(self._seen) >= MAX_CACHED_VIEWS:
+            self._seen.clear()
+        self._seen[key] = permitted, seen
+        return seen
+
+    def _find(self, permitted: tuple[Tool, ...], actor: Actor) -> dict[str, VisibleServer]:
+        there, seen = set(self._connections.names()), dict[str, VisibleServer]()
+        for tool in permitted:
+            if tool.kind != "mcp":
+                continue
+            target = self._app.tools.get(tool.name, actor).implementation
+            if isinstance(target, Target) and target.server in there:
+                server = seen.setdefault(target.server, VisibleServer(target.server, {}))
+                if METHOD_TAG in tool.tags:
+                    server.methods[target.method] = tool.name
+        return dict(sorted(seen.items()))
+
+    def prefix(self, server: str) -> str:
+        """The prefix of a server's prompts."""
+        prefix = self._connections.settings(server).prefix
+        return f"mcp_{server}_" if prefix is None else prefix
+
+    # -- lists
+
+    async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
+        """The items of all servers that an actor sees."""
+        servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
+        asking = {server.name: start_task(self._connections.listed(server.name, what)) for server in servers}
+        if asking:
+            await asyncio.wait(asking.values(), timeout=UPSTREAM_LIST_SECONDS)
+        found = ItemListing([], {})
+        for server in servers:
+            task = asking[server.name]
+            trouble = _trouble(task)
+            if trouble is None:
+                found.items.extend(ListedItem(server, item) for item in self._accepted(server.name, what, task.result()))
+            else:
+                found.missing[server.name] = trouble
+                self.missed.add(server.name)
+        return found
+
+    def _accepted(self, server: str, what: ItemKind, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The accepted items of a list. Cached while neither changes."""
+        accepted, known = self._app.servers.accepted_items, self._passed.get((server, what))
+        if known is None or known[0] is not items or known[1] is not accepted:
+            passed = [item for item in _sound(items, what) if accepted.is_accepted(server, what, item)]
+            known = self._passed[server, what] = (items, accepted, [_readable(item) for item in passed])
+        return known[2]
+
+    # -- whose it is
+
+    async def prompt(self, actor: Actor, name: str, wanted: Any) -> tuple[VisibleServer, str]:
+        """The server that has a prompt of this name, and its own name of it. Raises ProtocolError if none has."""
+        listed = (await self.listed(actor, "prompts")).items
+        server = only((one.server for one in listed if self.prefix(one.server.name) + one.item["name"] == name), wanted)
+        if server is None:
+            raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
+        return server, name.removeprefix(self.prefix(server.name))
+
+    async def resource(self, actor: Actor, uri: str, wanted: Any = None) -> VisibleServer | None:
+        """The server that lists a resource, or has a template that fits."""
+        listed, templates = (await self.listed(actor, "resources")).items, (await self.listed(actor, "templates")).items
+        return only((one.server for one in listed if one.item["uri"] == uri), wanted) or only(
+            (one.server for one in templates if fits(one.item["uriTemplate"], uri)), wanted
+        )
+
+    async def template(self, actor: Actor, uri: str, wanted: Any) -> VisibleServer:
+        """The server that has a template, or a resource, of exactly this URI. Raises ProtocolError if none has."""
+        templates = (await self.listed(actor, "templates")).items
+        found = only((one.server for one in templates if one.item["uriTemplate"] == uri), wanted)
+        found = found or await self.resource(actor, uri, wanted)
+        if found is None:
+            raise no_resource(uri)
+        return found
+
+
 class PromptsAndResources:
     def __init__(
-        self, app: "App", who: IdentifyCaller, upstreams: VisibleUpstreams, tool_calls: ToolCalls, tasks: Tasks
+        self, app: "App", who: IdentifyCaller, upstreams: VisibleUpstreams, calls: ClientCalls, tasks: Tasks
     ) -> None:
         self._app = app
         self._who = who
         self._upstreams = upstreams
-        self._tool_calls = tool_calls
+        self._calls = calls
         self._tasks = tasks
 
     # -- prompts
 
     async def list_prompts(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._upstreams.listed(self._who(ctx).actor, "prompts")
-        named = [self._with_prefix(part) for part in found.parts]
+        prefix = self._upstreams.prefix
+        named = [{**_from(one), "name": prefix(one.server.name) + one.item["name"]} for one in found.items]
         return self._page("prompts", named, found, params.cursor)
-
-    def _with_prefix(self, part: ListedItem) -> JsonObject:
-        return {**_from(part), "name": self._upstreams.prefix(part.server.name) + part.item["name"]}
 
     async def get_prompt(self, ctx: Request, params: types.GetPromptRequestParams) -> JsonObject:
         who = self._who(ctx)
-        owner = await self._upstreams.prompt(who.actor, params.name, meta_of(ctx).get(SERVER_META))
-        if owner is None:
-            raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
-        server, name = owner
+        server, name = await self._upstreams.prompt(who.actor, params.name, meta_of(ctx).get(SERVER_META))
         arguments = {"name": name, "arguments": dict(params.arguments or {})}
         return await self._through(ctx, who, server.methods["prompts/get"], arguments)
 
@@ -72,11 +217,11 @@ class PromptsAndResources:
 
     async def list_resources(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._upstreams.listed(self._who(ctx).actor, "resources")
-        return self._page("resources", list(map(_from, found.parts)), found, params.cursor)
+        return self._page("resources", list(map(_from, found.items)), found, params.cursor)
 
     async def list_templates(self, ctx: Request, params: types.PaginatedRequestParams) -> JsonObject:
         found = await self._upstreams.listed(self._who(ctx).actor, "templates")
-        return self._page("resourceTemplates", [ARTIFACT_TEMPLATE, *map(_from, found.parts)], found, params.cursor)
+        return self._page("resourceTemplates", [ARTIFACT_TEMPLATE, *map(_from, found.items)], found, params.cursor)
 
     async def read_resource(self, ctx: Request, params: types.ReadResourceRequestParams) -> JsonObject:
         who, uri = self._who(ctx), str(params.uri)
@@ -101,7 +246,7 @@ class PromptsAndResources:
         """Calls the tool that stands for a method."""
 
         async def call(task: Task | None) -> JsonObject:
-            ended = await self._tool_calls.call(ctx, who, tool, arguments, task)
+            ended = await self._calls.call(ctx, who, tool, arguments, task)
             return ended.to_dict() if isinstance(ended, InputRequiredResult) else _given(ended, uri)
 
         return await self._tasks.run(ctx, call)
@@ -109,22 +254,15 @@ class PromptsAndResources:
     # -- completion
 
     async def complete(self, ctx: Request, params: types.CompleteRequestParams) -> JsonObject:
-        who, ref = self._who(ctx), params.ref
-        actor = who.actor
+        who, ref, wanted = self._who(ctx), params.ref, meta_of(ctx).get(SERVER_META)
         passed = {name: value for name, value in (ctx.params or {}).items() if name in ("argument", "context", "ref")}
         if isinstance(ref, types.PromptReference):
-            owner = await self._upstreams.prompt(actor, ref.name, meta_of(ctx).get(SERVER_META))
-            if owner is None:
-                raise ProtocolError(INVALID_PARAMS, "Unknown prompt")
-            server = owner[0]
-            passed["ref"] = {**passed["ref"], "name": owner[1]}
+            server, name = await self._upstreams.prompt(who.actor, ref.name, wanted)
+            passed["ref"] = {**passed["ref"], "name": name}
         else:
-            found = await self._upstreams.template(actor, ref.uri, meta_of(ctx).get(SERVER_META))
-            if found is None:
-                raise no_resource(ref.uri)
-            server = found
+            server = await self._upstreams.template(who.actor, ref.uri, wanted)
         tool = server.methods.get("completion/complete")
-        entry = None if tool is None else self._tool_calls.entry(tool, who)
+        entry = None if tool is None else self._calls.entry(tool, who)
         if tool is None or entry is None or entry.asks is not None:
             return {"completion": {"values": []}}  # nobody is asked at each key that is pressed
         return await self._through(ctx, who, tool, passed)
@@ -150,10 +288,10 @@ def no_resource(uri: str) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri[:2048]})
 
 
-def _from(part: ListedItem) -> JsonObject:
+def _from(one: ListedItem) -> JsonObject:
     """An item with its server's name."""
-    meta = part.item.get("_meta")
-    return {**part.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER_META: part.server.name}}
+    meta = one.item.get("_meta")
+    return {**one.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER_META: one.server.name}}
 
 
 def _place(cursor: str) -> int:
@@ -175,3 +313,44 @@ def _given(outcome: Outcome, uri: str | None = None) -> JsonObject:
     if outcome.error is not None and outcome.error.code == "TOOL_NOT_FOUND" and uri is not None:
         raise no_resource(uri)
     raise refusal(outcome)
+
+
+def only(servers: Iterable[VisibleServer], wanted: Any) -> VisibleServer | None:
+    """The one server that has something. Of several, the request must name one: what a server lists is its own claim, and
+    the next one may list another's URI."""
+    found = {server.name: server for server in servers if wanted is None or server.name == wanted}
+    if len(found) > 1:
+        words = f"Several servers have this: name one in _meta.{SERVER_META}"
+        raise ProtocolError(INVALID_PARAMS, words, {"servers": sorted(found)})
+    return next(iter(found.values()), None)
+
+
+def _trouble(task: "asyncio.Future[Any]") -> str | None:
+    if not task.done():
+        task.cancel()
+        return f"it did not answer within {UPSTREAM_LIST_SECONDS:g} s"
+    if task.cancelled():
+        return "it was stopped"
+    return None if task.exception() is None else UNREACHABLE_REASON
+
+
+def _sound(items: list[dict[str, Any]], what: ItemKind) -> Iterator[dict[str, Any]]:
+    """The valid items: an invalid one would spoil the whole list."""
+    shape = ITEM_MODELS[what]
+    for item in items:
+        try:
+            shape.model_validate(item, by_name=False)
+        except ValidationError:
+            continue
+        if not str(item.get("uri") or item.get("uriTemplate") or "").startswith(ARTIFACT_SCHEME):
+            yield item
+
+
+def _readable(item: dict[str, Any]) -> dict[str, Any]:
+    """An item with its texts cleaned and bounded, as a tool's are. Names and URIs stay: they identify it."""
+    told: dict[str, Any] = {
+        name: cleaned(item[name])[:most] for name, most in MAX_TEXT_CHARS.items() if isinstance(item.get(name), str)
+    }
+    if isinstance(item.get("arguments"), list):
+        told["arguments"] = [_readable(one) if isinstance(one, dict) else one for one in item["arguments"]]
+    return {**item, **told}

@@ -8,6 +8,7 @@ program (`toolgate/…`).
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +91,15 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     what is added or removed meanwhile shifts nothing."""
     permitted, most = await app.tools.list(actor), app.settings.mcp.page
     start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
-    page, rest = _page(permitted, start, most)
+    tools = (tool for tool in islice(permitted, start, None) if METHOD_TAG not in tool.tags)
+    page = list(islice(tools, most + 1))
     listed: JsonObject = {
-        "tools": [_definition(app.tools.get(tool.name, actor)) for tool in page],
+        "tools": [_definition(app.tools.get(tool.name, actor)) for tool in page[:most]],
         "ttlMs": int(app.settings.mcp.list_seconds * 1000),
         "cacheScope": "private",
     }
-    if rest:
-        listed["nextCursor"] = encode_cursor(page[-1].name)
+    if len(page) > most:
+        listed["nextCursor"] = encode_cursor(page[most - 1].name)
     if missing := _missing(app, permitted):
         listed["_meta"] = {MISSING_META: missing}
     return listed
@@ -109,18 +111,6 @@ def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
     down = app.servers.unreachable
     seen = {tool.target for tool in permitted} if down else ()
     return {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}
-
-
-def _page(permitted: Sequence[Tool], start: int, most: int) -> tuple[list[Tool], bool]:
-    """The next tools from a position on, and whether there are more after them."""
-    page: list[Tool] = []
-    for index in range(start, len(permitted)):
-        if METHOD_TAG in permitted[index].tags:
-            continue
-        if len(page) == most:
-            return page, True
-        page.append(permitted[index])
-    return page, False
 
 
 def encode_cursor(name: str) -> str:

@@ -60,7 +60,7 @@ def claim_stdio() -> Iterator[StdioDescriptors]:
 
 async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
     """Serves one client until it closes its end. Its user is the one at this machine, and may approve."""
-    credential = Credential("stdio", "the client that started this process", actor, may_approve=True)
+    credential = Credential("stdio", actor, may_approve=True)
     gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")
     async with gateway as server:
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)

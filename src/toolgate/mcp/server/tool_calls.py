@@ -52,7 +52,9 @@ class CallWishes(NamedTuple):
     timeout: float | None
 
 
-class ToolCalls:
+class ClientCalls:
+    """The calls of clients, with whatever these are asked on the way."""
+
     def __init__(self, app: "App", session: str | None = None) -> None:
         """`session`: of a door with one client (stdio)."""
         self._app = app
