@@ -7,6 +7,7 @@ other than it was accepted, is quarantined, where no caller finds it (`reconcile
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -352,17 +353,16 @@ class BuiltEntry(NamedTuple):
     entry: Entry | ToolProblem
 
 
+@dataclass(eq=False)
 class Publisher:
-    """Publishes accepted tools in the catalog. Of two with the same name, one has it (`tool_names`); what can't be published
-    is in `refused`."""
+    """Publishes accepted tools in the catalog. Of two with the same name, one has it (`tool_names`)."""
 
-    def __init__(
-        self, catalog: Catalog, rules: DefinitionRules, register: Callable[[Entry], object], forget: Callable[[], object]
-    ) -> None:
-        self._catalog = catalog
-        self._rules = rules
-        self._register = register
-        self._forget = forget
+    catalog: Catalog
+    rules: DefinitionRules
+    register: Callable[[Entry], object]
+    forget: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._made: dict[tuple[str, DefinitionKey], BuiltEntry] = {}
         self._held: dict[str, Entry] = {}
         self.callable: dict[tuple[str, str, str], str] = {}
@@ -381,7 +381,7 @@ class Publisher:
         if known is not None and (known.pin.accepted_hash, known.upstream) == (pin.accepted_hash, upstream):
             return known
         try:
-            return BuiltEntry(upstream, pin, entry_of(upstream, pin.key, pin.accepted or "{}", self._rules))
+            return BuiltEntry(upstream, pin, entry_of(upstream, pin.key, pin.accepted or "{}", self.rules))
         except DefinitionError as error:
             return BuiltEntry(upstream, pin, _problem(pin, faults(error)))
 
@@ -408,23 +408,23 @@ class Publisher:
             if wanted.get(name) is entry and self._is_there(name, entry):
                 self._held[name] = entry
             elif self._is_there(name, entry):
-                self._catalog.remove(name)
+                self.catalog.remove(name)
         for name, entry in wanted.items():
             if name in self._held:
                 continue
             try:
-                self._register(entry)
+                self.register(entry)
                 self._held[name] = entry
             except DefinitionError as error:
                 where = f"server {entry.implementation.server}, tool {name}"
                 self.refused.append(ToolProblem(where, faults(error)))
         if self._held != before:
-            self._forget()
+            self.forget()
 
     def _is_there(self, name: str, entry: Entry) -> bool:
         """True if the catalog still has our entry: a source with precedence may have taken the name."""
         try:
-            return self._catalog.resolve(name, "") is entry
+            return self.catalog.resolve(name, "") is entry
         except CallError:
             return False
 

@@ -39,6 +39,7 @@ class PresetTool(NamedTuple):
 
 
 NO_PRESET = PresetTool()
+NOTHING_SAID = ServerToolSettings()
 
 
 class Upstream(NamedTuple):
@@ -73,6 +74,11 @@ class Upstream(NamedTuple):
         reaches = (said.network, said.domains, said.isolation, said.read, said.write)
         return sha256(repr((of, self.name, key, runs, reaches)).encode("utf-8", "surrogatepass")).hexdigest()
 
+    def said_of(self, key: DefinitionKey) -> ServerToolSettings:
+        """The settings of one of its tools."""
+        method, name = key
+        return self.settings.tools.get(name if method == "tools/call" else method) or NOTHING_SAID
+
     @property
     def tier(self) -> Tier:
         """The tier of tools of which nothing else is said: in a jail without network nothing outside can be reached."""
@@ -106,9 +112,8 @@ def entry_of(upstream: Upstream, key: DefinitionKey, text: str, rules: Definitio
     """Builds the entry of an accepted definition. Raises DefinitionError."""
     method, name = key
     given = orjson.loads(text)
-    said = upstream.settings.tools.get(name if method == "tools/call" else method, ServerToolSettings())
     extra = upstream.extras.get(name, NO_PRESET) if method == "tools/call" else NO_PRESET
-    tool = definition(_fields(upstream, key, given, said, extra))
+    tool = definition(_fields(upstream, key, given, extra))
     target = Target(upstream.name, name if method == "tools/call" else method, method)  # type: ignore[arg-type]
     entry = compile_entry(tool, target, (), rules)
     if entry.check_output is not None:
@@ -127,11 +132,9 @@ def _guards(entry: Entry, upstream: Upstream, extra: PresetTool) -> Any:
     return guards if not extra.queries else msgspec.structs.replace(guards, queries=extra.queries)
 
 
-def _fields(
-    upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], said: ServerToolSettings, extra: PresetTool
-) -> dict[str, Any]:
+def _fields(upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], extra: PresetTool) -> dict[str, Any]:
     method, name = key
-    settings = upstream.settings
+    settings, said = upstream.settings, upstream.said_of(key)
     schema = given.get("inputSchema")
     if not isinstance(schema, dict):
         raise DefinitionError(name, [Fault("inputSchema", "it is missing, or no object")])
@@ -162,9 +165,8 @@ def _fields(
 def name_here(upstream: Upstream, key: DefinitionKey) -> str:
     """The name of a tool in the catalog."""
     method, name = key
-    settings = upstream.settings
-    said = settings.tools.get(name if method == "tools/call" else method)
-    if said is not None and said.name is not None:
+    settings, said = upstream.settings, upstream.said_of(key)
+    if said.name is not None:
         return said.name
     if method != "tools/call":
         return prefixed(upstream.name, METHOD_TOOLS[method]["name"])  # type: ignore[index]

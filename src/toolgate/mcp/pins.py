@@ -6,7 +6,7 @@ call, and not pinned.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -35,8 +35,7 @@ class DefinitionShape(NamedTuple):
     """The field that identifies it."""
     longest: int
     pinned: tuple[str, ...]
-    """All that a model reads of it and all that we decide by. Not `_meta`, `icons` and `size`, which servers fill as they
-    like."""
+    """All that a model reads and we decide by. Not `_meta`, `icons` and `size`, which servers fill as they like."""
     max_bytes: int = 65_536
 
 
@@ -135,33 +134,21 @@ class AcceptedItems:
         return self.of(server, kind).get(name) == found.hash
 
     def may_ask(self, server: str, method: str, params: Mapping[str, Any]) -> bool:
-        """True if a request is for an accepted prompt, an accepted resource or one of an accepted template, or about an
-        argument of one."""
-        asked = _PERMITTED_REQUESTS.get(method)
-        return asked is not None and asked(self, server, params)
+        """True if a request is for, or about an argument of, an accepted prompt, resource or template."""
+        match method, params:
+            case ("prompts/get", {"name": str(name)}) | (
+                "completion/complete",
+                {"ref": {"type": "ref/prompt", "name": str(name)}},
+            ):
+                return name in self.of(server, "prompts")
+            case "completion/complete", {"ref": {"uri": str(uri)} as ref} if ref.get("type") != "ref/prompt":
+                return uri in self.of(server, "templates") or self._has_resource(server, uri)
+            case "resources/read", {"uri": str(uri)}:
+                return self._has_resource(server, uri)
+        return False
 
-    def has_prompt(self, server: str, name: Any) -> bool:
-        return isinstance(name, str) and name in self.of(server, "prompts")
-
-    def has_resource(self, server: str, uri: Any) -> bool:
-        if not isinstance(uri, str):
-            return False
+    def _has_resource(self, server: str, uri: str) -> bool:
         return uri in self.of(server, "resources") or any(fits(one, uri) for one in self.of(server, "templates"))
-
-    def _has_reference(self, server: str, ref: Any) -> bool:
-        if not isinstance(ref, Mapping):
-            return False
-        if ref.get("type") == "ref/prompt":
-            return self.has_prompt(server, ref.get("name"))
-        uri = ref.get("uri")
-        return isinstance(uri, str) and (uri in self.of(server, "templates") or self.has_resource(server, uri))
-
-
-_PERMITTED_REQUESTS: dict[str, Callable[[AcceptedItems, str, Mapping[str, Any]], bool]] = {
-    "prompts/get": lambda items, server, params: items.has_prompt(server, params.get("name")),
-    "resources/read": lambda items, server, params: items.has_resource(server, params.get("uri")),
-    "completion/complete": lambda items, server, params: items._has_reference(server, params.get("ref")),
-}
 
 
 @lru_cache(maxsize=4_096)

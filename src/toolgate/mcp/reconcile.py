@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
 from typing import Any, NamedTuple
@@ -33,8 +34,7 @@ MAX_COMPARISONS = 3
 MIN_RECONCILE_SECONDS = 0.25
 """Between comparisons that a server causes by saying that its tools have changed."""
 RECONCILE_IDLE_FACTOR = 20
-"""The next such comparison waits this many times as long as the last one took: a server with many tools does not keep us
-busy."""
+"""The next such comparison waits this many times as long as the last one took: many tools do not keep us busy."""
 MAX_RECONCILE_SECONDS = 30.0
 """The longest such wait."""
 MAX_INLINE_DEFINITIONS = 100
@@ -63,31 +63,25 @@ class ServerListing(NamedTuple):
     """Lists that could not be fetched."""
 
 
+@dataclass(eq=False)
 class Reconciler:
-    """One for each App. `take` is called after each comparison, loads what the store says now, and returns its epoch.
-    `trusts` gives the name under which a tool may be used when it is first seen."""
+    """One for each App."""
 
-    def __init__(
-        self,
-        engine: UpstreamServers,
-        store: Store,
-        *,
-        note: RecordAudit,
-        announce: Callable[[], Awaitable[None]],
-        take: Callable[[], Awaitable[int]],
-        trusts: Callable[[Upstream, DefinitionKey], str | None],
-    ) -> None:
+    engine: UpstreamServers
+    store: Store
+    note: RecordAudit
+    announce: Callable[[], Awaitable[None]]
+    take: Callable[[], Awaitable[int]]
+    """Called after each comparison: loads what the store says now, and returns its epoch."""
+    trusts: Callable[[Upstream, DefinitionKey], str | None]
+    """Gives the name under which a tool may be used when it is first seen."""
+
+    def __post_init__(self) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
         self.no_definitions: dict[str, list[ToolProblem]] = {}
         """By server, the invalid definitions."""
         self.failures: dict[str, str] = {}
         """Servers that could not be listed, and why."""
-        self._engine = engine
-        self._store = store
-        self._note = note
-        self._announce = announce
-        self._take = take
-        self._trusts = trusts
         self._compared: dict[str, int] = {}
         """Servers that were compared since they came up, and the number of their start."""
         self._lives: Counter[str] = Counter()
@@ -147,7 +141,7 @@ class Reconciler:
         """Compares servers that are up, every RELIST_SECONDS."""
         while True:
             await asyncio.sleep(RELIST_SECONDS)
-            for status in self._engine.statuses():
+            for status in self.engine.statuses():
                 if status.state == "up":
                     self.soon(status.name)
 
@@ -173,8 +167,7 @@ class Reconciler:
     # -- how
 
     async def compare(self, server: str, *, anew: bool = False) -> Comparison:
-        """Lists a server and compares. Concurrent callers share one comparison, unless it has to begin after the call
-        (`anew`)."""
+        """Lists a server and compares. Concurrent callers share one comparison, unless it has to begin now (`anew`)."""
         task = self._under_way.get(server)
         if task is not None and anew:
             await asyncio.wait([task])
@@ -202,23 +195,23 @@ class Reconciler:
         self._compared.pop(server, None)
         lives = self._lives[server]
         try:
-            answered = await ask(self._engine, upstream)
+            answered = await ask(self.engine, upstream)
         except CallError as error:
             self.failures[server] = cleaned(error.message)[:MAX_FAILURE_CHARS]
             raise
-        start, began = self._engine.starts(server), monotonic()
+        start, began = self.engine.starts(server), monotonic()
         self.failures.pop(server, None)
         read, many = self._read(upstream, answered), sum(map(len, answered.lists.values()))
         seen, digest, self.no_definitions[server] = await to_thread(read) if many > MAX_INLINE_DEFINITIONS else read()
         known = None if anew else self._last.get(server)
-        if known is not None and known == (digest, await self._take()):
+        if known is not None and known == (digest, await self.take()):
             compared = Comparison()
         else:
-            compared = await self._store.transact(table.compare(server, seen))
+            compared = await self.store.transact(table.compare(server, seen))
             if compared.any:
-                await self._announce()
+                await self.announce()
                 await self._record(upstream, compared)
-            self._last[server] = (digest, await self._take())
+            self._last[server] = (digest, await self.take())
         if self._lives[server] == lives:
             self._compared[server] = start
         took = monotonic() - began + many * READ_SECONDS_PER_DEFINITION
@@ -232,8 +225,8 @@ class Reconciler:
     ) -> Callable[[], tuple[ServerSnapshot, str, list[ToolProblem]]]:
         """Gives the function that reads a listing: what the server has, a digest of all of it, and the invalid definitions.
         It runs in a thread, so it uses nothing that changes."""
-        name, about, trusts = upstream.name, answered.about, self._trusts
-        jail = next((status.jail for status in self._engine.statuses() if status.name == name), None)
+        name, about, trusts = upstream.name, answered.about, self.trusts
+        jail = next((status.jail for status in self.engine.statuses() if status.name == name), None)
 
         def read() -> tuple[ServerSnapshot, str, list[ToolProblem]]:
             found, problems = found_in(name, about.capabilities, answered.lists)
@@ -250,7 +243,7 @@ class Reconciler:
         for key in compared.changed[:MAX_AUDITED_TOOLS]:
             details = {"server": upstream.name, "tool": label(key), "why": "its definition has changed"}
             name = "" if key[0] in ITEM_KINDS else name_here(upstream, key)
-            await self._note("mcp.tool_quarantined", LOCAL, name, details)
+            await self.note("mcp.tool_quarantined", LOCAL, name, details)
         for action, keys in (
             ("mcp.tools_quarantined", compared.new),
             ("mcp.tools_in_use", compared.taken),
@@ -258,7 +251,7 @@ class Reconciler:
         ):
             if keys:
                 names = [label(key) for key in keys[:MAX_AUDITED_TOOLS]]
-                await self._note(action, LOCAL, "", {"server": upstream.name, "count": len(keys), "tools": names})
+                await self.note(action, LOCAL, "", {"server": upstream.name, "count": len(keys), "tools": names})
 
 
 async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:

@@ -263,8 +263,7 @@ async def _cancel_task(ask: ServerRequest, server: str, named: Mapping[str, Any]
 
 
 class StructuredOutputValidator:
-    """The compiled schema of a tool's output, which is the value itself or has it in `structuredContent` beside other parts
-    (`result`)."""
+    """The compiled schema of an output that is the value itself, or has it in `structuredContent` beside other parts."""
 
     def __init__(self, check: Validator) -> None:
         self._check: Any = check

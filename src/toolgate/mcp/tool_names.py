@@ -37,7 +37,7 @@ class ToolNames:
         if holder is not None:
             return None if holder == (upstream.name, key) else f"the name {name} is that of a tool of server {holder[0]}"
         meant = next((server for server in self._servers if name.startswith(f"mcp_{server}_")), upstream.name)
-        if meant != upstream.name and not _is_said(upstream, key, name):
+        if meant != upstream.name and upstream.said_of(key).name != name:
             return f"the name {name} would be one of server {meant}"
         return None
 
@@ -55,7 +55,7 @@ class ToolNames:
         said = {tool.name for tool in settings.tools.values() if tool.name is not None}
         starts = (f"mcp_{upstream.name}_", *((settings.prefix,) if settings.prefix else ()))
         for name, (server, key) in self._holders.items():
-            if name in said or (name.startswith(starts) and not _is_said(self._upstreams[server], key, name)):
+            if name in said or (name.startswith(starts) and self._upstreams[server].said_of(key).name != name):
                 return f"{name} is a tool of server {server} that was accepted under this name"
         return None
 
@@ -64,10 +64,3 @@ def is_wanted(upstream: Upstream, key: DefinitionKey) -> bool:
     """True if the settings of a server (`only`) let a tool be published."""
     only = upstream.settings.only
     return only is None or key[0] != "tools/call" or key[1] in only
-
-
-def _is_said(upstream: Upstream, key: DefinitionKey, name: str) -> bool:
-    """True if the settings give the tool this name."""
-    method, tool = key
-    said = upstream.settings.tools.get(tool if method == "tools/call" else method)
-    return said is not None and said.name == name

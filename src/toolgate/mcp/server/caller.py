@@ -57,8 +57,7 @@ def meta_of(ctx: Request) -> Mapping[str, Any]:
 
 
 def capabilities_of(ctx: Request) -> dict[str, Any]:
-    """The requests that a client can be sent. Of extensions only those that we have too, since the tool's server is told the
-    same."""
+    """The requests that a client can be sent, and extensions that we have too: the tool's server is told the same."""
     declared = ctx.session.client_capabilities
     said = {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
     known = {name: said[name] for name, _ in CLIENT_REQUESTS.values() if name in said}

@@ -64,8 +64,5 @@ def _wrong_answer(message: dict[str, Any], has_id: bool) -> str | None:
         return None if has_id and isinstance(message["result"], dict) else "a result is an object, and has an id"
     error = message["error"]
     right = isinstance(error, dict) and type(error.get("code")) is int and isinstance(error.get("message"), str)
-    return (
-        None
-        if right and (has_id or ("id" in message and message["id"] is None))
-        else "an error has a code, a message and an id"
-    )
+    named = has_id or message.get("id", "") is None
+    return None if right and named else "an error has a code, a message and an id"

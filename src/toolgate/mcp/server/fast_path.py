@@ -112,8 +112,7 @@ class FastPath:
         self._calls = msgspec.json.Decoder(CallRequest)
         self._lists = msgspec.json.Decoder(ListRequest)
         self._callers: dict[bytes, Mapping[str, Any] | None] = {}
-        """By the bytes of `_meta`, which a client repeats with each request: its capabilities, or None for the SDK's
-        path."""
+        """By the bytes of `_meta`, which a client repeats: its capabilities, or None for the SDK's path."""
         self._accepts: set[bytes] = set()
         self._headed: dict[str, bool] = {}
         """By the fingerprint of a tool, whether some of its arguments must be in headers."""
@@ -125,9 +124,8 @@ class FastPath:
     ) -> bool:
         if headers.get(b"mcp-protocol-version") != b"2026-07-28" or not self._is_accepted(headers.get(b"accept", b"")):
             return False
-        reply = _FastReply(
-            send, None if b"origin" in headers else scope.get(REPLY_KEY)
-        )  # to a page's script more must be said
+        at_once = None if b"origin" in headers else scope.get(REPLY_KEY)  # a page's script must be told more
+        reply = _FastReply(send, at_once)
         method = headers.get(b"mcp-method")
         if method == b"tools/call":
             call = _read(self._calls, body)
@@ -290,11 +288,8 @@ def _plain_capabilities(raw: bytes) -> Mapping[str, Any] | None:
         meta = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(meta, dict) or not {VERSION_KEY, CAPABILITIES_KEY} <= meta.keys() <= {
-        VERSION_KEY,
-        CAPABILITIES_KEY,
-        INFO_KEY,
-    }:
+    required = {VERSION_KEY, CAPABILITIES_KEY}
+    if not isinstance(meta, dict) or not required <= meta.keys() <= required | {INFO_KEY}:
         return None
     capabilities = meta[CAPABILITIES_KEY]
     if meta[VERSION_KEY] != PROTOCOL_VERSION or not isinstance(capabilities, dict) or "extensions" in capabilities:

@@ -67,8 +67,7 @@ ARTIFACT_TEMPLATE: JsonObject = {
 
 
 class UpstreamConnections(Protocol):
-    """The part of `mcp.client.servers.UpstreamServers` that doors have. `request` is no part of it: calls go through the
-    pipeline."""
+    """The part of `UpstreamServers` that doors have. `request` is no part of it: calls go through the pipeline."""
 
     def names(self) -> list[str]: ...
     def settings(self, name: str) -> ServerSettings: ...

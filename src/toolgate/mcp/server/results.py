@@ -7,7 +7,7 @@ program (`toolgate/…`).
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -283,9 +283,7 @@ def pending_result(outcome: Outcome) -> JsonObject:
         words.append(f"{run} Approval {pending.id}: {waiting['resume']}")
     if error is not None and error.suggestion:
         words.append(error.suggestion)
-    told: Mapping[str, Any] = (
-        {CALL_META: outcome.id, APPROVAL_META: pending.id} if pending.kind == "approval" else {CALL_META: outcome.id}
-    )
+    told = {CALL_META: outcome.id, **({APPROVAL_META: pending.id} if pending.kind == "approval" else {})}
     return {"content": [_text("\n".join(words))], "structuredContent": waiting, "isError": True, "_meta": told}
 
 

@@ -63,8 +63,7 @@ class ClientCalls:
     async def call(
         self, ctx: Request, who: Credential, tool: str, arguments: Any, task: "Task | None" = None
     ) -> Outcome | InputRequiredResult:
-        """Calls a tool for a client; returns the outcome, or the input that is required. With a task, it may go on after its
-        request was answered."""
+        """Gives the outcome, or the input that is required. With a task, the call may outlast its request."""
         wishes = self._wishes(ctx)
         brought, responses = RetryState.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
         client = ClientCaller(ctx, _for_tool(brought, responses), brought.state, task)
@@ -122,8 +121,7 @@ class ClientCalls:
         client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
 
     async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
-        """Invokes in a task of its own: the SDK cancels again at every await, and a call has to be cancelled once and then
-        recorded."""
+        """Invokes in a task of its own: the SDK cancels at every await, a call is cancelled once and then recorded."""
         calling = self._app.invoke(
             tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
             approval=wishes.approval, timeout=wishes.timeout, door="mcp", caller=client,
@@ -147,8 +145,7 @@ class ClientCalls:
     # -- approvals
 
     async def _question(self, client: ClientCaller, who: Credential, id: str) -> dict[str, Any] | None:
-        """The form for the client's user; None if that user can't be asked, may not answer, or can't be shown all that would
-        run."""
+        """The form for the client's user; None: they can't be asked, may not answer, or would not see all that would run."""
         if not (who.may_approve and client.can_approve and self._app.settings.mcp.approval_seconds > 0):
             return None
         asked = (await self._app.approvals.get(id, who.actor.tenant)).request
