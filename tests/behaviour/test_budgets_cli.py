@@ -129,7 +129,7 @@ def test_scopes_are_written_as_options(terminal: Terminal) -> None:
 
 def test_a_tool_that_is_not_there_yet_is_pointed_out(terminal: Terminal) -> None:
     done = terminal("budgets", "set", "--tool", "buyy", "--daily", "1")
-    assert (done.code, "There is no tool buyy now" in done.err) == (0, True)
+    assert (done.code, "There is no tool named 'buyy' now" in done.err) == (0, True)
     assert terminal("budgets", "set", "--tool", "buy", "--daily", "1").err == ""
     assert terminal("budgets", "set", "--tool", "buyyy", "--daily", "none").err == ""
 

@@ -136,7 +136,7 @@ def test_an_edit_without_what_was_masked_can_be_run_from_here(terminal: Terminal
 
 
 def test_what_is_suggested_is_about_the_same_tenant(terminal: Terminal) -> None:
-    assert "`toolgate approvals list --tenant acme`" in terminal("approvals", "show", "x", "--tenant", "acme").err
+    assert "see toolgate approvals list --tenant acme." in terminal("approvals", "show", "x", "--tenant", "acme").err
     assert "`toolgate grants list` shows" in terminal("grants", "revoke", "x").err
 
 
@@ -397,7 +397,7 @@ def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
     for difference in ('-  "to": "everybody"', '+  "to": "eve"', '-  "to": "eve"', '+  "to": "bob"'):
         assert difference in lines, call.shown
     assert ran(terminal) == ["bob"]
-    told = ("That is not JSON", "That must be a JSON object", "Invalid arguments", "to: ", "That can't be read")
+    told = ("That is not JSON", "That must be a JSON object", "Invalid arguments", "to: ", "cannot be read")
     assert all(words in call.shown for words in told), call.shown
     assert not any(words in call.shown for words in ("--args", "Prompt", "can't be taken"))
 

@@ -79,7 +79,7 @@ def test_no_to_what_was_changed_in_the_editor_has_a_reason_and_a_slip_is_no_answ
         ("""echo '{"text": 5}' > "$1" """, "text: must be of type string"),
         ("""echo '{"text"' > "$1" """, "The edited file is not JSON"),
         ("""echo '@seen' > "$1" """, "The edited file is not JSON"),
-        ("""rm "$1" """, "The edited file can't be read"),
+        ("""rm "$1" """, "The edited file cannot be read"),
     ],
 )
 def test_an_editor_that_fails_or_changes_nothing_changes_nothing(terminal: Terminal, does: str, told: str) -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.teletype import Teletype
 from tests.terminal import Terminal
-from toolgate.cli.tools.examples import same
-from toolgate.cli.tools.templates import template
+from toolgate.cli.tools.custom import same, template
 from toolgate.model import Runtime
 from toolgate.sandbox.custom.file import parse_tool_file
 

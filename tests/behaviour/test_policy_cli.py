@@ -208,7 +208,7 @@ def test_what_was_so_already_is_said_and_leaves_no_record(terminal: Terminal) ->
 def test_denying_a_tool_that_is_not_there_is_pointed_out(terminal: Terminal) -> None:
     done = terminal("policy", "deny", "ecoh")
     assert (done.code, done.lines) == (0, ["✓ Denied to everybody: ecoh"])
-    assert "There is no tool ecoh now; the denial applies once there is." in done.err
+    assert "There is no tool named 'ecoh' now; the denial applies once there is." in done.err
     assert terminal("policy", "deny", "echo").err == ""
 
 

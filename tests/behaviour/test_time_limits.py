@@ -17,7 +17,7 @@ from tests.mcp_upstream import tool as offered
 from tests.terminal import Terminal
 from toolgate import App, tool
 from toolgate.cli.catalog import listed
-from toolgate.cli.tools.info import to_dict
+from toolgate.cli.tools import info_to_dict
 from toolgate.model import LOCAL, Retry
 
 pytestmark = [pytest.mark.requirement("PIPE-6", "PIPE-7", "SBX-2"), pytest.mark.asyncio(loop_scope="module")]
@@ -121,7 +121,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
 
 async def shown(app: App, name: str) -> dict[str, Any]:
     [found] = [one for one in await listed(app, LOCAL) if one.name == name]
-    return to_dict(found, enforced=False)
+    return info_to_dict(found, enforced=False)
 
 
 @pytest.mark.parametrize("case", others_in_matrix(HANGS, *QUICK, why="each waits for its time limit"))

@@ -1,13 +1,16 @@
 """`app.tools`: the tools in the catalog, where they come from, and for whom they are enabled."""
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolgate.app.renamed import CallableFacet
-from toolgate.errors import DefinitionError, Denied, Fault
+from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError
 from toolgate.model import LOCAL, Actor, Entry, Source, Tool
 from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
@@ -16,6 +19,17 @@ from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
+    from toolgate.sandbox.custom.file import ToolFile
+
+
+class AddedTool(NamedTuple):
+    """A custom tool that was put in place."""
+
+    tool: "ToolFile"
+    file: Path
+    replaced: bool
+    unchecked: str | None
+    """Why its code could not be compiled beforehand."""
 
 
 class ToolsFacet(CallableFacet):
@@ -31,7 +45,10 @@ class ToolsFacet(CallableFacet):
         self._mcp_tools = parts.mcp_tools
         self._notices = parts.notices
         self._policy = parts.policy
+        self._project = parts.project
         self._rules = parts.rules
+        self._sandbox = parts.sandbox
+        self._settings = parts.settings
 
     # -- what there is
 
@@ -161,6 +178,63 @@ class ToolsFacet(CallableFacet):
         if self._custom is not None:
             await self._custom.check()
 
+    async def add_custom(
+        self, content: bytes, file: Path, *, replace: bool = False, actor: Actor | None = None
+    ) -> AddedTool:
+        """Checks the file of a custom tool, its code too, and puts it where custom tools are loaded from, trusted.
+
+        Raises `SettingsError` where that is disabled, `DefinitionError` if the file is wrong or the name is taken, `OSError`
+        if it cannot be written.
+        """
+        from toolgate.sandbox.custom.file import parse_tool_file
+
+        if self._settings.enforcement.disable_local_tools:
+            raise SettingsError(
+                "Adding tools is disabled by the setting enforcement.disable_local_tools.",
+                suggestion="Ask the operator of this installation.",
+            )
+        tool = parse_tool_file(content, file, self._rules)
+        name, target = tool.entry.name, self._custom_file(tool.entry.name)
+        taken = os.path.lexists(target)
+        if taken and not replace:
+            raise DefinitionError(
+                name,
+                [Fault("name", f"{target} is there already")],
+                suggestion="Edit that file, give the new tool another name, or replace it: `toolgate tools add --force`.",
+            )
+        unchecked = await self._why_unchecked(tool)
+        _put(target, content)
+        self._project.add(target, content)
+        details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
+        await self._events.record("tool.added", actor or LOCAL, name, details)
+        return AddedTool(tool, target, taken, unchecked)
+
+    def _custom_file(self, name: str) -> Path:
+        """The file for a custom tool of this name; raises if another kind of tool has the name."""
+        from toolgate.sandbox.custom.folder import CustomFolder
+
+        with suppress(CallError):
+            source = self._catalog.resolve(name, LOCAL.tenant).tool.source
+            if source != "custom":
+                fault = Fault("name", f"the name is taken by a tool of source {source}")
+                raise DefinitionError(name, [fault], suggestion="Give it another name.")
+        folder = CustomFolder(self._settings.home / "tools", self._rules, self._project.refusal)
+        folder.changes()
+        return folder.file_of(name) or self._settings.home / "tools" / f"{name}.yml"
+
+    async def _why_unchecked(self, tool: "ToolFile") -> str | None:
+        """Refuses code that does not compile; says why that cannot be told, if there is no sandbox."""
+        from toolgate.sandbox.custom.reload import compiled
+        from toolgate.sandbox.custom.file import ToolFileError
+
+        try:
+            problem = await compiled(tool, self._sandbox)
+        except CallError as error:
+            return error.message
+        if problem is not None:
+            raise ToolFileError(problem)
+        return None
+
     async def add_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:
         """Registers a tool at run time, for the actor's tenant. It survives a restart.
 
@@ -249,3 +323,20 @@ class ToolsFacet(CallableFacet):
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
         permitted = await self._permitted(actor or LOCAL)
         return permitted if source is None else tuple(tool for tool in permitted if tool.source == source)
+
+
+def _put(target: Path, content: bytes) -> None:
+    """Puts a file in place, whole or not at all."""
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        error.filename = str(target)
+        raise

@@ -14,6 +14,7 @@ from toolgate.cli.call import EXIT, exit_code, show_outcome
 from toolgate.cli.completion import approval_ids
 from toolgate.cli.context import (
     AsJson,
+    CommandGroup,
     NotFound,
     Usage,
     User,
@@ -23,12 +24,12 @@ from toolgate.cli.context import (
     opened,
     readable,
     sentence,
-)
+)  # fmt: skip
 from toolgate.cli.editor import edited
-from toolgate.cli.output import Part, clean, emit, note, pretty, say
+from toolgate.cli.output import Part, answer, clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
+from toolgate.cli.table import listing
 from toolgate.cli.table import state as state_cell
-from toolgate.cli.table import table
 from toolgate.cli.times import seconds_of, shown
 from toolgate.gates.approval.questions import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
@@ -40,14 +41,14 @@ from toolgate.gates.approval.request import (
     GrantTerms,
     State,
     visible,
-)
+)  # fmt: skip
 from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import LOCAL, MASK, Actor, Outcome
 
 SHORT = 60
 """Characters of arguments that a list shows."""
 
-group = typer.Typer(help="Calls that wait for a person's approval.", no_args_is_help=True)
+group = CommandGroup(help="Calls that wait for a person's approval.", no_args_is_help=True)
 
 EVERY = "*"
 Tenants = Annotated[
@@ -83,7 +84,6 @@ async def list_approvals(
 ) -> int:
     """List what waits for an answer, oldest first."""
     whose = None if tenant == EVERY else actor_of(tenant, None, None).tenant
-
     async with opened(ctx) as app:
         start = None if after is None else (await whole_id(app, "approvals", whose, after))[0]
         found = await app.approvals.list(
@@ -96,14 +96,16 @@ async def list_approvals(
         waiting = await app.approvals.counts() if tenant is None and state == "waiting" else {}
     found, rest = found[:limit], found[limit:]
     last = found[-1].request.id if rest else None
+    listing(
+        as_json,
+        {"approvals": [to_dict(approval) for approval in found], "next": last},
+        ["id", "state", "tool", "arguments", "caller", "asked by", "until"],
+        [_row(approval) for approval in found],
+        none=_none(state, whose),
+    )
     if as_json:
-        emit({"approvals": [to_dict(approval) for approval in found], "next": last})
         return 0
-    header = ["id", "state", "tool", "arguments", "caller", "asked by", "until"]
-    table(header, [_row(approval) for approval in found])
-    if not found:
-        note((_none(state, whose), "dim"))
-    elif state == "waiting":
+    if found and state == "waiting":
         note(("toolgate approvals show|approve|reject ID", "dim"))
     if last is not None:
         note((f"There are more: add --after {last}", "yellow"))
@@ -135,7 +137,6 @@ def _note_others(waiting: dict[str, int]) -> None:
 async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None, as_json: AsJson = False) -> int:
     """Show one approval: what is asked, and what became of it."""
     whose = _owner(tenant)
-
     async with opened(ctx) as app:
         approval = await app.approvals.get(*await whole_id(app, "approvals", whose, approval_id))
     if as_json:
@@ -190,7 +191,6 @@ async def approve(
     instead = None if edit is None else read_object(edit, "--edit")
     answer = Answer("approve" if instead is None else "edit", reason, instead, _terms(lasting, session_grant, cap))
     whose, by = _owner(tenant), actor_of(None, None, user)
-
     outcome = None
     async with opened(ctx) as app:
         said = await _edited(app, approval_id, whose, answer) if in_editor else answer
@@ -225,8 +225,9 @@ def _say_approved(approval: Approval, outcome: Outcome | None, as_json: bool) ->
         return exit_code(outcome)
     if as_json:
         emit(to_dict(approval))
-    elif approval.state == "waiting":
-        _say_counted(approval)
+    elif approval.state == "waiting":  # one of several has agreed
+        asked, count = approval.request, f" {len(approval.agreed)} of {approval.request.quorum}"
+        say(("✓ Counted", "green"), f"{count} for {asked.tool} ({asked.id}): {clean(', '.join(approval.agreed))}")
     else:
         say(("✓ Approved", "green"), f" {approval.request.tool} ({approval.request.id})")
         note((_next_step(approval.request), "dim"))
@@ -245,14 +246,10 @@ async def reject(
     """Reject a call, and say why."""
     readable("--reason", reason)
     whose, by = _owner(tenant), actor_of(None, None, user)
-
     async with opened(ctx) as app:
         approval = await _give(app, approval_id, Answer("reject", reason), whose, by.user)
-    if as_json:
-        emit(to_dict(approval))
-    else:
-        say(("✓ Rejected", "green"), f" {approval.request.tool} ({approval.request.id})")
-    return 0
+    words = f" {approval.request.tool} ({approval.request.id})"
+    return answer(as_json, to_dict(approval), ("✓ Rejected", "green"), words)
 
 
 async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -> Answer | None:
@@ -265,12 +262,6 @@ async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -
     if changed is None or not await agrees("Approve these arguments?"):
         return None
     return msgspec.structs.replace(answer, verdict="edit", arguments=changed)
-
-
-def _say_counted(approval: Approval) -> None:
-    """One of several has agreed; the call still waits."""
-    asked, agreed = approval.request, ", ".join(approval.agreed)
-    say(("✓ Counted", "green"), f" {len(approval.agreed)} of {asked.quorum} for {asked.tool} ({asked.id}): {clean(agreed)}")
 
 
 async def _give(app: App, beginning: str, answer: Answer, whose: str | None, user: str) -> Approval:
@@ -323,11 +314,11 @@ async def whole_id(app: App, table: Literal["approvals", "grants"], tenant: str 
         return (exact or found)[0]
     of = "" if tenant is None else f" of tenant {tenant}"
     everywhere = naming(Actor(tenant)) if tenant is not None else f" --tenant '{EVERY}'"
+    see = f"see toolgate {table} list{everywhere}."
     raise NotFound(
-        f"More than one {table[:-1]}{of} begins with {beginning}."
+        f"More than one id of {table}{of} begins with {beginning!r}: {see}"
         if found
-        else f"There is no {table[:-1]} {clean(beginning)[:64]}{of}.",
-        suggestion=f"`toolgate {table} list{everywhere}` shows them.",
+        else f"There is no {table[:-1]} with the id {clean(beginning)[:64]!r}{of}: {see}"
     )
 
 

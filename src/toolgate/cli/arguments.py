@@ -9,7 +9,6 @@ Only the command line is read so. What comes through another door is a JSON obje
 """
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,14 +16,11 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from toolgate.app.app import App
-from toolgate.cli.context import Usage, entry_named, interruptible
+from toolgate.cli.context import Usage, entry_named
+from toolgate.cli.files import MAX_INPUT_BYTES, STDIN, content_of, json_of
 from toolgate.model import Actor
 from toolgate.schema import CHOICES, refer_strictly, same_value
 
-MAX_INPUT_BYTES = 64 * 1024 * 1024
-"""What is read of a file or of stdin. How much a call may have is the pipeline's business, and less."""
-STDIN = "-"
-BOM = b"\xef\xbb\xbf"
 _INTEGER = re.compile(r"-?[0-9]{1,4000}\Z")
 
 
@@ -71,62 +67,32 @@ def _text(given: RawArgument) -> str:
         raise Usage(
             f"{given.key}=@ names no file.", suggestion=f"Write {given.key}=@FILE, or {given.key}=@@ for an at sign."
         )
-    name = given.text[1:]
+    what = f"{given.key}={given.text}"
+    advice = f"Paths are relative to the folder you are in. For a text that begins with @, write {given.key}=@@…"
     try:
-        content = _read(None if name == STDIN else Path(name))
-    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
-        raise Usage(
-            f"{given.key}=@{name:.200} can't be read: {getattr(error, 'strerror', None) or error}.",
-            suggestion=f"Paths are relative to the folder you are in. For a text that begins with @, write {given.key}=@@…",
-        ) from None
-    if len(content) > MAX_INPUT_BYTES:
-        raise Usage(f"{given.key}=@{name:.200} has more than {MAX_INPUT_BYTES:,} bytes.")
-    try:
-        text = content.removeprefix(BOM).decode()
+        text = content_of(given.text[1:], what, advice=advice).decode()
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         raise Usage(
-            f"{given.key}=@{name:.200} is not text in UTF-8.",
+            f"{what:.200} is not text in UTF-8.",
             suggestion="An argument is JSON, which holds no bytes: encode them, for example with base64.",
         )
     return text
 
 
-def _read(path: Path | None) -> bytes:
-    """The beginning of a file or of stdin, one byte more than may be read."""
-    if path is None:
-        with interruptible():
-            return sys.stdin.buffer.read(MAX_INPUT_BYTES + 1) if sys.stdin is not None else b""
-    with path.open("rb") as file:
-        return file.read(MAX_INPUT_BYTES + 1)
-
-
 def read_object(source: str, option: str = "--args") -> dict[str, Any]:
     """The object that an option names: JSON, `@file`, or `-` for stdin."""
-    text = _content(source, option)
-    try:
-        read = orjson.loads(text.removeprefix(BOM))
-    except orjson.JSONDecodeError as error:
-        raise Usage(f"{option} is not JSON: {error}.") from None
+    if source == STDIN or source.startswith("@"):
+        content = content_of(STDIN if source == STDIN else Path(source[1:]), f"{option} {source}")
+    else:
+        content = source.encode("utf-8", "surrogatepass")
+    if len(content) > MAX_INPUT_BYTES:
+        raise Usage(f"{option} has more than {MAX_INPUT_BYTES:,} bytes.")
+    read = json_of(content, option)
     if not isinstance(read, dict):
         raise Usage(f"{option} must be a JSON object, not {_kind(read)}.", suggestion="""Write it as '{"key": "value"}'.""")
     return read
-
-
-def _content(source: str, option: str) -> bytes:
-    try:
-        if source == STDIN or source.startswith("@"):
-            text = _read(None if source == STDIN else Path(source[1:]))
-        else:
-            text = source.encode("utf-8", "surrogatepass")
-    except (OSError, ValueError) as error:
-        raise Usage(
-            f"{option} can't be read: {getattr(error, 'strerror', None) or error}: {source[1:] or 'stdin'}."
-        ) from None
-    if len(text) > MAX_INPUT_BYTES:
-        raise Usage(f"{option} has more than {MAX_INPUT_BYTES:,} bytes.")
-    return text
 
 
 def schema_of(app: App, tool: str, actor: Actor) -> Mapping[str, Any]:

@@ -1,15 +1,15 @@
 """`toolgate artifacts`: whole outputs of which a call gave only a part."""
 
-from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
 
-from toolgate.cli.context import AsJson, NotFound, Tenant, actor_of, opened
-from toolgate.cli.output import Unwritable, emit, note, show
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, Tenant, ToFile, actor_of, opened
+from toolgate.cli.files import output_to
+from toolgate.cli.output import clean, emit, note, show
 
-group = typer.Typer(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
+group = CommandGroup(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
 
 
 @group.callback()
@@ -20,26 +20,24 @@ def artifacts() -> None: ...
 async def get(
     ctx: typer.Context,
     artifact_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the outcome gave.", show_default=False)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
+    output: ToFile = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
     """Get a whole output: text as it is, anything else as JSON."""
-
     content = None
     if artifact_id.isascii() and artifact_id.isprintable():
         async with opened(ctx) as app:
             content = await app.audit.artifact_of_anybody(artifact_id, actor_of(tenant, None, None).tenant)
     if content is None:
         raise NotFound(
-            f"There is no artifact {artifact_id[:64]} of this tenant.",
+            f"This tenant has no artifact with the id {clean(artifact_id[:64])!r}.",
             suggestion="Artifacts are kept for a while only (limits.artifact_days).",
         )
     value = orjson.loads(content)
     if output is not None:
-        _save(output, value.encode() if isinstance(value, str) else content)
+        with output_to(output) as put:
+            put(value.encode() if isinstance(value, str) else content)
         if as_json:
             emit({"id": artifact_id, "output": str(output), "bytes": output.stat().st_size})
         else:
@@ -49,10 +47,3 @@ async def get(
     else:
         show(value)
     return 0
-
-
-def _save(output: Path, content: bytes) -> None:
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise Unwritable(output, error) from None

@@ -4,26 +4,23 @@ import asyncio
 import csv
 import io
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import orjson
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, NotFound, Usage, opened, readable
-from toolgate.cli.output import Unwritable, emit, note, say, show, write
-from toolgate.cli.records import CSV_HEADER, AuditRecord
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, OnlyTenant, ToFile, Usage, opened, readable
+from toolgate.cli.files import content_of, output_to
+from toolgate.cli.output import Part, answer, clean, emit, note, say, show
 from toolgate.cli.table import STATE_STYLES
-from toolgate.cli.times import shown
+from toolgate.cli.times import iso, shown
 from toolgate.cli.waterfall import show_details
-from toolgate.gates.ledger.retention import CallDetails
-from toolgate.model.call import MAX_REQUEST_ID_CHARS
-from toolgate.store.signed_heads import SignedHead
 from toolgate.store.signed_heads import parse as parse_head
 
 FOLLOW_SECONDS = 0.3
@@ -32,14 +29,102 @@ HANG = len("12:34:56 ")
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
 """What a record can say: `started` and `done` (of what is no call), and how a call can end."""
 
-group = typer.Typer(help="The log of everything that was called.", no_args_is_help=True)
+CSV_FIELDS = ("persona", "user", "session", "door", "duration_ms", "attempts", "cached", "cost_usd", "code", "message")
+"""What a table shows of the body in columns of their own."""
+CSV_HEADER = ("seq", "time", "kind", "call_id", "tenant", "tool", "status", *CSV_FIELDS, "body", "hash")
+SHORT_ID = 18
+"""How much of an id a line shows: enough to find the call again."""
+
+group = CommandGroup(help="The log of everything that was called.", no_args_is_help=True)
+
+
+class AuditRecord(NamedTuple):
+    """The columns of a row."""
+
+    seq: int
+    at: int
+    kind: str
+    call_id: str
+    tenant: str
+    tool: str
+    status: str
+    body: str
+    hash: str
+
+    @property
+    def content(self) -> Any:
+        """The body, or its text if somebody made it something that is no JSON."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return self.body
+
+    @property
+    def moment(self) -> datetime:
+        return datetime.fromtimestamp(self.at / 1_000_000, UTC)
+
+    def fits(self, tenant: str | None, tool: str | None, status: str | None) -> bool:
+        return tenant in (None, self.tenant) and tool in (None, self.tool) and status in (None, self.status)
+
+    def to_json(self) -> bytes:
+        """One line; the body's bytes are the very ones that the hash covers."""
+        content = self.content
+        shown = self._asdict() | {"body": content if isinstance(content, str) else orjson.Fragment(self.body)}
+        return orjson.dumps({"seq": self.seq, "time": iso(self.moment), **shown})
+
+    def to_cells(self) -> list[str]:
+        content = self.content
+        known = content if isinstance(content, dict) else {}
+        fields = [_cell(known.get(name)) for name in CSV_FIELDS]
+        texts = [_cell(text) for text in (self.kind, self.call_id, self.tenant, self.tool, self.status)]
+        return [str(self.seq), iso(self.moment), *texts, *fields, self.body, self.hash]
+
+    def to_line(self, tool_width: int, *, brief: bool) -> list[Part]:
+        """For people; `brief` leaves date and zone out of what happened today."""
+        content = self.content
+        known = content if isinstance(content, dict) else {}
+        who = "/".join(str(part) for part in (self.tenant, known.get("persona"), known.get("user")) if part)
+        local = self.moment.astimezone()
+        today = brief and local.date() == datetime.now(UTC).astimezone().date()
+        when = f"{local:%H:%M:%S}" if today else shown(self.moment, seconds=True)
+        parts: list[Part] = [
+            (f"{when} ", "dim"),
+            (f"{self.call_id[:SHORT_ID]} ", "dim"),
+            f"{self.tool or '-':<{tool_width}} ",
+            (
+                f"{self.status:<8}" if self.kind in ("start", "end") else f"{self.kind:<22}",
+                STATE_STYLES.get(self.status, ""),
+            ),
+        ]
+        if self.kind in ("start", "end"):
+            took = known.get("duration_ms")
+            parts.append(f"{took:>9,.1f} ms  " if isinstance(took, int | float) else " " * 14)
+        parts.append(who)
+        parts.extend(f"  for {name} {known[f'for_{name}']}" for name in ("tenant", "persona") if known.get(f"for_{name}"))
+        if known.get("reason"):
+            parts.append(f"  because: {known['reason']}")
+        if self.kind == "budget.alert":
+            parts.append(f"  {known.get('message', '')}")
+        if known.get("code"):
+            own = f" ({known['tool_code']})" if known.get("tool_code") else ""
+            parts.append((f"  {known['code']}{own}: {known.get('message', '')}", "red"))
+        return parts
+
+
+def _cell(value: Any) -> str:
+    """Text for a spreadsheet, which would take a text that begins like a formula for one."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return orjson.dumps(value).decode()
 
 
 @group.command()
 async def tail(
     ctx: typer.Context,
     count: Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, metavar="N", help="How many records.")] = 20,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    tenant: OnlyTenant = None,
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")] = None,
     status: Annotated[
         Status | None,
@@ -55,7 +140,7 @@ async def tail(
     async with opened(ctx) as app:
         end = (await app.audit.end()).seq
         rows = await app.audit.latest(count, tenant=tenant, tool=tool, status=status)
-        _print([AuditRecord.of(row) for row in rows], as_json)
+        _print([AuditRecord(*row) for row in rows], as_json)
         if not rows and not as_json and not follow:
             note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
         if follow:
@@ -70,18 +155,9 @@ def _none(*, filtered: bool, count: int) -> str:
     return "Nothing has been recorded yet. Every call is: `toolgate call calculator expression=1+1` makes the first record."
 
 
-async def _calls_of_request(app: App, request_id: str) -> tuple[str, ...]:
-    """The calls that were made with a request id."""
-    calls = await app.audit.of_request(request_id) if 0 < len(request_id) <= MAX_REQUEST_ID_CHARS else ()
-    if len(calls) > 1:
-        shown = ", ".join(calls[-5:])
-        raise NotFound(f"{len(calls)} calls have the request id {request_id}.", suggestion=f"Name one: {shown}.")
-    return calls
-
-
 async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
     while True:
-        records = [AuditRecord.of(row) for row in await app.audit.after(seq)]
+        records = [AuditRecord(*row) for row in await app.audit.after(seq)]
         _print([record for record in records if record.fits(*wanted)], as_json)
         if records:
             seq = records[-1].seq
@@ -111,21 +187,9 @@ async def show_call(
     as_json: AsJson = False,
 ) -> int:
     """Show all records of one call. If they are kept (setting audit.details), its stages and its output too."""
-
-    records: list[AuditRecord] = []
-    details: dict[int, CallDetails] = {}
-    if call_id.isascii() and call_id.isprintable():
-        async with opened(ctx) as app:
-            records = [AuditRecord.of(row) for row in await app.audit.of_call(call_id)]
-            if not records and len(calls := await _calls_of_request(app, call_id)) == 1:
-                call_id = calls[0]
-                records = [AuditRecord.of(row) for row in await app.audit.of_call(call_id)]
-            details = {kept.seq: kept for kept in await app.audit.details(call_id)}
-    if not records:
-        raise NotFound(
-            f"There is no call {call_id[:64]}, or more than one whose id begins so.",
-            suggestion="`toolgate audit tail` shows the last ones.",
-        )
+    async with opened(ctx) as app:
+        records = await _records_of(app, call_id)
+        details = {kept.seq: kept for kept in await app.audit.details(records[0].call_id)}
     if as_json:
         kept = orjson.dumps([one.to_dict() for one in details.values()])
         rows = b",".join(one.to_json() for one in records)
@@ -142,6 +206,34 @@ async def show_call(
         if record.seq in details:
             show_details(details[record.seq])
     return 0
+
+
+async def _records_of(app: App, name: str) -> list[AuditRecord]:
+    """The records of the call that has this id, or whose id alone begins so, or that was made with this request id."""
+    rows = await app.audit.of_call(name) if _is_call_id(name) else ()
+    calls: tuple[str, ...] = ()
+    if not rows:
+        with suppress(ValueError):  # text that no request id can be
+            calls = await app.audit.of_request(name)
+    if len(calls) > 1:
+        raise NotFound(
+            f"{len(calls)} calls have the request id {clean(name)}.", suggestion=f"Name one: {', '.join(calls[-5:])}."
+        )
+    if calls:
+        rows = await app.audit.of_call(calls[0])
+    if not rows:
+        raise _no_call(name)
+    return [AuditRecord(*row) for row in rows]
+
+
+def _is_call_id(name: str) -> bool:
+    return name.isascii() and name.isprintable()
+
+
+def _no_call(name: str) -> NotFound:
+    return NotFound(
+        f"There is no call with the id {clean(name[:64])!r}, or more than one whose id begins so: see toolgate audit tail."
+    )
 
 
 def _show_body(content: Any, verbose: bool) -> None:
@@ -164,8 +256,7 @@ async def verify(
 ) -> int:
     """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, and a log
     that is not the one whose head was signed."""
-    given = [] if heads is None else _heads_in(heads)
-
+    given = [] if heads is None else [parse_head(line) for line in content_of(heads).splitlines() if line.strip()]
     async with opened(ctx) as app:
         verdict = await app.audit.verify(given)
     if as_json:
@@ -187,14 +278,6 @@ async def verify(
     return 0 if verdict.ok else 1
 
 
-def _heads_in(file: Path) -> list[SignedHead | None]:
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
-    return [parse_head(line) for line in lines if line.strip()]
-
-
 @group.command()
 async def prove(
     ctx: typer.Context,
@@ -202,9 +285,7 @@ async def prove(
         str | None,
         typer.Argument(metavar="[CALL_ID]", help="The id of a call, or how it alone begins.", show_default=False),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
+    output: ToFile = None,
     script: Annotated[
         bool, typer.Option("--script", help="Write the program that checks a proof, which needs only Python.")
     ] = False,
@@ -217,7 +298,7 @@ async def prove(
         content = resources.files("toolgate.gates.ledger").joinpath("check_proof.py").read_bytes()
     else:
         content = orjson.dumps(await _proof(ctx, str(call_id)), option=orjson.OPT_INDENT_2) + b"\n"
-    with _sink(output) as put:
+    with output_to(output) as put:
         put(content)
     return 0
 
@@ -226,12 +307,9 @@ async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
     async with opened(ctx) as app:
         if not app.audit.is_signed:
             raise Usage("Heads of this log are not signed, so nothing can be proven.", suggestion="Set audit.key to file.")
-        found = await app.audit.prove(call_id) if call_id.isascii() and call_id.isprintable() else None
+        found = await app.audit.prove(call_id) if _is_call_id(call_id) else None
     if found is None:
-        raise NotFound(
-            f"There is no call {call_id[:64]}, or more than one whose id begins so.",
-            suggestion="`toolgate audit tail` shows the last ones.",
-        )
+        raise _no_call(call_id)
     return found
 
 
@@ -244,16 +322,13 @@ async def sign(
     as_json: AsJson = False,
 ) -> int:
     """Sign the head of the log now."""
-
     async with opened(ctx) as app:
         head = await app.audit.sign(anew=anew)
-    if as_json:
-        emit(b"null" if head is None else head.to_json())
-    elif head is None:
+    if head is None and not as_json:
         note(("Nothing was signed: the log is empty, or the setting audit.key is none.", "dim"))
-    else:
-        say((f"✓ Signed the log up to row {head.seq:,} with key {head.key}", "green"))
-    return 0
+        return 0
+    told, words = (b"null", "") if head is None else (head.to_json(), f"row {head.seq:,} with key {head.key}")
+    return answer(as_json, told, (f"✓ Signed the log up to {words}", "green"))
 
 
 @group.command()
@@ -263,7 +338,6 @@ async def key(
     as_json: AsJson = False,
 ) -> int:
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
-
     async with opened(ctx) as app:
         found = None if not app.audit.is_signed else await app.audit.key(rotate=rotate)
     if as_json:
@@ -284,9 +358,7 @@ async def export(
     shape: Annotated[
         Literal["jsonl", "csv"], typer.Option("--format", help="A JSON object to a line, or a table.")
     ] = "jsonl",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
+    output: ToFile = None,
     first: Annotated[int, typer.Option("--from", metavar="SEQ", min=1, help="Begin with this row.")] = 1,
     as_json: AsJson = False,
 ) -> int:
@@ -306,7 +378,7 @@ async def export(
 async def _export(ctx: typer.Context, shape: str, output: Path | None, first: int) -> int:
     written = 0
     async with opened(ctx) as app:
-        with _sink(output) as put:
+        with output_to(output) as put:
             if shape == "csv":
                 put(_csv([CSV_HEADER]))
             async for page in _pages(app, first):
@@ -318,22 +390,10 @@ async def _export(ctx: typer.Context, shape: str, output: Path | None, first: in
     return written
 
 
-@contextmanager
-def _sink(output: Path | None) -> Iterator[Callable[[bytes], object]]:
-    if output is None:
-        yield write
-        return
-    try:
-        with output.open("wb") as file:
-            yield file.write
-    except OSError as error:
-        raise Unwritable(output, error) from None
-
-
 async def _pages(app: App, first: int) -> AsyncIterator[list[AuditRecord]]:
     seq = first - 1
     while rows := await app.audit.after(seq):
-        yield [AuditRecord.of(row) for row in rows]
+        yield [AuditRecord(*row) for row in rows]
         seq = rows[-1][0]
 
 

@@ -1,5 +1,6 @@
 """`toolgate budgets`: how much may be spent, by whom and on what, and how much of it is left."""
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -7,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, Usage, opened, readable, sentence
+from toolgate.cli.context import AsJson, CommandGroup, Usage, opened, readable, sentence
 from toolgate.cli.output import emit, note, say
-from toolgate.cli.table import table
+from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.ledger_accounts import EACH, described, new_budget, scope_of, zone
 from toolgate.gates.quota.money import parse_dollars
@@ -24,7 +25,7 @@ ALMOST = 0.8
 LAST_YEAR = 9000
 """Beyond it a day can be outside of what a clock can show in another zone."""
 
-group = typer.Typer(help="How much may be spent, by whom and on what.", no_args_is_help=True)
+group = CommandGroup(help="How much may be spent, by whom and on what.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -35,18 +36,15 @@ async def list_budgets(
 ) -> int:
     """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
     readable("--tenant", tenant)
-
     async with opened(ctx) as app:
         found = await app.budgets.list(tenant)
-    if as_json:
-        emit({"budgets": [one.to_dict() for one in found]})
-        return 0
-    if not found:
-        note(("No budgets: nothing limits what calls may cost. `toolgate budgets set --daily USD` sets one.", "dim"))
-        return 0
-    header = ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"]
-    table(header, [[(cell, _style(one)) for cell in _cells(one)] for one in found])
-    return 0
+    return listing(
+        as_json,
+        {"budgets": [one.to_dict() for one in found]},
+        ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"],
+        [[(cell, _style(one)) for cell in _cells(one)] for one in found],
+        none="No budgets: nothing limits what calls may cost. `toolgate budgets set --daily USD` sets one.",
+    )
 
 
 def _cells(one: BudgetStatus) -> list[str]:
@@ -74,13 +72,14 @@ def _style(one: BudgetStatus) -> str:
     return "yellow" if taken >= one.budget.cap * ALMOST else ""
 
 
-@group.command("set")
-async def set_budgets(
-    ctx: typer.Context,
+@dataclass(frozen=True, slots=True)
+class BudgetOptions:
+    """Which budget is meant, and what is said of it besides its limit."""
+
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="T", help="Of this tenant; * is each tenant on its own.")
-    ] = None,
-    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Of this persona; * is each.")] = None,
+    ] = None
+    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Of this persona; * is each.")] = None
     user: Annotated[
         str | None,
         typer.Option(
@@ -88,42 +87,59 @@ async def set_budgets(
             metavar="U",
             help="Of this user of the tenant (without one, default); * alone is each user of every tenant.",
         ),
-    ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="On this tool; * is each.")] = None,
+    ] = None
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="On this tool; * is each.")] = None
+    timezone: Annotated[
+        str | None,
+        typer.Option("--timezone", metavar="TZ", help="Where days begin; without it as before, or as the settings say."),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31; `none`: it has no end."),
+    ] = None
+
+    def budget(self, period: Period, cap: int | None, known: dict[str, BudgetRow], timezone: str) -> BudgetRow:
+        """The budget that the options describe, as it was in what they do not name."""
+        make = partial(new_budget, tenant=self.tenant, persona=self.persona, user=self.user, tool=self.tool)
+        try:
+            before = known.get(make(period, 0).id)
+            place = self.timezone if self.timezone is not None else before.timezone if before is not None else timezone
+            end = _end_of(self.until, place) if self.until is not None else _same_day(before, place)
+            if cap is not None and self.until is None and end is not None and end <= now():
+                raise ValueError(f"this budget ended at {shown(end)}; say --until DATE, or --until none")
+            return make(period, cap or 0, timezone=place, until=end if cap is not None else None)
+        except ValueError as error:
+            raise Usage(sentence(error)) from None
+
+
+@group.command("set")
+async def set_budgets(
+    ctx: typer.Context,
+    options: BudgetOptions,
     daily: Annotated[
         str | None, typer.Option("--daily", metavar="D", help="Dollars a day; `none` removes the budget.")
     ] = None,
     monthly: Annotated[
         str | None, typer.Option("--monthly", metavar="M", help="Dollars a month; `none` removes the budget.")
     ] = None,
-    timezone: Annotated[
-        str | None,
-        typer.Option("--timezone", metavar="TZ", help="Where days begin; without it as before, or as the settings say."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31; `none`: it has no end."),
-    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Set a budget, change it, or remove it. Without a scope it is for everything that is spent. What is not named of a
     budget that is there stays as it is."""
-    for option, value in (("--tenant", tenant), ("--persona", persona), ("--user", user), ("--tool", tool)):
-        readable(option, value)
+    for option in ("tenant", "persona", "user", "tool"):
+        readable(f"--{option}", getattr(options, option))
     if daily is None and monthly is None:
         raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
     given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))
     caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
-
     async with opened(ctx) as app:
-        before = {budget.id: budget for budget in await app.budgets.limits()}
-        make = partial(new_budget, tenant=tenant, persona=persona, user=user, tool=tool)
+        before, usual = {budget.id: budget for budget in await app.budgets.limits()}, app.settings.budgets.timezone
         wanted = [
-            _wanted(make, period, cap, before, timezone, until, app.settings.budgets.timezone) for period, cap in caps
-        ]  # all of them make sense, or nothing is changed
-        set_anew = any(cap is not None for _, cap in caps)
+            options.budget(period, cap, before, usual) for period, cap in caps
+        ]  # all make sense, or nothing is changed
+        set_anew, tool = any(cap is not None for _, cap in caps), options.tool
         if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.tools.entries()):
-            note((f"There is no tool {tool} now; the budget applies once there is.", "yellow"))
+            note((f"There is no tool named {tool!r} now; the budget applies once there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if as_json:
         emit({"budgets": [one.to_dict() for one in done]})
@@ -169,27 +185,6 @@ def _cap(option: str, text: str) -> int | None:
         return None if text.strip().lower() == NONE else parse_dollars(text)
     except ValueError as error:
         raise Usage(f"{option}: {error}.") from None
-
-
-def _wanted(
-    make: "partial[BudgetRow]",
-    period: Period,
-    cap: int | None,
-    before: dict[str, BudgetRow],
-    timezone: str | None,
-    until: str | None,
-    otherwise: str,
-) -> BudgetRow:
-    """The budget that the options describe, as it was in what they do not name."""
-    try:
-        known = before.get(make(period, 0).id)
-        place = timezone if timezone is not None else known.timezone if known is not None else otherwise
-        end = _end_of(until, place) if until is not None else _same_day(known, place)
-        if cap is not None and until is None and end is not None and end <= now():
-            raise ValueError(f"this budget ended at {shown(end)}; say --until DATE, or --until none")
-        return make(period, cap or 0, timezone=place, until=end if cap is not None else None)
-    except ValueError as error:
-        raise Usage(sentence(error)) from None
 
 
 def _end_of(text: str, timezone: str) -> datetime | None:

@@ -6,7 +6,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +15,11 @@ from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, Usage, User, actor_of, diverted, naming, opened, readable
-from toolgate.cli.output import complain, emit, note, show
+from toolgate.cli.context import AsJson, CallerOptions, Usage, diverted, naming, opened, readable
+from toolgate.cli.output import complain, emit, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
-from toolgate.errors import Failed, span_words
+from toolgate.errors import span_words
 from toolgate.mcp.runner import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome, check_request_id
 from toolgate.pipeline.usage import dollars
@@ -28,32 +29,47 @@ EXIT = {"success": 0, "pending": 3}
 INTERRUPTED = 130
 
 
-def call(
-    ctx: typer.Context,
-    name: ToolName,
-    words: ArgumentWords = None,
-    args: ArgumentsJson = None,
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
-    session: Annotated[
-        str | None, typer.Option("--session", metavar="S", help="The session that the call belongs to.")
-    ] = None,
-    scope: Scopes = None,
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What is said of a call besides its caller and its arguments."""
+
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session that the call belongs to.")] = (
+        None
+    )
     key: Annotated[
         str | None,
         typer.Option("--idempotency-key", metavar="KEY", help="Run once for this key; again, give what came of it."),
-    ] = None,
+    ] = None
     approval: Annotated[
         str | None, typer.Option("--approval", metavar="ID", help="Use this approval, for the call that it was given for.")
-    ] = None,
+    ] = None
     request_id: Annotated[
         str | None, typer.Option("--request-id", metavar="ID", help="Your own id for this request, kept with its records.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve the call as the person at this machine.")] = False,
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Approve the call as the person at this machine.")] = False
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up sooner than the tool's own limit.")
-    ] = None,
+    ] = None
+
+    def check(self) -> None:
+        """Refuses what `App.invoke` would raise for, by the names of the options."""
+        if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
+            raise Usage("--timeout must be a number of seconds above 0.")
+        readable("--session", self.session)
+        if self.request_id is not None:
+            try:
+                check_request_id(self.request_id)
+            except ValueError as error:
+                raise Usage(f"{error}.".replace("request_id", "--request-id", 1)) from None
+
+
+def call(
+    ctx: typer.Context,
+    name: ToolName,
+    whose: CallerOptions,
+    options: CallOptions,
+    words: ArgumentWords = None,
+    args: ArgumentsJson = None,
     as_json: AsJson = False,
 ) -> int:
     """Call a tool, and show what it gives. Where a person must agree, it asks at a terminal; else the call is pending.
@@ -67,19 +83,11 @@ def call(
       toolgate call datetime operation=add --args '{"date": "2026-11-15", "amount": 3, "unit": "days"}'
       toolgate call datetime --args @arguments.json
     """
-    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-        raise Usage("--timeout must be a number of seconds above 0.")
-    readable("--session", session)
-    if request_id is not None:
-        try:
-            check_request_id(request_id)
-        except ValueError as error:
-            raise Usage(f"{error}.".replace("request_id", "--request-id", 1)) from None
-    actor = actor_of(tenant, persona, user, scope or ())
+    options.check()
+    actor = whose.actor
     given, whole = read_words(words or (), args)
-    if whole is None and (given or approval is None):
+    if whole is None and (given or options.approval is None):
         whole = {}
-    options = CallOptions(session, key, approval, yes, timeout, request_id)
     try:
         outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options, as_json=as_json))
     except KeyboardInterrupt:
@@ -96,8 +104,7 @@ def _interrupted(as_json: bool) -> int:
     message = "The call was interrupted before it ended; what the tool did until then stays done."
     hint = "`toolgate audit tail` shows its record."
     if as_json:
-        error = Failed("CANCELLED", message, suggestion=hint)
-        emit({"error": {"code": error.code, "message": message, "retryable": False, "suggestion": hint, "details": None}})
+        emit_error("CANCELLED", message, hint)
     else:
         complain(f"CANCELLED: {message}", hint)
     return INTERRUPTED
@@ -115,17 +122,6 @@ def _failed_program(outcome: Outcome) -> int | None:
         return None
     code = output["exitCode"]
     return code if isinstance(code, int) and code else None
-
-
-class CallOptions(NamedTuple):
-    """What is said of a call besides its arguments."""
-
-    session: str | None
-    key: str | None
-    approval: str | None
-    yes: bool
-    timeout: float | None
-    request_id: str | None
 
 
 async def _call(

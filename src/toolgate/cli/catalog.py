@@ -26,8 +26,6 @@ BADGES: dict[Source, str] = {
     "dynamic": "[Dynamic]",
 }
 BAR_WIDTH = 40
-BAR_SCALE = 1000
-"""Tokens that fill a bar, unless a tool has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,10 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
     """Every tool by name, and whether the actor has it. Dynamic tools of other tenants are left out unless asked for."""
     tokens = await app.tools.token_costs()
     return [
-        ListedTool(entry, tokens[entry.name], await why_off(app, entry, actor))
+        ListedTool(entry, tokens[entry.name], await app.tools.why_off(entry, actor, door="cli"))
         for entry in sorted(app.tools.entries(), key=lambda entry: entry.name)
         if of_all_tenants or entry.tool.tenant in (None, actor.tenant)
     ]
-
-
-async def why_off(app: App, entry: Entry, actor: Actor) -> str | None:
-    """Why an actor does not have a tool; None if it has."""
-    return await app.tools.why_off(entry, actor, door="cli")
 
 
 def total(tools: list[ListedTool]) -> int:
@@ -84,14 +77,10 @@ def total(tools: list[ListedTool]) -> int:
     return sum(tool.tokens for tool in tools if tool.on)
 
 
-def bar(tokens: int, largest: int) -> str:
-    filled = min(round(tokens / max(BAR_SCALE, largest) * BAR_WIDTH), BAR_WIDTH)
+def bar(part: int, whole: int) -> str:
+    """The share that a part is of a whole."""
+    filled = round(part / whole * BAR_WIDTH)
     return "█" * filled + "░" * (BAR_WIDTH - filled)
-
-
-def price(tokens: int, per_million: float) -> str:
-    """Roughly, in four decimals, as document B shows it."""
-    return f"~${tokens * per_million / 1_000_000:.4f}"
 
 
 def declared(tool: ListedTool) -> str:
@@ -138,7 +127,9 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     idle = _file_without(app, name)
     if idle is not None:
         return f"{idle} was loaded, but has no tool of this name: put `@tool` (from toolgate) above its function or class."
-    near = did_you_mean(name, [one.name for one in app.tools.entries() if await why_off(app, one, actor) is None])
+    near = did_you_mean(
+        name, [one.name for one in app.tools.entries() if await app.tools.why_off(one, actor, door="cli") is None]
+    )
     if near is not None:
         return near
     waiting = did_you_mean(name, app.tools.withheld)
@@ -147,7 +138,7 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
 
 async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
     """What keeps a tool that is there from an actor."""
-    reason = await why_off(app, entry, actor)
+    reason = await app.tools.why_off(entry, actor, door="cli")
     if reason is None:  # it was not for whoever called, and is for this actor: it has changed since
         return LIST
     command = f"toolgate explain {entry.name}{naming(actor, user=True)}"

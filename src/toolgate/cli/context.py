@@ -1,17 +1,19 @@
 """How a command gets its App, and the options that many commands share."""
 
 import asyncio
+import inspect
 import logging
 import os
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -29,6 +31,8 @@ Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The t
 Persona = Annotated[str | None, typer.Option("--persona", metavar="P", help="The persona, the role of the user.")]
 User = Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, local.")]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")]
+OnlyTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")]
+ToFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")]
 
 
 class Usage(ToolgateError):
@@ -126,6 +130,69 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class CommandGroup(typer.Typer):
+    """Commands of one kind. What a dataclass of options annotates is one parameter of a command, and many on its line."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+        def add(function: Command) -> Command:
+            super(CommandGroup, self).command(name, **settings)(with_options(function))
+            return function
+
+        return add
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command as typer takes it: each parameter that is a dataclass of options is replaced by these options."""
+    known = inspect.signature(function).parameters
+    groups: dict[str, Any] = {name: one.annotation for name, one in known.items() if is_dataclass(one.annotation)}
+    flat = [
+        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in known.items()
+        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else (one,))
+    ]
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return function(**given)
+
+    command.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in flat}
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ActorOptions:
+    """The actor that a command is about."""
+
+    tenant: Tenant = None
+    persona: Persona = None
+    user: User = None
+
+    def __bool__(self) -> bool:
+        """True if one of the options was given."""
+        return (self.tenant, self.persona, self.user) != (None, None, None)
+
+    @property
+    def actor(self) -> Actor:
+        return actor_of(self.tenant, self.persona, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class CallerOptions(ActorOptions):
+    """The actor that a call is made as, or would be."""
+
+    scope: Scopes = None
+
+    @property
+    def actor(self) -> Actor:
+        return actor_of(self.tenant, self.persona, self.user, self.scope or ())
 
 
 def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:

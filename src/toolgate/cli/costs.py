@@ -5,8 +5,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from toolgate.cli.catalog import BAR_WIDTH
-from toolgate.cli.context import AsJson, opened, readable
+from toolgate.cli.catalog import bar
+from toolgate.cli.context import AsJson, OnlyTenant, opened, readable
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
@@ -22,13 +22,12 @@ async def costs(
     since: Annotated[
         str, typer.Option("--since", metavar="WHEN", help="How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")
     ] = "7d",
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    tenant: OnlyTenant = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what calls have cost. A table, with a bar for each line's share."""
     readable("--tenant", tenant)
     begin = since_when(since, datetime.now(UTC))
-
     async with opened(ctx) as app:
         lines = await app.budgets.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
@@ -47,10 +46,17 @@ async def costs(
         whose = "" if tenant is None else f" of tenant {tenant}"
         note((f"Nothing{whose} has run since {shown(begin)}. {more}", "dim"))
         return 0
+    largest = max(1, *(line.nano for line in lines))  # an empty bar where nothing cost anything
     table(
         [by, ">calls", ">cost", ">share", ""],
         [
-            [_label(line, tenant), f"{line.calls:,}", dollars(line.nano), f"{_share(line, total):.1%}", _bar(line, lines)]
+            [
+                _label(line, tenant),
+                f"{line.calls:,}",
+                dollars(line.nano),
+                f"{_share(line, total):.1%}",
+                bar(line.nano, largest),
+            ]
             for line in lines
         ],
     )
@@ -65,12 +71,6 @@ def _label(line: CostLine, tenant: str | None) -> str:
 
 def _share(line: CostLine, total: int) -> float:
     return line.nano / total if total else 0.0
-
-
-def _bar(line: CostLine, lines: list[CostLine]) -> str:
-    """How the cost of a line compares with the largest; empty where nothing cost anything."""
-    filled = round(line.nano / max(*(one.nano for one in lines), 1) * BAR_WIDTH)
-    return "█" * filled + "░" * (BAR_WIDTH - filled)
 
 
 def _plain(line: CostLine, by: By, total: int) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from typing import Any
 
 import orjson
 
-from toolgate.cli.arguments import MAX_INPUT_BYTES, read_object
+from toolgate.cli.arguments import read_object
 from toolgate.cli.context import Usage
+from toolgate.cli.files import text_of
 from toolgate.cli.output import UNSAFE, note, pretty
 from toolgate.errors import CallError
 from toolgate.gates.approval.edits import unknowable
@@ -87,12 +88,7 @@ async def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
         code = await _ended(process)
         if code:
             raise Usage(f"The editor ended with exit code {code}.")
-        try:
-            if file.stat().st_size > MAX_INPUT_BYTES:
-                raise Usage(f"The edited file has more than {MAX_INPUT_BYTES:,} bytes.")
-            after = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"The edited file can't be read: {error}.") from None
+        after = text_of(file, "The edited file")
     if after == before:
         return None
     changed = read_object(f" {after}", "The edited file")  # the space: what begins with @ or - names no other file

@@ -1,16 +1,14 @@
 """`toolgate explain`: what every gate would say to a call, without making it."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
+from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, Persona, Scopes, Tenant, User, actor_of, entry_named, opened, readable
+from toolgate.cli.context import AsJson, CallerOptions, entry_named, opened, readable
 from toolgate.cli.output import emit, note, say
-from toolgate.model import Actor
 from toolgate.pipeline.explain import Explanation
 
 SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
@@ -27,12 +25,9 @@ GATE_WIDTH = 12
 async def explain(
     ctx: typer.Context,
     name: ToolName,
+    whose: CallerOptions,
     words: ArgumentWords = None,
     args: ArgumentsJson = None,
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
-    scope: Scopes = None,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session of the call.")] = None,
     key: Annotated[
         str | None, typer.Option("--idempotency-key", metavar="KEY", help="The key that the call would come with.")
@@ -41,9 +36,12 @@ async def explain(
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
     readable("--session", session)
-    actor = actor_of(tenant, persona, user, scope or ())
+    actor = whose.actor
     given, whole = read_words(words or (), args)
-    found, advice = await _explain(ctx, name, whole or {}, given, actor, session, key)
+    async with opened(ctx) as app:
+        arguments = merge(whole or {}, given, schema_of(app, name, actor))
+        found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
+        advice = await why_missing(app, name, actor) if entry_named(app, name, actor) is None else None
     if as_json:
         emit(found.to_dict())
     else:
@@ -51,23 +49,6 @@ async def explain(
         if advice is not None:
             note(advice)
     return EXIT[found.verdict]
-
-
-async def _explain(
-    ctx: typer.Context,
-    name: str,
-    whole: dict[str, Any],
-    given: Sequence[RawArgument],
-    actor: Actor,
-    session: str | None,
-    key: str | None,
-) -> tuple[Explanation, str | None]:
-    """Asks every gate, and says why there is no such tool, if there is none."""
-    async with opened(ctx) as app:
-        arguments = merge(whole, given, schema_of(app, name, actor))
-        found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
-        is_missing = entry_named(app, name, actor) is None
-        return found, await why_missing(app, name, actor) if is_missing else None
 
 
 def _show(found: Explanation) -> None:

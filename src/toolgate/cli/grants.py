@@ -1,15 +1,27 @@
 """`toolgate grants`: what runs unasked because a person allowed it for a while."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from toolgate.app.app import App
 from toolgate.cli.approvals import Cap, cap_of, whole_id
-from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, entry_named, naming, opened, readable
-from toolgate.cli.output import Part, emit, note, say
-from toolgate.cli.table import state, table
+from toolgate.cli.context import (
+    ActorOptions,
+    AsJson,
+    CommandGroup,
+    Tenant,
+    Usage,
+    User,
+    actor_of,
+    entry_named,
+    naming,
+    opened,
+    readable,
+)
+from toolgate.cli.output import Part, answer
+from toolgate.cli.table import listing, state
 from toolgate.cli.times import seconds_of, shown
 from toolgate.errors import plural
 from toolgate.gates.approval.request import Grant, GrantScope, GrantTerms
@@ -17,7 +29,7 @@ from toolgate.model import LOCAL, NANO, Actor
 from toolgate.pipeline.usage import dollars
 from toolgate.store.database import now
 
-group = typer.Typer(help="Tools that may run without asking for a while.", no_args_is_help=True)
+group = CommandGroup(help="Tools that may run without asking for a while.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -29,22 +41,18 @@ async def list_grants(
 ) -> int:
     """List the grants that hold."""
     whose = actor_of(tenant, None, None)
-
     async with opened(ctx) as app:
         grants = await app.grants.list(active=not everything, actor=whose)
         found = [(grant, _is_exhausted(app, grant)) for grant in grants]
-    if as_json:
-        emit({"grants": [{**_to_dict(grant), "exhausted": exhausted} for grant, exhausted in found]})
-        return 0
-    table(
+    holding = "" if everything else " that hold"
+    command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
+    return listing(
+        as_json,
+        {"grants": [{**msgspec.to_builtins(grant), "exhausted": exhausted} for grant, exhausted in found]},
         ["id", "state", "tool", "for", "until", "granted by", "used"],
         [_row(grant, exhausted=exhausted) for grant, exhausted in found],
+        none=f"Tenant {whose.tenant} has no grants{holding}. `{command}` makes one.",
     )
-    if not found:
-        holding = "" if everything else " that hold"
-        command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
-        note((f"Tenant {whose.tenant} has no grants{holding}. `{command}` makes one.", "dim"))
-    return 0
 
 
 @group.command()
@@ -52,9 +60,7 @@ async def add(
     ctx: typer.Context,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run without asking.", show_default=False)],
     lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90s, 30m, 1h, 2d.", show_default=False)],
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
+    whom: ActorOptions,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="Only in this session of the user.")] = None,
     whole_tenant: Annotated[bool, typer.Option("--whole-tenant", help="For everybody of the tenant.")] = False,
     cap: Cap = None,
@@ -65,22 +71,17 @@ async def add(
     whole tenant."""
     readable("--reason", reason)
     readable("--session", session)
-    if whole_tenant and (persona, user, session) != (None, None, None):
+    if whole_tenant and (whom.persona, whom.user, session) != (None, None, None):
         raise Usage("--whole-tenant is for everybody: it goes with neither --persona nor --user nor --session.")
     scope: GrantScope = "tenant" if whole_tenant else "session" if session is not None else "user"
-    if scope == "user" and persona is not None and user is None:
+    if scope == "user" and whom.persona is not None and whom.user is None:
         scope = "persona"
-    whom = actor_of(tenant, persona, user)
     terms = GrantTerms(scope, seconds_of(lasting), cap_of(cap))
-    by = actor_of(tenant, None, LOCAL.user)
-
+    by = actor_of(whom.tenant, None, LOCAL.user)
     async with opened(ctx) as app:
-        grant = await app.grants.create(tool, terms, actor=whom, by=by, session=session, reason=reason)
-    if as_json:
-        emit(_to_dict(grant))
-    else:
-        say(("✓ Granted", "green"), f" {grant.tool} to {grant.whom} until {shown(grant.expires_at)} ({grant.id})")
-    return 0
+        grant = await app.grants.create(tool, terms, actor=whom.actor, by=by, session=session, reason=reason)
+    words = f" {grant.tool} to {grant.whom} until {shown(grant.expires_at)} ({grant.id})"
+    return answer(as_json, msgspec.to_builtins(grant), ("✓ Granted", "green"), words)
 
 
 @group.command()
@@ -95,20 +96,11 @@ async def revoke(
 ) -> int:
     """Revoke a grant, at once and in every process."""
     by = actor_of(tenant, None, user)
-
     async with opened(ctx) as app:
         id, _ = await whole_id(app, "grants", by.tenant, grant_id)
         grant = await app.grants.revoke(id, actor=by)
-    if as_json:
-        emit(_to_dict(grant))
-    else:
-        say(("✓ Revoked", "green"), f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}")
-    return 0
-
-
-def _to_dict(grant: Grant) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(grant)
-    return plain
+    words = f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}"
+    return answer(as_json, msgspec.to_builtins(grant), ("✓ Revoked", "green"), words)
 
 
 def _is_exhausted(app: App, grant: Grant) -> bool:

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
-from toolgate.cli.context import AsJson, Tenant, Usage, User, actor_of, naming, opened, readable
-from toolgate.cli.output import Part, emit, note, say
+from toolgate.cli.context import AsJson, CommandGroup, OnlyTenant, Tenant, Usage, User, actor_of, naming, opened, readable
+from toolgate.cli.files import json_of
+from toolgate.cli.output import Part, answer, note
+from toolgate.cli.table import listing
 from toolgate.cli.table import state as state_cell
-from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.store.idempotency import KeyRow
 
@@ -18,7 +18,7 @@ NONE = {
     "done": "No idempotency key has an outcome on record.",
 }
 
-group = typer.Typer(help="Idempotency keys, and calls whose outcome is unknown.", no_args_is_help=True)
+group = CommandGroup(help="Idempotency keys, and calls whose outcome is unknown.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -28,25 +28,24 @@ async def list_keys(
         Literal["unknown", "running", "done"],
         typer.Option("--state", help="Those whose outcome nobody knows, that have none yet, or whose outcome is on record."),
     ] = "unknown",
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")] = None,
+    tenant: OnlyTenant = None,
     as_json: AsJson = False,
 ) -> int:
     """List the latest keys, oldest first. Those whose outcome is unknown, or those in another state."""
     readable("--tenant", tenant)
-
     async with opened(ctx) as app:
         if state == "unknown":
             found = await app.idempotency.unsettled(tenant)
         else:
             found = await app.idempotency.list(tenant, state=state)
-    if as_json:
-        emit({"keys": [_to_dict(row) for row in found]})
-        return 0
-    if not found:
-        note((f"{NONE[state]} `toolgate call NAME KEY=VALUE … --idempotency-key KEY` uses a key.", "dim"))
-        return 0
-    table(["since", "state", "tool", "tenant", "user", "call", "key", "settled by"], [_cells(row) for row in found])
-    if state == "unknown":
+    listing(
+        as_json,
+        {"keys": [_to_dict(row) for row in found]},
+        ["since", "state", "tool", "tenant", "user", "call", "key", "settled by"],
+        [_cells(row) for row in found],
+        none=f"{NONE[state]} `toolgate call NAME KEY=VALUE … --idempotency-key KEY` uses a key.",
+    )
+    if state == "unknown" and found and not as_json:
         command = f"toolgate idempotency settle KEY{_whose(found)} --happened | --did-not-happen"
         note((f"Find out what happened, then: {command}", "dim"))
     return 0
@@ -81,28 +80,16 @@ async def settle(
         )
     if output is not None and not happened:
         raise Usage("What did not happen has no --output.")
-    value = _read(output)
+    value = None if output is None else json_of(output, "--output", """Write text as '"text"'.""")
     whose = actor_of(tenant, None, user)
-
     async with opened(ctx) as app:
         row = await app.idempotency.settle(key, happened=happened, output=value, actor=whose)
-    if as_json:
-        emit({**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value})
-    elif happened:
-        told = f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})"
-        say(("✓ Settled: it happened", "green"), told)
-    else:
-        say(("✓ Settled: it did not happen", "green"), f": the next call with this key runs {row.holder.tool}")
-    return 0
-
-
-def _read(output: str | None) -> Any:
-    if output is None:
-        return None
-    try:
-        return orjson.loads(output)
-    except orjson.JSONDecodeError as error:
-        raise Usage(f"--output is not JSON: {error}.", suggestion="""Write text as '"text"'.""") from None
+    told = {**_to_dict(row), "state": "done" if happened else None, "happened": happened, "output": value}
+    mark, words = "✓ Settled: it did not happen", f": the next call with this key runs {row.holder.tool}"
+    if happened:
+        words = f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})"
+        mark = "✓ Settled: it happened"
+    return answer(as_json, told, (mark, "green"), words)
 
 
 def _whose(rows: list[KeyRow]) -> str:

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app.keys import KEY_PREFIX, check_name, check_user, own_user
-from toolgate.cli.context import AsJson, NotFound, Persona, Tenant, Usage, actor_of, opened
-from toolgate.cli.output import Part, clean, emit, note, say
-from toolgate.cli.table import state, table
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, Persona, Tenant, Usage, actor_of, opened
+from toolgate.cli.output import Part, answer, clean, emit, note, say
+from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import KeyRefused, nearest
 from toolgate.model import LOCAL
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey
 
-group = typer.Typer(help="API keys: who may call over HTTP, and as whom.", no_args_is_help=True)
+group = CommandGroup(help="API keys: who may call over HTTP, and as whom.", no_args_is_help=True)
 
 MAX_NAMED_KEYS = 5
 
@@ -53,7 +53,6 @@ async def create(
     actor = actor_of(tenant, persona, user or own_user(name), scope or ())
     lasting = None if expires is None else _lasting(expires)
     by = actor_of(tenant, None, LOCAL.user)
-
     async with opened(ctx) as app:
         key, text = await app.keys.create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
     if as_json:
@@ -70,16 +69,15 @@ async def create(
 async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False) -> int:
     """List the keys: of all tenants, or of one."""
     whose = None if tenant is None else actor_of(tenant, None, None).tenant
-
     async with opened(ctx) as app:
         found = await app.keys.list(whose)
-    if as_json:
-        emit({"keys": [_to_dict(key) for key in found]})
-        return 0
-    table(["id", "state", "name", "acts as", "scopes", "approves", "expires", "used"], [_row(key) for key in found])
-    if not found:
-        note(("There are no keys. `toolgate keys create NAME` makes one.", "dim"))
-    return 0
+    return listing(
+        as_json,
+        {"keys": [_to_dict(key) for key in found]},
+        ["id", "state", "name", "acts as", "scopes", "approves", "expires", "used"],
+        [_row(key) for key in found],
+        none="There are no keys. `toolgate keys create NAME` makes one.",
+    )
 
 
 @group.command()
@@ -94,15 +92,11 @@ async def revoke(
     wanted = key.split("_")[1] if key.startswith(KEY_PREFIX) else key  # a whole key will do too: it may be all that one has
     if not wanted:
         raise Usage("KEY must be the name or the id of a key; `toolgate keys list` shows them.")
-
     async with opened(ctx) as app:
         found = _chosen(wanted, await app.keys.list())
         revoked = await app.keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
-    if as_json:
-        emit(_to_dict(revoked))
-    else:
-        say(("✓ Revoked", "green"), f" key {revoked.id} ({revoked.name}) of {_whom(revoked)}")
-    return 0
+    words = f" key {revoked.id} ({revoked.name}) of {_whom(revoked)}"
+    return answer(as_json, _to_dict(revoked), ("✓ Revoked", "green"), words)
 
 
 def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:
@@ -117,8 +111,8 @@ def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:
     known = {spelling: key for key in keys if key.revoked_at is None for spelling in (key.id, key.name)}
     near = nearest(wanted, known)
     raise NotFound(
-        f"There is no key {clean(wanted[:64])}.",
-        suggestion=f"Did you mean {near} ({known[near].id})?" if near else "`toolgate keys list` shows the keys.",
+        f"There is no key named {clean(wanted[:64])!r}: see toolgate keys list.",
+        suggestion=f"Did you mean {near} ({known[near].id})?" if near else None,
     )
 
 
@@ -147,10 +141,10 @@ def _to_dict(key: ApiKey) -> dict[str, Any]:
         "may_approve": key.may_approve,
         "created_by": key.created_by,
         "created_at": iso(key.created_at),
-        "expires_at": None if key.expires_at is None else iso(key.expires_at),
-        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+        "expires_at": key.expires_at and iso(key.expires_at),
+        "revoked_at": key.revoked_at and iso(key.revoked_at),
         "revoked_by": key.revoked_by,
-        "last_used_at": None if key.last_used_at is None else iso(key.last_used_at),
+        "last_used_at": key.last_used_at and iso(key.last_used_at),
     }
 
 

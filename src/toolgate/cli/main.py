@@ -16,8 +16,8 @@ import typer
 from typer.main import get_command
 
 from toolgate import __version__
-from toolgate.cli.context import GlobalOptions, NotFound, Usage
-from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit, note, say
+from toolgate.cli.context import GlobalOptions, NotFound, Usage, with_options
+from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit_error, note, say
 from toolgate.coordination.redis import BusError
 from toolgate.errors import (
     CallError,
@@ -107,7 +107,7 @@ def with_commands(words: Sequence[str] | None = None) -> typer.Typer:
         if hasattr(module, "group"):
             program.add_typer(module.group, name=name)
         else:
-            program.command(name)(getattr(module, name))
+            program.command(name)(with_options(getattr(module, name)))
     return program
 
 
@@ -187,7 +187,7 @@ def _report(error: ToolgateError, as_json: bool) -> int:
     if isinstance(error, CallError):
         code, details = error.code, error.details
     if as_json and not (isinstance(error, Unwritable) and error.to_stdout):
-        _emit_error(code, error.message, error.suggestion, details)
+        emit_error(code, error.message, error.suggestion, details)
     else:
         complain(error.message if isinstance(error, CallError) else f"Error: {error.message}", error.suggestion)
     return exit_code
@@ -200,19 +200,15 @@ def _report_usage(error: typer.TyperException, as_json: bool) -> int:
         return error.exit_code
     hint = f"Try `{context.command_path} --help`." if context is not None else None
     if isinstance(possible := getattr(error, "possibilities", None), list):  # an option that there is not
-        near = did_you_mean(getattr(error, "option_name", ""), possible)
+        near = did_you_mean(option := getattr(error, "option_name", ""), possible)
         message = f"{getattr(error, 'message', message)}.{f' {near}' if near else ''}"
-        if (
-            (option := getattr(error, "option_name", "")) in PROGRAM_OPTIONS
-            and context is not None
-            and context.parent is not None
-        ):
+        if option in PROGRAM_OPTIONS and context is not None and context.parent is not None:
             message = f"{option} stands before the command."
             hint = f"Write `toolgate {option} {PROGRAM_OPTIONS[option]} {context.command_path.partition(' ')[2]} …`."
     if type(error).__name__ == "NoSuchOption" and context is not None and context.command_path == "toolgate servers add":
         hint = "What the program itself is given follows `--`: `toolgate servers add NAME -- COMMAND …`."
     if as_json:
-        _emit_error("USAGE_ERROR", message, hint, None)
+        emit_error("USAGE_ERROR", message, hint)
     else:
         if context is not None:
             note((context.get_usage(), "dim"), lines=True)
@@ -227,15 +223,10 @@ def _report_unexpected(error: Exception, as_json: bool) -> int:
         note("".join(traceback.format_exception(error)), lines=True)
         hint = "The traceback is above." if not as_json else "The traceback is on stderr."
     if as_json:
-        _emit_error("UNEXPECTED_ERROR", words, hint, None)
+        emit_error("UNEXPECTED_ERROR", words, hint)
     else:
         complain(words, hint)
     return 1
-
-
-def _emit_error(code: str, message: str, suggestion: str | None, details: dict[str, Any] | None) -> None:
-    shown = clean(message, lines=True), clean(suggestion, lines=True) if suggestion else None
-    emit({"error": {"code": code, "message": shown[0], "retryable": False, "suggestion": shown[1], "details": details}})
 
 
 # -- streams

@@ -68,6 +68,21 @@ def emit(value: Any) -> None:
     write((value if isinstance(value, bytes) else orjson.dumps(value)) + b"\n")
 
 
+def emit_error(code: str, message: str, suggestion: str | None, details: dict[str, Any] | None = None) -> None:
+    """What went wrong, for programs."""
+    message, suggestion = clean(message, lines=True), clean(suggestion, lines=True) if suggestion else None
+    emit({"error": {"code": code, "message": message, "retryable": False, "suggestion": suggestion, "details": details}})
+
+
+def answer(as_json: bool, value: Any, *parts: Part, code: int = 0) -> int:
+    """Prints what a command did: the value for programs, a line for people. Gives the exit code."""
+    if as_json:
+        emit(value)
+    else:
+        say(*parts)
+    return code
+
+
 def write(content: bytes) -> None:
     """Bytes on stdout, whatever encoding the terminal has."""
     with _writing():

@@ -1,6 +1,7 @@
 """`toolgate secrets`: put secrets where tools get them from, see which there are and whether they work. Names, no values."""
 
 import sys
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from getpass import getpass
 from typing import Annotated, Any
@@ -9,8 +10,19 @@ import typer
 
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import secret_names
-from toolgate.cli.context import AsJson, NotFound, Usage, actor_of, diverted, interruptible, opened, readable, sentence
-from toolgate.cli.output import emit, note, say
+from toolgate.cli.context import (
+    AsJson,
+    CommandGroup,
+    NotFound,
+    Usage,
+    actor_of,
+    diverted,
+    interruptible,
+    opened,
+    readable,
+    sentence,
+)
+from toolgate.cli.output import answer, emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Failed
@@ -20,15 +32,10 @@ from toolgate.gates.secrets.sources import ListedSecret
 MAX_VALUE_CHARS = 65_536
 PASSING = ("works", "not needed")
 RESULT_STYLES = {
-    "works": "green",
-    "refused": "red",
-    "failed": "red",
-    "untested": "yellow",
-    "missing": "red",
-    "not needed": "dim",
-}
+    "works": "green", "refused": "red", "failed": "red", "untested": "yellow", "missing": "red", "not needed": "dim",
+}  # fmt: skip
 
-group = typer.Typer(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
+group = CommandGroup(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
 
 
 class SecretStore(StrEnum):
@@ -44,10 +51,33 @@ Name = Annotated[
         metavar="NAME", help="The secret: letters, digits and _.", show_default=False, autocompletion=secret_names
     ),
 ]
-ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")]
-ForUser = Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")]
-ForServers = Annotated[bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")]
 In = Annotated[SecretStore | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerOptions:
+    """Whom a secret is for."""
+
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")
+    ] = None
+    user: Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")] = None
+    servers: Annotated[
+        bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")
+    ] = False
+
+    def owner_of(self, name: str) -> Owner:
+        """The owner; raises if there can be no secret of this name for it."""
+        readable("--tenant", self.tenant)
+        readable("--user", self.user)
+        if self.servers and (self.tenant is not None or self.user is not None):
+            raise Usage("A secret is for servers, or for a tenant or user: give --servers alone.")
+        owner = OF_SERVERS if self.servers else Owner(self.tenant, self.user)
+        try:
+            key_of(name, owner)
+        except ValueError as error:
+            raise Usage(sentence(error)) from None
+        return owner
 
 
 @group.callback()
@@ -58,9 +88,7 @@ def secrets() -> None: ...
 async def set_secret(
     ctx: typer.Context,
     name: Name,
-    tenant: ForTenant = None,
-    user: ForUser = None,
-    servers: ForServers = False,
+    whose: OwnerOptions,
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
@@ -71,22 +99,18 @@ async def set_secret(
       toolgate secrets set STRIPE_KEY --tenant acme --user ann < key.txt
       toolgate secrets set BRAVE_API_KEY --servers
     """
-    owner = _named(name, tenant, user, servers)
+    owner = whose.owner_of(name)
     async with opened(ctx) as app:
         kept = (where or SecretStore.file).value
         app.secrets.check_place(kept)  # told before anybody is asked for a value
         await app.secrets.set(name, _read_value(name), owner, kept)
-    if as_json:
-        emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "source": kept})
-    else:
-        say(("✓ Set", "green"), f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}")
-    return 0
+    words = f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}"
+    return answer(as_json, {"name": name.upper(), **asdict(whose), "source": kept}, ("✓ Set", "green"), words)
 
 
 @group.command("list")
 async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the secrets. Of each: name, for whom, where it is kept, when it was set."""
-
     async with opened(ctx) as app:
         sources = app.secrets.list()
     found = [one for source in sources for one in source.secrets]
@@ -115,27 +139,21 @@ async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
 async def remove_secret(
     ctx: typer.Context,
     name: Name,
-    tenant: ForTenant = None,
-    user: ForUser = None,
-    servers: ForServers = False,
+    whose: OwnerOptions,
     where: In = None,
     as_json: AsJson = False,
 ) -> int:
     """Remove a secret. From the named store, or from every store that has it."""
-    owner = _named(name, tenant, user, servers)
-
+    owner = whose.owner_of(name)
     async with opened(ctx) as app:
         removed = await app.secrets.remove(name, owner, None if where is None else where.value)
     if not removed:
         raise NotFound(
-            f"There is no secret {name} for {owner} that could be removed.",
-            suggestion="`toolgate secrets list` shows them; those of the environment are removed there.",
+            f"There is no secret named {name!r} for {owner} that could be removed: see toolgate secrets list.",
+            suggestion="Those of the environment are removed there.",
         )
-    if as_json:
-        emit({"name": name.upper(), "tenant": tenant, "user": user, "servers": servers, "removed_from": removed})
-    else:
-        say(("✓ Removed", "green"), f" {name.upper()} for {owner} from: {', '.join(removed)}")
-    return 0
+    words = f" {name.upper()} for {owner} from: {', '.join(removed)}"
+    return answer(as_json, {"name": name.upper(), **asdict(whose), "removed_from": removed}, ("✓ Removed", "green"), words)
 
 
 @group.command("test")
@@ -151,7 +169,6 @@ async def test_secret(
     Exit 0 if it works or the tool needs none, 1 if it is refused, missing, or can't be tested.
     """
     actor = actor_of(tenant, None, user)
-
     async with opened(ctx) as app:
         try:
             with diverted():
@@ -166,22 +183,6 @@ async def test_secret(
         if tested.advice:
             note(tested.advice)
     return 0 if tested.result in PASSING else 1
-
-
-# -- what was said
-
-
-def _named(name: str, tenant: str | None, user: str | None, servers: bool) -> Owner:
-    readable("--tenant", tenant)
-    readable("--user", user)
-    if servers and (tenant is not None or user is not None):
-        raise Usage("A secret is for servers, or for a tenant or user: give --servers alone.")
-    owner = OF_SERVERS if servers else Owner(tenant, user)
-    try:
-        key_of(name, owner)
-    except ValueError as error:
-        raise Usage(sentence(error)) from None
-    return owner
 
 
 def _read_value(name: str) -> str:

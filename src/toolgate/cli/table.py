@@ -7,10 +7,11 @@ A file or a pipe always gets the table, a line for each row. Columns in which no
 import sys
 from collections.abc import Sequence
 from shutil import get_terminal_size
+from typing import Any
 
 from rich.cells import cell_len
 
-from toolgate.cli.output import Part, clean, say
+from toolgate.cli.output import Part, clean, emit, note, say
 
 GAP = "  "
 INDENT = "  "
@@ -39,6 +40,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
         _print_line([(name, "bold") for name in names], widths, rights)
     for row in rows:
         _print_line([row[index] for index in used], widths, rights)
+
+
+def listing(as_json: bool, value: Any, header: Sequence[str], rows: Sequence[Sequence[Part]], *, none: str) -> int:
+    """Prints a list: a value for programs, a table for people, or a sentence that says what would fill it. Gives the exit
+    code."""
+    if as_json:
+        emit(value)
+    elif rows:
+        table(header, rows)
+    else:
+        note((none, "dim"))
+    return 0
 
 
 def state(name: str) -> Part:

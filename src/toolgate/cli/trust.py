@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options, interruptible
-from toolgate.cli.output import Part, emit, note, say
-from toolgate.cli.table import STATE_STYLES, table
+from toolgate.cli.output import Part, answer, emit, note, say
+from toolgate.cli.table import STATE_STYLES, listing
 from toolgate.discovery import discover
 from toolgate.project import Project, TrustChange
 from toolgate.settings import load_settings
@@ -105,19 +105,17 @@ def _project(place: GlobalOptions) -> Project:
 
 def _list(as_json: bool) -> int:
     records = TrustRecords(os.environ).all()
-    if as_json:
-        emit([{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()])
-        return 0
-    table(
+    listing(
+        as_json,
+        [{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()],
         ["folder", ">files", ""],
         [
             [folder, str(len(agreed.files)), "" if Path(folder).is_dir() else "the folder no longer exists"]
             for folder, agreed in records.items()
         ],
+        none="No folder is trusted. `toolgate trust` trusts the files of the folder you are in.",
     )
-    if not records:
-        note(("No folder is trusted. `toolgate trust` trusts the files of the folder you are in.", "dim"))
-    if os.environ.get(TRUST_VARIABLE):
+    if not as_json and os.environ.get(TRUST_VARIABLE):
         note((f"Also trusted, by {TRUST_VARIABLE}: {os.environ[TRUST_VARIABLE]}", "dim"))
     return 0
 
@@ -125,11 +123,8 @@ def _list(as_json: bool) -> int:
 def _remove(folder: Path, as_json: bool) -> int:
     if not TrustRecords(os.environ).forget(folder):
         raise NotFound(f"{folder} is not trusted.", suggestion="`toolgate trust --list` shows which folders are.")
-    if as_json:
-        emit({"folder": str(folder), "removed": True})
-    else:
-        say(("✓ Removed", "green"), f": {folder} is no longer trusted")
-    return 0
+    told = {"folder": str(folder), "removed": True}
+    return answer(as_json, told, ("✓ Removed", "green"), f": {folder} is no longer trusted")
 
 
 def _line(change: TrustChange) -> list[Part]:

@@ -29,7 +29,6 @@ async def undo(
 ) -> int:
     """Put back what a call changed. Files become as they were, and what it made is removed."""
     actor = actor_of(tenant, None, user)
-
     async with opened(ctx) as app:
         found = await _one(app, call_id, actor)
         if dry_run:

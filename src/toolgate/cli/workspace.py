@@ -1,30 +1,28 @@
 """`toolgate workspace`: what programs and servers changed in a workspace and was not brought in."""
 
 import os
-import sys
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, Usage, opened
-from toolgate.cli.output import clean, emit, note, say
-from toolgate.cli.prompt import at_a_terminal
-from toolgate.cli.table import table
+from toolgate.cli.context import AsJson, CommandGroup, Usage, opened
+from toolgate.cli.output import answer, clean, emit, note, say
+from toolgate.cli.prompt import agrees, at_a_terminal
+from toolgate.cli.table import listing
 from toolgate.cli.times import shown
 from toolgate.errors import plural
 from toolgate.sandbox.quarantine import QuarantinedChange, QuarantineSet
-from toolgate.threads import to_thread
 
 MAX_DIFF_LINES = 200
 """Of one file."""
 DELETED, ADDED = "red", "green"
 
-group = typer.Typer(help="File changes by programs and servers that wait for review.", no_args_is_help=True)
+group = CommandGroup(help="File changes by programs and servers that wait for review.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
 Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
 
@@ -32,30 +30,31 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="On
 @group.command("list")
 async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
-
     async with opened(ctx) as app:
         found = app.workspace.changes()
-    if as_json:
-        emit({"sets": [msgspec.to_builtins(one) for one in found]})
-        return 0
-    if found:
-        table(["id", "at", "by", ">changes", "workspace"], [_row(one) for one in found])
-    else:
-        filled = "Changes of code_execute, commands and servers are listed here if sandbox.bring_in does not match them."
-        note((f"No changes wait for review. {filled}", "dim"))
-    return 0
+    filled = "Changes of code_execute, commands and servers are listed here if sandbox.bring_in does not match them."
+    return listing(
+        as_json,
+        {"sets": [msgspec.to_builtins(one) for one in found]},
+        ["id", "at", "by", ">changes", "workspace"],
+        [
+            [one.id, shown(datetime.fromtimestamp(one.at, UTC)), one.by, str(len(one.changes)), one.workspace]
+            for one in found
+        ],
+        none=f"No changes wait for review. {filled}",
+    )
 
 
 @group.command()
 async def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
     """Show what a set would change, with the differences of text files."""
-
     async with opened(ctx) as app:
         one = app.workspace.get(number)
         chosen = [change for change in one.changes if not paths or change.path in paths]
         changes = [(change, difference(app, one, change)) for change in chosen]
     if as_json:
-        emit({**_plain(one), "changes": [{**msgspec.to_builtins(change), "diff": diff} for change, diff in changes]})
+        shown_changes = [{**msgspec.to_builtins(change), "diff": diff} for change, diff in changes]
+        emit({"id": one.id, "at": one.at, "by": one.by, "workspace": one.workspace, "changes": shown_changes})
         return 0
     say((one.id, "bold"), f"  {one.by}  {one.workspace}")
     for change, diff in changes:
@@ -80,10 +79,10 @@ async def take(
             "This changes files, and there is no terminal to ask at.",
             suggestion=f"Review the changes (`toolgate workspace show {clean(number[:64])}`), then add --yes.",
         )
-
     async with opened(ctx) as app:
         one = app.workspace.get(number)
-        agreed = yes or await to_thread(_agrees, one, paths or [])
+        count = plural(len(paths or one.changes), "change")
+        agreed = yes or await agrees(f"Make {count} in {clean(one.workspace)}?")
         failed = await app.workspace.take(number, paths or []) if agreed else None
     if as_json:
         emit({"taken": failed is not None, "failed": failed or []})
@@ -99,16 +98,10 @@ async def take(
 @group.command()
 async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
     """Discard a set of changes."""
-
     async with opened(ctx) as app:
         one = app.workspace.get(number)
         await app.workspace.drop(one.id)
-        dropped = one.id
-    if as_json:
-        emit({"id": dropped, "dropped": True})
-    else:
-        say(("✓ Dropped ", "green"), dropped)
-    return 0
+    return answer(as_json, {"id": one.id, "dropped": True}, ("✓ Dropped ", "green"), one.id)
 
 
 def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:
@@ -134,18 +127,3 @@ def _also(one: QuarantineSet, change: QuarantinedChange) -> str:
         below = sum(len(files) for _, _, files in os.walk(Path(one.workspace, change.path)))
         return f" with {plural(below, 'file')} in it" if below else ""
     return " (executable)" if change.kind == "file" and change.mode & 0o111 else ""
-
-
-def _row(one: QuarantineSet) -> list[str]:
-    return [one.id, shown(datetime.fromtimestamp(one.at, UTC)), one.by, str(len(one.changes)), one.workspace]
-
-
-def _agrees(one: QuarantineSet, paths: list[str]) -> bool:
-    number = len(paths) or len(one.changes)
-    sys.stderr.write(f"Make {plural(number, 'change')} in {clean(one.workspace)}? [y] yes [n] no > ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _plain(one: QuarantineSet) -> dict[str, Any]:
-    return {"id": one.id, "at": one.at, "by": one.by, "workspace": one.workspace}

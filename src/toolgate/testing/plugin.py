@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from toolgate.testing.app import FixtureApp
-    from toolgate.testing.approver import ScriptedApprover
-    from toolgate.testing.calls import RecordedCalls
-    from toolgate.testing.clock import ManualClock
+    from toolgate.testing.app import FixtureApp, ManualClock, RecordedCalls, ScriptedApprover
 
 APP = "toolgate_app"
 
@@ -25,7 +22,7 @@ APP = "toolgate_app"
 @pytest.fixture
 def toolgate_clock() -> "ManualClock":
     """A clock that moves only when told to: `toolgate_clock.advance(hours=1)`."""
-    from toolgate.testing.clock import ManualClock
+    from toolgate.testing.app import ManualClock
 
     return ManualClock()
 
@@ -33,7 +30,7 @@ def toolgate_clock() -> "ManualClock":
 @pytest.fixture
 def toolgate_approver() -> "ScriptedApprover":
     """The approver that is asked about calls: `toolgate_approver.approve()`, `.reject()`, `.edit({...})`, `.questions`."""
-    from toolgate.testing.approver import ScriptedApprover
+    from toolgate.testing.app import ScriptedApprover
 
     return ScriptedApprover()
 
@@ -41,7 +38,7 @@ def toolgate_approver() -> "ScriptedApprover":
 @pytest.fixture
 def toolgate_calls() -> "RecordedCalls":
     """The calls that were made: `toolgate_calls.of("add")[0].arguments`."""
-    from toolgate.testing.calls import RecordedCalls
+    from toolgate.testing.app import RecordedCalls
 
     return RecordedCalls()
 

@@ -6,8 +6,8 @@ import typer
 
 from toolgate.app.checks.check import Check
 from toolgate.app.checks.servers import server_state
-from toolgate.cli.context import AsJson, NotFound, opened
-from toolgate.cli.output import Part, emit, note, say
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, opened
+from toolgate.cli.output import Part, answer, emit, note, say
 from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, say_compared
 from toolgate.cli.table import table
@@ -16,26 +16,12 @@ from toolgate.mcp.presets import PRESETS
 from toolgate.settings import ServerSettings
 
 SHOWN_FIELDS = (
-    "origin",
-    "transport",
-    "isolation",
-    "cwd",
-    "read",
-    "write",
-    "blocked",
-    "bring_in",
-    "domains",
-    "env",
-    "headers",
-    "only",
-    "limits",
-    "issuer",
-    "protocol",
-    "failure",
-)
+    "origin", "transport", "isolation", "cwd", "read", "write", "blocked", "bring_in", "domains", "env", "headers", "only",
+    "limits", "issuer", "protocol", "failure",
+)  # fmt: skip
 DEFINITION_STYLES = {"accepted": "green", "new": "yellow", "changed": "red"}
 
-group = typer.Typer(help="MCP servers whose tools are offered.", no_args_is_help=True)
+group = CommandGroup(help="MCP servers whose tools are offered.", no_args_is_help=True)
 group.command("add")(add)
 group.command("import")(import_file)
 
@@ -43,7 +29,6 @@ group.command("import")(import_file)
 @group.command("list")
 async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
     """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
-
     async with opened(ctx) as app:
         found = [(one, server_state(one, app.servers.missing_secrets(one.settings))) for one in await app.servers.list()]
         problems, enabled = list(app.servers.problems), app.settings.mcp.enabled
@@ -70,7 +55,6 @@ def _cell(check: Check) -> Part:
 @group.command("show")
 async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Show one server. What it is, what it may do, and all of its tools, prompts and resources."""
-
     async with opened(ctx) as app:
         status = await known(app, name)
         aside = [one for one in app.workspace.changes() if one.by == f"server {name}"]
@@ -130,38 +114,28 @@ FIELD_WORDS = {"isolation": _held, "limits": _limits}
 @group.command("remove")
 async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Remove a server that was added. Its tools, and what was accepted of them, go with it."""
-
     async with opened(ctx) as app:
         try:
             await app.servers.remove(name)
         except SettingsError as error:
             there = app.servers.has(name)
             raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
-    if as_json:
-        emit({"name": name, "removed": True})
-    else:
-        say(("✓ Removed ", "green"), name)
-    return 0
+    return answer(as_json, {"name": name, "removed": True}, ("✓ Removed ", "green"), name)
 
 
 @group.command("restart")
 async def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Restart a server, wherever it runs. That may be `toolgate serve`, `toolgate mcp`, or a program."""
-
     async with opened(ctx) as app:
         await known(app, name)
         await app.servers.restart(name)
-    if as_json:
-        emit({"name": name, "restarted": True})
-    else:
-        say(("✓ Restarted ", "green"), f"{name}, where it was running")
-    return 0
+    told = {"name": name, "restarted": True}
+    return answer(as_json, told, ("✓ Restarted ", "green"), f"{name}, where it was running")
 
 
 @group.command("refresh")
 async def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
     """Ask a server what it offers now. It is started if need be; what is new, changed or gone is shown."""
-
     async with opened(ctx) as app:
         await known(app, name)
         compared, status = await app.servers.refresh(name), await app.servers.get(name)
@@ -194,11 +168,9 @@ async def log_in(
             )
         except LoginFailed as error:
             raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
-    if as_json:
-        emit({"name": name, "logged_in": True, "issuer": issuer})
-    else:
-        say(("✓ Logged in ", "green"), f"to {name}", f", authorization server {issuer} (pinned)" if issuer else "")
-    return 0
+    pinned = f", authorization server {issuer} (pinned)" if issuer else ""
+    told = {"name": name, "logged_in": True, "issuer": issuer}
+    return answer(as_json, told, ("✓ Logged in ", "green"), f"to {name}{pinned}")
 
 
 @group.command("presets")

@@ -1,87 +1,97 @@
 """`toolgate servers add` and `toolgate servers import`."""
 
 import asyncio
-import sys
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
 import typer
 
 from toolgate.app.app import App
 from toolgate.app.server_status import ServerStatus
-from toolgate.cli.context import AsJson, Usage, interruptible, opened
-from toolgate.cli.output import emit, note, say
-from toolgate.cli.servers.failures import say_not_added
-from toolgate.cli.servers.options import check_words, settings_of
+from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.files import content_of, json_of
+from toolgate.cli.output import complain, emit, note, say
 from toolgate.cli.servers.status import Name, compared_words, say_compared
 from toolgate.cli.spinner import StepProgress
-from toolgate.errors import CallError
+from toolgate.errors import CallError, Failed
 from toolgate.extras import require
+from toolgate.mcp.client.backoff import STDERR_PREFIX
+from toolgate.mcp.client.executables import INTERPRETERS, PACKAGE_RUNNERS, find_program, script_in
+from toolgate.mcp.client.mounts import is_shared
 from toolgate.mcp.definitions import Comparison
-from toolgate.mcp.import_files import ImportedServer
+from toolgate.mcp.import_files import packaged, with_secret_references, without_secrets
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import described, lacks_version
-from toolgate.model import Tier
+from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings import ServerSettings
 
 MAX_FILE_BYTES = 4_194_304
 """Of a file that is imported."""
-Texts = list[str] | None
-Paths = list[Path] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What is said of a server. But for variables and headers, each is the setting of its name."""
+
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="A remote server.")] = None
+    npm: Annotated[str | None, typer.Option("--npm", metavar="PACKAGE@VERSION", help="A package of npm.")] = None
+    pypi: Annotated[str | None, typer.Option("--pypi", metavar="PACKAGE==VERSION", help="A package of PyPI.")] = None
+    preset: Annotated[str | None, typer.Option("--preset", metavar="P", help="A server that Toolgate knows.")] = None
+    transport: Annotated[Literal["stdio", "http", "sse"] | None, typer.Option("--transport", help="How it is reached.")] = (
+        None
+    )
+    env: Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; a key is kept as a secret.")] = (
+        None
+    )
+    headers: Annotated[list[str] | None, typer.Option("--header", metavar="K:V", help="A header, likewise.")] = None
+    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="DIR", help="Where it is started.")] = None
+    read: Annotated[list[Path] | None, typer.Option("--read", metavar="PATH", help="What it may read.")] = None
+    write: Annotated[list[Path] | None, typer.Option("--write", metavar="PATH", help="What it may read and change.")] = None
+    blocked: Annotated[list[str] | None, typer.Option("--block", metavar="PATTERN", help="Paths it may not be given.")] = (
+        None
+    )
+    bring_in: Annotated[
+        list[str] | None, typer.Option("--bring-in", metavar="PATTERN", help="Files it may change besides data: '*.py'.")
+    ] = None
+    domains: Annotated[list[str] | None, typer.Option("--domain", metavar="HOST", help="A host that it may reach.")] = None
+    network: Annotated[Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")] = (
+        None
+    )
+    isolation: Annotated[Literal["required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None
+    prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None
+    tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None
+    timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None
+    start_seconds: Annotated[
+        float | None, typer.Option("--start-seconds", metavar="S", help="Seconds that its start may take.")
+    ] = None
+    idle_seconds: Annotated[
+        float | None, typer.Option("--idle-seconds", metavar="S", help="Stop it when nobody called it for this long.")
+    ] = None
+    memory_mb: Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory that it may use.")] = None
+    disk_mb: Annotated[int | None, typer.Option("--disk-mb", metavar="MB", help="What it may write to disk.")] = None
+    output_bytes: Annotated[
+        int | None, typer.Option("--output-bytes", metavar="N", help="The longest message that is taken from it.")
+    ] = None
+    oauth: Annotated[bool, typer.Option("--oauth", help="It needs a login: `toolgate servers login`.")] = False
+    trust_first_seen: Annotated[
+        bool, typer.Option("--trust", help="Accept tools that were never seen before without asking.")
+    ] = False
+    trust_annotations: Annotated[
+        bool, typer.Option("--trust-annotations", help="Trust its hints that a tool only reads.")
+    ] = False
 
 
 async def add(
     ctx: typer.Context,
     name: Name,
+    options: ServerOptions,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="The program and its arguments.", show_default=False)
     ] = None,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="A remote server.")] = None,
-    npm: Annotated[str | None, typer.Option("--npm", metavar="PACKAGE@VERSION", help="A package of npm.")] = None,
-    pypi: Annotated[str | None, typer.Option("--pypi", metavar="PACKAGE==VERSION", help="A package of PyPI.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", metavar="P", help="A server that Toolgate knows.")] = None,
-    transport: Annotated[
-        Literal["stdio", "http", "sse"] | None, typer.Option("--transport", help="How it is reached.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; a key is kept as a secret.")
-    ] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", metavar="K:V", help="A header, likewise.")] = None,
-    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="DIR", help="Where it is started.")] = None,
-    read: Annotated[list[Path] | None, typer.Option("--read", metavar="PATH", help="What it may read.")] = None,
-    write: Annotated[list[Path] | None, typer.Option("--write", metavar="PATH", help="What it may read and change.")] = None,
-    blocked: Annotated[
-        list[str] | None, typer.Option("--block", metavar="PATTERN", help="Paths it may not be given.")
-    ] = None,
-    bring_in: Annotated[
-        list[str] | None, typer.Option("--bring-in", metavar="PATTERN", help="Files it may change besides data: '*.py'.")
-    ] = None,
-    domain: Annotated[list[str] | None, typer.Option("--domain", metavar="HOST", help="A host that it may reach.")] = None,
-    network: Annotated[
-        Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")
-    ] = None,
-    isolation: Annotated[Literal["required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None,
-    prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None,
-    tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None,
-    timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None,
-    start_seconds: Annotated[
-        float | None, typer.Option("--start-seconds", metavar="S", help="Seconds that its start may take.")
-    ] = None,
-    idle_seconds: Annotated[
-        float | None, typer.Option("--idle-seconds", metavar="S", help="Stop it when nobody called it for this long.")
-    ] = None,
-    memory_mb: Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory that it may use.")] = None,
-    disk_mb: Annotated[int | None, typer.Option("--disk-mb", metavar="MB", help="What it may write to disk.")] = None,
-    output_bytes: Annotated[
-        int | None, typer.Option("--output-bytes", metavar="N", help="The longest message that is taken from it.")
-    ] = None,
-    login: Annotated[bool, typer.Option("--oauth", help="It needs a login: `toolgate servers login`.")] = False,
-    trust: Annotated[bool, typer.Option("--trust", help="Accept tools that were never seen before without asking.")] = False,
-    trust_annotations: Annotated[
-        bool, typer.Option("--trust-annotations", help="Trust its hints that a tool only reads.")
-    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Change the server of this name.")] = False,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, and see what it has.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Add it even if it can't be started.")] = False,
@@ -94,25 +104,14 @@ async def add(
       toolgate servers add mine -- python server.py --verbose
       toolgate servers add far --url https://example.com/mcp --header "X-Key: …"
     """
-    options: dict[str, Any] = {
-        "url": url, "npm": npm, "pypi": pypi, "preset": preset, "transport": transport, "cwd": cwd, "read": read,
-        "write": write, "blocked": blocked, "domains": domain, "network": network, "isolation": isolation,
-        "bring_in": bring_in, "memory_mb": memory_mb, "disk_mb": disk_mb, "output_bytes": output_bytes,
-        "start_seconds": start_seconds, "idle_seconds": idle_seconds,
-        "tier": tier, "timeout": timeout, "trust_first_seen": trust, "trust_annotations": trust_annotations,
-        "oauth": {} if login else None,
-    }  # fmt: skip
     require("mcp")  # before advice on the rest
-    check_words(name, command or [], is_named=any((url, npm, pypi, preset)))
-    values, secrets = settings_of(name, command or [], options, env=env or (), headers=header or ())
-    if login:
-        values["oauth"] = {}
-    if prefix is not None:
-        values["prefix"] = prefix
+    words = command or []
+    check_words(name, words, is_named=any((options.url, options.npm, options.pypi, options.preset)))
+    values, secrets = settings_of(name, words, options)
     async with opened(ctx) as app:
         tried, failure = await _tried(app, name, values, secrets, replace=replace) if start else (False, None)
-        if failure is not None and not keep and not (login and failure.code == "MISSING_AUTH"):
-            return say_not_added(name, failure, command or [], as_json=as_json)
+        if failure is not None and not keep and not (options.oauth and failure.code == "MISSING_AUTH"):
+            return say_not_added(name, failure, words, as_json=as_json)
         added = await app.servers.add(name, values, secrets=secrets, replace=replace)
         compared = await app.servers.refresh(name) if tried else None
         status, lacking = await app.servers.get(name), app.servers.missing_secrets(added.settings)
@@ -189,6 +188,153 @@ def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
         note((preset.advice, "dim"))
 
 
+# -- options as settings, with the credentials among them taken out
+
+STARTERS = frozenset((*PACKAGE_RUNNERS, *INTERPRETERS, "docker"))
+"""First words of commands: somebody who gives such a name to a server has mostly left the name out."""
+
+
+def pairs(option: str, given: Iterable[str], between: str = "=") -> dict[str, str]:
+    """NAME=VALUE options as a mapping."""
+    read = {}
+    for text in given:
+        name, found, value = text.partition(between)
+        if not found or not name.strip():
+            raise Usage(f"{option} must be NAME{between}VALUE.")
+        read[name.strip()] = value.strip() if between == ":" else value
+    return read
+
+
+def check_words(name: str, command: Sequence[str], *, is_named: bool) -> None:
+    """Refuses words that are mistyped in a way that would otherwise be blamed on the server. `is_named`: an option says what
+    it is, and the command holds only arguments."""
+    if not TOOL_NAME.match(name):
+        if "://" in name:
+            raise Usage(
+                "The name of a server comes first, not its address.", suggestion="toolgate servers add NAME --url URL"
+            )
+        raise Usage(
+            f"The name of a server is a letter, then letters, digits, _ and -, at most 64 in all: not {name[:64]!r}."
+        )
+    if is_named:
+        return
+    if not command:
+        raise Usage(
+            f"Server {name} has neither a program nor a url.",
+            suggestion=f"`toolgate servers add {name} -- COMMAND …`, or with --url URL, --npm PACKAGE, --pypi PACKAGE or "
+            "--preset P (`toolgate servers presets` lists them).",
+        )
+    if find_program(command[0]) is None and (command[0].startswith("-") or name in STARTERS):
+        words = shlex.join([name, *command])
+        raise Usage(
+            f"{name} would be the name of the server, and {command[0]} its program, which is not here.",
+            suggestion=f"The name comes first: toolgate servers add NAME -- {words}",
+        )
+
+
+def settings_of(name: str, command: list[str], options: ServerOptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings that options describe, and the secrets that were among them. What was not said is not in it."""
+    said = {field.name: getattr(options, field.name) for field in fields(options)}
+    values = {key: value for key, value in said.items() if value is not None and value is not False and value != []}
+    for folders in ("read", "write"):
+        if folders in values:
+            values[folders] = [str(Path(folder).expanduser().resolve()) for folder in values[folders]]
+    if options.cwd is not None:
+        values["cwd"] = str(options.cwd.expanduser().resolve())
+    if options.oauth:
+        values["oauth"] = {}
+    secrets: dict[str, str] = {}
+    if command:
+        starts, words = values.keys() & {"npm", "pypi", "preset"}, without_secrets(name, command, secrets)
+        values |= {"command": words} if starts else packaged(words)
+        if values.keys().isdisjoint({"npm", "pypi", "preset", "cwd"}):
+            values |= _begun(words, Path.cwd())
+    if options.env:
+        values["env"] = with_secret_references(name, pairs("--env", options.env), secrets)
+    if options.headers:
+        values["headers"] = with_secret_references(name, pairs("--header", options.headers, ":"), secrets, header=True)
+    return values, secrets
+
+
+def _begun(command: list[str], here: Path) -> dict[str, Any]:
+    """Where a command that is typed in a folder, and runs a script of it, begins: in that folder, which it may then read.
+    From a folder that no server is given whole, a home for one, it begins in the script's own."""
+    script = script_in(command, here)
+    if script is None:
+        return {}
+    if not is_shared(here):
+        return {"cwd": str(here.resolve())}
+    folder = script.parent
+    if is_shared(folder):
+        raise Usage(
+            f"{script.name} lies in {folder}, which no server is given as a whole.",
+            suggestion=f"Give it a folder of its own: mkdir my-server && mv {script.name} my-server/ and name it there.",
+        )
+    whole = [str(script) if Path(here, word).expanduser().resolve() == script else word for word in command]
+    return {"command": whole, "cwd": str(folder)}
+
+
+# -- a server that could not be added: the cause, the last that it said, and what to do
+
+JAIL = "Its jail shows it the system's programs and its own folder, and gives it no network."
+HINTS = {
+    r"No module named '?([\w.]+)|Cannot find (?:module|package) '([^'/.][^']*)'": (
+        "{found} is missing where it runs. Install it there, or start it with the interpreter that has it, such as "
+        "`-- .venv/bin/python server.py`. If {found} is a file of yours in another folder: `--cwd DIR`."
+    ),
+    r"No such file or directory|ENOENT": f"{JAIL} If it needs that file: `--read PATH`, or `--cwd DIR` for a whole folder.",
+    r"Read-only file system|Permission denied|EROFS|EACCES": f"{JAIL} If it is to write there: `--write DIR`.",
+    r"Name or service not known|Temporary failure in name resolution|Network is unreachable|ENOTFOUND|EAI_AGAIN": (
+        f"{JAIL} If it needs a host: `--domain HOST`."
+    ),
+    r"SyntaxError|IndentationError": "Correct the file, and add it again.",
+}
+"""Last words of programs, and what they mostly mean."""
+
+
+def say_not_added(name: str, failure: CallError, command: Sequence[str], *, as_json: bool) -> int:
+    """Tell that a server was not added. Gives the exit code; raises the failure where a program is to read it."""
+    lines = (failure.details or {}).get("stderr", [])
+    advice = failure.suggestion or _hint(lines) or _default(command, failure)
+    if as_json:
+        words = f"Server {name} was not added. {failure.message}"
+        raise Failed(failure.code, words, suggestion=advice, details=failure.details)
+    complain(f"Server {name} was not added. {failure.message.partition(STDERR_PREFIX)[0] if lines else failure.message}")
+    for line in lines:
+        if not line.startswith("Traceback ("):  # what follows says it all
+            note((f"  {line}", "dim"))
+    note(advice)
+    note(("Nothing was saved. `--keep` adds a server that can't be started yet.", "dim"))
+    return 1
+
+
+def _hint(lines: Sequence[str]) -> str | None:
+    for line in reversed(lines):
+        for pattern, hint in HINTS.items():
+            if (match := re.search(pattern, line)) is not None:
+                return hint.format(found=next((group for group in match.groups() if group), ""))
+    return None
+
+
+def _default(command: Sequence[str], failure: CallError) -> str:
+    if not command:
+        return "Check its address or package, then add it again."
+    by_itself = f"`{shlex.join(command)}`"
+    if "start_seconds" in failure.message:
+        return (
+            f"A server answers on stdout when it is asked on stdin: see whether {by_itself} is one (transport stdio). "
+            "If it only takes longer to start: `--start-seconds 120`."
+        )
+    if "exited with code 0" in failure.message:
+        return (
+            f"An MCP server keeps running and answers on stdout when it is asked on stdin: see whether {by_itself} is one."
+        )
+    return f"Run {by_itself} by itself: its stderr usually says why."
+
+
+# -- import
+
+
 async def import_file(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
@@ -204,12 +350,13 @@ async def import_file(
     Nothing is started before you say so (`toolgate servers refresh NAME`). What `npx` and `uvx` would fetch each time
     becomes a package that is installed once.
     """
-    document = _read(file)
-
+    content = content_of(file, limit=MAX_FILE_BYTES)
+    document = json_of(content, file, "Comments and commas at the end are not JSON.")
     async with opened(ctx) as app:
         added, problems = await app.servers.import_from(document, replace=replace, use=use or ())
     if as_json:
-        emit({"servers": [_imported(one) for one in added], "problems": [problem._asdict() for problem in problems]})
+        servers = [{"name": one.name, "secrets": sorted(one.secrets), "missing_secrets": list(one.missing)} for one in added]
+        emit({"servers": servers, "problems": [problem._asdict() for problem in problems]})
         return 1 if problems else 0
     for one in added:
         say(("✓ Added ", "green"), f"{one.name}: {described(one.settings)}")
@@ -225,26 +372,3 @@ async def import_file(
         name, each = (added[0].name, "") if len(added) == 1 else ("NAME", "For each: ")
         note((f"Nothing is started yet. {each}toolgate servers refresh {name}, then toolgate tools accept {name}", "dim"))
     return 1 if problems else 0
-
-
-def _imported(one: ImportedServer) -> dict[str, Any]:
-    return {"name": one.name, "secrets": sorted(one.secrets), "missing_secrets": list(one.missing)}
-
-
-def _read(file: str) -> Any:
-    try:
-        with interruptible():
-            content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if file == "-" else _bytes(Path(file))
-    except OSError as error:
-        raise Usage(f"{file} can't be read: {error.strerror or error}.") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise Usage(f"{file} is larger than {MAX_FILE_BYTES:,} bytes: that is no list of servers.")
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise Usage(f"{file} is not JSON: {error}.", suggestion="Comments and commas at the end are not JSON.") from None
-
-
-def _bytes(file: Path) -> bytes:
-    with file.open("rb") as opened_file:
-        return opened_file.read(MAX_FILE_BYTES + 1)

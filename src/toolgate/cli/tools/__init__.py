@@ -1,26 +1,29 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
-from collections.abc import Coroutine
-from pathlib import Path
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, price, total
+from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
 from toolgate.cli.completion import ToolName
-from toolgate.cli.context import AsJson, Persona, Tenant, Usage, User, actor_of, opened
+from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Usage, actor_of, opened, readable
 from toolgate.cli.output import Part, emit, note, say, show
-from toolgate.cli.table import table
-from toolgate.cli.tools.flags import switch
-from toolgate.cli.tools.info import say_info, to_dict
+from toolgate.cli.table import listing, table
+from toolgate.cli.tools.accept import accept
+from toolgate.cli.tools.custom import add, new, test
 from toolgate.cli.tools.search import rank
-from toolgate.errors import plural
+from toolgate.errors import StoreError, plural
 from toolgate.extras import install_command
-from toolgate.model import SOURCES, Runtime, Source
+from toolgate.model import LOCAL, SOURCES, Entry, Source, Tool, nano
+from toolgate.pipeline.usage import dollars
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.export import is_exact
 
+BAR_SCALE = 1000
+"""Tokens that fill a bar, unless a tool has more."""
 USAGE = """
 Usage:
   toolgate tools enable <name>   - Enable a tool
@@ -29,8 +32,9 @@ Usage:
   toolgate tools tokens          - Show token breakdown"""
 
 Format = Literal["openai", "anthropic", "gemini", "mcp", "typescript", "python"]
+ANYBODY = ActorOptions()
 
-group = typer.Typer(help="What tools there are, and who has them.", invoke_without_command=True)
+group = CommandGroup(help="What tools there are, and who has them.", invoke_without_command=True)
 
 
 @group.callback()
@@ -55,20 +59,16 @@ async def list_tools(
         bool,
         typer.Option("--all", help="Also what the tenant or persona does not have, and why; dynamic tools of all tenants."),
     ] = False,
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
+    whose: ActorOptions = ANYBODY,
     as_json: AsJson = False,
 ) -> int:
     """List all tools, or those that a tenant or persona has."""
-    somebody = (tenant, persona, user) != (None, None, None)
-
     async with opened(ctx) as app:
         await app.tools.check()
-        found = await listed(app, actor_of(tenant, persona, user), of_all_tenants=everything)
+        found = await listed(app, whose.actor, of_all_tenants=everything)
         problems, withheld = list(app.tools.problems), app.tools.withheld
         with_tokens = app.settings.show_token_costs
-    found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not somebody)]
+    found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not whose)]
     if as_json:
         emit(
             {
@@ -79,7 +79,7 @@ async def list_tools(
             }
         )
         return 0
-    say("Available Tools:\n" if found else _none(source, somebody), lines=True)
+    say("Available Tools:\n" if found else _none(source, bool(whose)), lines=True)
     table([""] * 5, [_row(tool, with_tokens=with_tokens, why=everything) for tool in found])
     if found and with_tokens:
         which = f"Total of source {source}" if source else "Total system prompt cost"
@@ -129,57 +129,150 @@ def _note_problems(problems: list[ToolProblem]) -> None:
 
 
 @group.command()
-async def info(
-    ctx: typer.Context,
-    name: ToolName,
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
-    as_json: AsJson = False,
-) -> int:
+async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions, as_json: AsJson = False) -> int:
     """Show everything about one tool."""
-    somebody = (tenant, persona, user) != (None, None, None)
-
     async with opened(ctx) as app:
-        actor = actor_of(tenant, persona, user)
-        tool = await find(app, name, actor, only_on=somebody)
+        tool = await find(app, name, whose.actor, only_on=bool(whose))
         auth = tool.entry.auth
         enforced = app.tools.is_enforced(tool.name)
-        has_credential = auth is not None and app.secrets.has(auth.config_key, actor)
+        has_credential = auth is not None and app.secrets.has(auth.config_key, whose.actor)
     if as_json:
-        emit(to_dict(tool, enforced=enforced))
+        emit(info_to_dict(tool, enforced=enforced))
     else:
-        say_info(tool, enforced=enforced, has_credential=has_credential)
+        _say_info(tool, enforced=enforced, has_credential=has_credential)
     return 0
 
 
-@group.command()
-async def tokens(
-    ctx: typer.Context, tenant: Tenant = None, persona: Persona = None, user: User = None, as_json: AsJson = False
-) -> int:
-    """Show what each enabled tool costs a model to read."""
+def info_to_dict(tool: ListedTool, *, enforced: bool) -> dict[str, Any]:
+    return {
+        **tool.to_dict(),
+        "enforced": enforced,
+        "timeout": tool.entry.time_limit,
+        "timeout_from": _origin(tool.entry),
+        "attempts": 1 if tool.entry.retry is None else tool.entry.retry.max_attempts,
+        "longest": None if tool.entry.time_limit is None else tool.entry.longest,
+        "fingerprint": tool.entry.fingerprint,
+        "definition": tool.entry.tool.model_dump(mode="json"),
+    }
 
+
+def _say_info(tool: ListedTool, *, enforced: bool, has_credential: bool) -> None:
+    definition = tool.entry.tool
+    say()
+    for label, text in _info_lines(tool, enforced=enforced, has_credential=has_credential):
+        say((f"{label}: ", "bold"), text, lines=True)
+    say("\nParameters:", lines=True)
+    show(definition.input_schema)
+    if definition.output_schema is not None:
+        say("\nOutput:", lines=True)
+        show(definition.output_schema)
+    if definition.documentation:
+        say("\nDocumentation:\n", definition.documentation, lines=True)
+
+
+def _info_lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> Iterator[tuple[str, str]]:
+    entry, definition = tool.entry, tool.entry.tool
+    yield "Tool", definition.name
+    if definition.annotations.get("title"):
+        yield "Title", str(definition.annotations["title"])
+    yield "Description", definition.description
+    yield "Source", BADGES[definition.source] + (f" of tenant {definition.tenant}" if definition.tenant else "")
+    yield "Enabled", f"No ({tool.why_off})" if tool.why_off else "Yes (enforced)" if enforced else "Yes"
+    yield "Token Cost", f"~{tool.tokens} tokens{declared(tool)}"
+    yield "Version", definition.version
+    yield "Category", definition.category
+    yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
+    yield "Cost", _cost(definition)
+    yield "Timeout", _timeout(entry)
+    yield from _rules(entry)
+    if definition.requires_auth is not None:
+        yield "Credential", f"{definition.requires_auth.config_key} ({'set' if has_credential else 'not set'})"
+    if definition.requires_permission is not None:
+        yield "Permission", definition.requires_permission
+    if definition.capabilities:
+        yield (
+            "Capabilities",
+            ", ".join(
+                capability.action + (" (asks first)" if capability.requires_confirmation else "")
+                for capability in definition.capabilities
+            ),
+        )
+    if definition.tags:
+        yield "Tags", ", ".join(definition.tags)
+
+
+def _timeout(entry: Entry) -> str:
+    """The time limit that applies, and where it is from."""
+    limit = entry.time_limit
+    if limit is None:
+        return "none (the function never awaits, so nothing can interrupt it)"
+    words = f"{limit:g} s"
+    if entry.retry is not None and entry.retry.max_attempts > 1:
+        words += f" an attempt, {entry.longest:g} s for all {entry.retry.max_attempts}"
+    elif entry.timeout > limit:
+        words += f" in the sandbox, {entry.timeout:g} s with the wait for a place there"
+    if getattr(entry.implementation, "mode", None) == "thread":
+        words += "; a synchronous function goes on in its thread after that"
+    origin = _origin(entry)
+    return words if origin is None else f"{words} ({'set by the tool' if origin == 'tool' else f'setting {origin}'})"
+
+
+def _origin(entry: Entry) -> str | None:
+    """What says the time limit: the setting, or `tool` for the definition itself."""
+    if entry.time_limit is None:
+        return None
+    if entry.tool.timeout is not None:
+        return f"servers.{entry.implementation.server}" if entry.kind == "mcp" else "tool"
+    return "max_execution_time" if entry.time_limit == entry.timeout else "sandbox.seconds"
+
+
+def _rules(entry: Entry) -> Iterator[tuple[str, str]]:
+    """What is set for this tool only."""
+    tool = entry.tool
+    if tool.retry is not None:
+        yield "Retry", f"{tool.retry.max_attempts} attempts, on {', '.join(tool.retry.codes)}"
+    if entry.cache is not None:
+        yield "Cache", f"{entry.cache.ttl:g} s for each {entry.cache.scope}"
+    if tool.rate_limit is not None:
+        limits = {"minute": tool.rate_limit.per_minute, "hour": tool.rate_limit.per_hour, "day": tool.rate_limit.per_day}
+        yield "Rate limit", ", ".join(f"{most} a {period}" for period, most in limits.items() if most is not None)
+    if tool.concurrency is not None:
+        yield "Concurrency", f"{tool.concurrency} at once"
+
+
+def _cost(tool: Tool) -> str:
+    cost = tool.cost
+    parts = [f"{dollars(nano(cost.fixed))} a call"] if cost.fixed else []
+    if cost.per_unit is not None:
+        of = f" of {cost.per_unit.field}" if cost.per_unit.field else ""
+        parts.append(f"${cost.per_unit.price:f} a {cost.per_unit.unit}{of}")
+    return " + ".join(parts) or cost.model
+
+
+@group.command()
+async def tokens(ctx: typer.Context, whose: ActorOptions, as_json: AsJson = False) -> int:
+    """Show what each enabled tool costs a model to read."""
     async with opened(ctx) as app:
-        found, per_million = await listed(app, actor_of(tenant, persona, user)), app.settings.token_price
+        found, per_million = await listed(app, whose.actor), app.settings.token_price
     found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
+    cost = total(found) * per_million / 1_000_000
     if as_json:
         costs = [
             {"name": tool.name, "token_cost": tool.tokens, "declared_tokens": tool.entry.tool.declared_tokens}
             for tool in found
         ]
-        cost = total(found) * per_million / 1_000_000
         emit({"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)})
         return 0
     if not found:
         note(("No tools are enabled for this actor. `toolgate tools list --all` shows the others, and why.", "dim"))
         return 0
     say("Token Cost Breakdown:\n", lines=True)
-    largest = max(tool.tokens for tool in found)
+    largest = max(BAR_SCALE, *(tool.tokens for tool in found))
     table(
         ["", ""],
         [[f"{tool.name:<24}", (f"{bar(tool.tokens, largest)} {tool.tokens}{declared(tool)}", "cyan")] for tool in found],
     )
-    say(f"\nTotal: {total(found)} tokens ({price(total(found), per_million)})", lines=True)
+    say(f"\nTotal: {total(found)} tokens (~${cost:.4f})", lines=True)
     if not is_exact():
         note((f"Estimated from length. To count them: {install_command('tokens')}", "dim"))
     return 0
@@ -189,48 +282,38 @@ async def tokens(
 async def search(
     ctx: typer.Context,
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Words to look for.", show_default=False)],
+    whose: ActorOptions,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000, metavar="N", help="How many to show.")] = 10,
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
     as_json: AsJson = False,
 ) -> int:
     """Find tools by words in their names, tags and descriptions."""
-
     async with opened(ctx) as app:
-        known = {tool.name: tool for tool in await listed(app, actor_of(tenant, persona, user)) if tool.on}
+        known = {tool.name: tool for tool in await listed(app, whose.actor) if tool.on}
     ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
     found = [(known[tool.name], score) for tool, score in ranked[:limit]]
-    if as_json:
-        emit({"tools": [{**tool.to_dict(), "score": score} for tool, score in found]})
-        return 0
-    if not found:
-        note("No tool was found. `toolgate tools list` shows them all.")
-    table(
+    return listing(
+        as_json,
+        {"tools": [{**tool.to_dict(), "score": score} for tool, score in found]},
         ["", ""],
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
+        none="No tool was found. `toolgate tools list` shows them all.",
     )
-    return 0
 
 
 @group.command("export")
 async def export_tools(
     ctx: typer.Context,
     shape: Annotated[Format, typer.Option("--format", help="Whose shape.", show_default=False)],
-    tenant: Tenant = None,
-    persona: Persona = None,
-    user: User = None,
+    whose: ActorOptions,
     as_json: AsJson = False,
 ) -> int:
     """Print definitions for models, MCP clients or programs. A program gets functions that it can call."""
-
-    actor = actor_of(tenant, persona, user)
     async with opened(ctx) as app:
         found: list[dict[str, Any]] | str
         if shape == "typescript" or shape == "python":
-            found = await app.tools.typed(shape, actor)
+            found = await app.tools.typed(shape, whose.actor)
         else:
-            found = await app.tools.export(shape, actor)
+            found = await app.tools.export(shape, whose.actor)
     if as_json:
         emit(found)
     elif isinstance(found, str):
@@ -243,95 +326,71 @@ async def export_tools(
 # -- who has it
 
 
-Reason = Annotated[str | None, typer.Option("--reason", metavar="WHY", help="Why, for the audit log and for those who ask.")]
-ForTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only for this tenant.")]
-ForPersona = Annotated[str | None, typer.Option("--persona", metavar="P", help="Only for this persona.")]
+@dataclass(frozen=True, slots=True)
+class FlagOptions:
+    """Whose flag is set, and why."""
+
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only for this tenant.")] = None
+    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Only for this persona.")] = None
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="WHY", help="Why, for the audit log and for those who ask.")
+    ] = None
+
+    def __str__(self) -> str:
+        if self.tenant is not None:
+            return f" for tenant {self.tenant}"
+        return "" if self.persona is None else f" for persona {self.persona}"
 
 
 @group.command()
-async def enable(
-    ctx: typer.Context,
-    name: ToolName,
-    tenant: ForTenant = None,
-    persona: ForPersona = None,
-    reason: Reason = None,
-    as_json: AsJson = False,
-) -> int:
+async def enable(ctx: typer.Context, name: ToolName, flag: FlagOptions, as_json: AsJson = False) -> int:
     """Enable a tool for everybody, a tenant or a persona."""
-    return await switch(ctx, name, True, tenant, persona, reason, as_json)
+    return await _switch(ctx, name, True, flag, as_json)
 
 
 @group.command()
-async def disable(
-    ctx: typer.Context,
-    name: ToolName,
-    tenant: ForTenant = None,
-    persona: ForPersona = None,
-    reason: Reason = None,
-    as_json: AsJson = False,
-) -> int:
+async def disable(ctx: typer.Context, name: ToolName, flag: FlagOptions, as_json: AsJson = False) -> int:
     """Disable a tool for everybody, a tenant or a persona."""
-    return await switch(ctx, name, False, tenant, persona, reason, as_json)
+    return await _switch(ctx, name, False, flag, as_json)
 
 
-@group.command("accept")
-async def accept(
-    ctx: typer.Context,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All of a server in one question; without a name, of every server.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Accept what is shown without asking.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show definitions whole, with their schemas.")] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
-    from toolgate.cli.tools.accept import accept_tools
-
-    return await accept_tools(ctx, names or [], everything=everything, yes=yes, full=full, as_json=as_json)
-
-
-# -- custom tools: files of their own, and code that is imported when it is wanted
-
-
-@group.command("add")
-async def add(
-    ctx: typer.Context,
-    from_file: Annotated[
-        Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
-    ],
-    force: Annotated[bool, typer.Option("--force", help="Replace the custom tool of the same name.")] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
-    from toolgate.cli.tools.custom import add_tool
-
-    return await add_tool(ctx, from_file, force=force, as_json=as_json)
+async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions, as_json: bool) -> int:
+    tenant, persona = flag.tenant, flag.persona
+    if tenant is not None and persona is not None:
+        raise Usage("A tool is switched for a tenant or for a persona, not for both at once.")
+    readable("--reason", flag.reason)
+    whose = actor_of(tenant, persona, None)
+    async with opened(ctx) as app:
+        before = await find(app, name, whose)
+        changed = app.tools.flag(name, tenant=tenant, persona=persona) != on
+        if changed:
+            await app.tools.set_enabled(name, on, tenant=tenant, persona=persona, reason=flag.reason)
+            if app.tools.flag(name, tenant=tenant, persona=persona) != on:
+                raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
+        after = await find(app, name, whose)
+    if as_json:
+        emit(
+            {
+                "tool": name, "enabled": after.on, "changed": changed, "tenant": tenant, "persona": persona,
+                "token_cost": after.tokens, "why_disabled": after.why_off,
+            }
+        )  # fmt: skip
+        return 0
+    if changed:
+        tokens = f" ({'+' if on else '-'}{after.tokens} tokens)" if before.on != after.on else ""
+        say((f"✓ {'Enabled' if on else 'Disabled'}", "green"), f" tool{flag}: {name}{tokens}")
+    else:
+        say(f"Tool already {'enabled' if on else 'disabled'}{flag}: {name}")
+    if on and not after.on:
+        note((f"It is still not available: {after.why_off}.", "yellow"))
+    elif not on and after.on:
+        note((f"Tenant {LOCAL.tenant} still has it, because it has a flag of its own.", "yellow"))
+    return 0
 
 
-@group.command("new")
-async def new(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)],
-    runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
-    as_json: AsJson = False,
-) -> int:
-    """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
-    from toolgate.cli.tools.custom import new_tool
+# -- what comes from others
 
-    return await new_tool(ctx, name, runtime, as_json=as_json)
-
-
-@group.command("test")
-async def test(
-    ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
-    from toolgate.cli.tools.examples import run_examples
-
-    return await run_examples(ctx, name, yes=yes, as_json=as_json)
+group.command("accept")(accept)
+group.command("add")(add)
+group.command("new")(new)
+group.command("test")(test)

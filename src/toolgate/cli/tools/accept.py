@@ -1,11 +1,12 @@
 """`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
 
 from itertools import groupby
+from typing import Annotated
 
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import NotFound, Usage, opened
+from toolgate.cli.context import AsJson, NotFound, Usage, opened
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError, nearest, plural
@@ -19,10 +20,20 @@ BRIEF_LINES = 16
 STOP = ("q", "quit", "stop")
 
 
-async def accept_tools(
-    ctx: typer.Context, names: list[str], *, everything: bool, yes: bool, full: bool, as_json: bool
+async def accept(
+    ctx: typer.Context,
+    named: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of a server in one question; without a name, of every server.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept what is shown without asking.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show definitions whole, with their schemas.")] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Show what waits, ask, and accept what the answer is yes to. `everything`: all of a server in one question."""
+    """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
+    names = named or []
     if not names and not everything:
         raise Usage(
             "Name a tool or a server, or say --all.", suggestion="`toolgate servers list` shows where something waits."
@@ -30,18 +41,14 @@ async def accept_tools(
     if yes:
         return await _accept_all(ctx, names, full=full, as_json=as_json)
     if as_json:
-        return await _show(ctx, names)
+        async with opened(ctx) as app:
+            emit({"waiting": [one.to_dict() for one in await chosen(app, names)], "accepted": []})
+        return 0
     if not at_a_terminal():
         raise Usage(
             "There is no terminal to ask at.", suggestion="Say --yes if you have seen what waits (`--json` shows it)."
         )
     return await _ask(ctx, names, everything=everything, full=full)
-
-
-async def _show(ctx: typer.Context, names: list[str]) -> int:
-    async with opened(ctx) as app:
-        emit({"waiting": [one.to_dict() for one in await chosen(app, names)], "accepted": []})
-    return 0
 
 
 async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool, as_json: bool) -> int:
@@ -205,9 +212,7 @@ def say_waiting(one: PendingDefinition, *, full: bool) -> None:
 
 def _say_accepted(accepted: list[PendingDefinition], left: list[PendingDefinition]) -> None:
     if accepted:
-        kinds = {one.kind for one in accepted}
-        what = kinds.pop() if len(kinds) == 1 else "definition"
-        say(("✓ Accepted ", "green"), f"{plural(len(accepted), what)}: {', '.join(one.name for one in accepted)}")
+        say(("✓ Accepted ", "green"), f"{_count(len(accepted), accepted)}: {', '.join(one.name for one in accepted)}")
     for one in left:
         note((f"{one.name} has changed since it was shown, and was not accepted: look again.", "yellow"))
     if not accepted and not left:

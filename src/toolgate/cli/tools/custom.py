@@ -1,154 +1,41 @@
-"""`toolgate tools add` and `new`: custom tools as files. They are put in place whole, or not at all."""
+"""`toolgate tools add`, `new` and `test`: custom tools as files, and their own examples."""
 
-import os
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import orjson
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import NotFound, Usage, entry_named, opened
-from toolgate.cli.output import Unwritable, emit, note, say
-from toolgate.cli.tools.templates import template
-from toolgate.errors import CallError, DefinitionError, Fault, SettingsError, plural
-from toolgate.model import LOCAL, TOOL_NAME, Runtime
-from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file, read_tool_file
-from toolgate.sandbox.custom.folder import CustomFolder
-from toolgate.sandbox.custom.reload import compiled
+from toolgate.app.tools import AddedTool
+from toolgate.cli.catalog import find
+from toolgate.cli.context import AsJson, NotFound, Usage, diverted, opened
+from toolgate.cli.output import Part, Unwritable, emit, note, say
+from toolgate.cli.prompt import approver_for
+from toolgate.cli.table import table
+from toolgate.errors import plural
+from toolgate.model import LOCAL, TOOL_NAME, Example, Outcome, Runtime
+from toolgate.sandbox.custom.file import read_tool_file
+from toolgate.yamltext import scalar
 
 
-class AddedTool(NamedTuple):
-    """A tool that was put in place."""
-
-    tool: ToolFile
-    file: Path
-    replaced: bool
-    loads: bool
-    """Whether custom tools are loaded by themselves here."""
-    unchecked: str | None
-    """Why its code could not be compiled beforehand."""
-
-
-async def add_tool(ctx: typer.Context, from_file: Path, *, force: bool, as_json: bool) -> int:
-    """`tools add`."""
-    content = _given(from_file)
-
+async def add(
+    ctx: typer.Context,
+    from_file: Annotated[
+        Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace the custom tool of the same name.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
+    if not from_file.exists():
+        raise NotFound(f"There is no file {from_file}.")
+    content = read_tool_file(from_file)
     async with opened(ctx) as app:
-        added = await _add(app, content, from_file, force=force, instead="Replace it with --force.")
+        added, loads = await _add(app, content, from_file, force=force), app.settings.auto_load_custom_tools
     if as_json:
-        emit(_plain(added))
-    else:
-        _say_added(added)
-    return 0
-
-
-async def new_tool(ctx: typer.Context, name: str, runtime: Runtime, *, as_json: bool) -> int:
-    """`tools new`."""
-    if not TOOL_NAME.match(name):
-        raise Usage(
-            f"{name!r:.80} is no name of a tool.",
-            suggestion="A name is a letter, then letters, digits, _ and -, at most 64 characters in all.",
-        )
-    content = template(name, runtime)
-
-    async with opened(ctx) as app:
-        added = await _add(app, content, _folder(app) / f"{name}.yml", instead="Edit it, or give the new one another name.")
-    if as_json:
-        emit(_plain(added))
+        emit(_plain(added, loads))
         return 0
-    say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
-    _note_troubles(added)
-    _note_next_steps(added)
-    return 0
-
-
-# -- putting it in place
-
-
-def _given(file: Path) -> bytes:
-    if not file.exists():
-        raise NotFound(f"There is no file {file}.")
-    return read_tool_file(file)
-
-
-async def _add(app: App, content: bytes, file: Path, *, instead: str, force: bool = False) -> AddedTool:
-    """Check everything, then write. `instead`: what to do if there is such a tool already."""
-    settings = app.settings
-    if settings.enforcement.disable_local_tools:
-        raise SettingsError(
-            "Adding tools is disabled by the setting enforcement.disable_local_tools.",
-            suggestion="Ask the operator of this installation.",
-        )
-    tool = parse_tool_file(content, file, app.parts.rules)
-    name = tool.entry.name
-    target, taken = _target(app, name)
-    if taken and not force:
-        raise DefinitionError(name, [Fault("name", f"{target} is there already")], suggestion=instead)
-    unchecked = await _compile(app, tool)
-    _write(target, content)
-    app.parts.project.add(target, content)
-    details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
-    await app.parts.events.record("tool.added", LOCAL, name, details)
-    return AddedTool(tool, target, taken, settings.auto_load_custom_tools, unchecked)
-
-
-def _folder(app: App) -> Path:
-    return app.settings.home / "tools"
-
-
-def _target(app: App, name: str) -> tuple[Path, bool]:
-    """The file for a tool of this name, and whether a custom tool is in it; raises if another kind of tool has the name."""
-    entry = entry_named(app, name, LOCAL)
-    if entry is not None and entry.tool.source != "custom":
-        fault = Fault("name", f"the name is taken by a tool of source {entry.tool.source}")
-        raise DefinitionError(name, [fault], suggestion="Give it another name.")
-    folder = CustomFolder(_folder(app), app.parts.rules, app.parts.project.refusal)
-    folder.changes()
-    file = folder.file_of(name) or _folder(app) / f"{name}.yml"
-    return file, os.path.lexists(file)
-
-
-async def _compile(app: App, tool: ToolFile) -> str | None:
-    """Refuse code that does not compile; why that can't be told, if there is no sandbox."""
-    try:
-        problem = await compiled(tool, app.parts.sandbox)
-    except CallError as error:
-        return error.message
-    if problem is not None:
-        raise ToolFileError(problem)
-    return None
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Put a file in place, whole or not at all."""
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        raise Unwritable(target, error) from None
-
-
-# -- words
-
-
-def _plain(added: AddedTool) -> dict[str, Any]:
-    entry, program = added.tool.entry, added.tool.program
-    return {
-        "tool": entry.name, "file": str(added.file), "replaced": added.replaced, "tier": entry.tier,
-        "runtime": program.runtime, "asks": entry.asks, "examples": len(program.examples), "loads": added.loads,
-        "unchecked": added.unchecked, "fingerprint": entry.fingerprint,
-    }  # fmt: skip
-
-
-def _say_added(added: AddedTool) -> None:
     entry, examples = added.tool.entry, added.tool.program.examples
     say(
         ("✓ Replaced tool" if added.replaced else "✓ Added tool", "green"),
@@ -156,14 +43,32 @@ def _say_added(added: AddedTool) -> None:
     )
     if entry.asks:
         note(f"A person is asked before it runs: {entry.asks}.")
-    _note_troubles(added)
+    _note_troubles(added, loads)
     if examples:
         note(f"Run its {plural(len(examples), 'example')}: toolgate tools test {entry.name}")
+    return 0
 
 
-def _note_next_steps(added: AddedTool) -> None:
-    """The next steps with a tool that was just written."""
-    name = added.tool.entry.name
+async def new(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)],
+    runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
+    as_json: AsJson = False,
+) -> int:
+    """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
+    if not TOOL_NAME.match(name):
+        raise Usage(
+            f"{name!r:.80} is no name of a tool.",
+            suggestion="A name is a letter, then letters, digits, _ and -, at most 64 characters in all.",
+        )
+    async with opened(ctx) as app:
+        added = await _add(app, template(name, runtime), app.settings.home / "tools" / f"{name}.yml")
+        loads = app.settings.auto_load_custom_tools
+    if as_json:
+        emit(_plain(added, loads))
+        return 0
+    say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
+    _note_troubles(added, loads)
     steps = {
         f"toolgate tools test {name}": f"runs its {plural(len(added.tool.program.examples), 'example')}",
         f"toolgate call {name} name=Ada": "calls it",
@@ -172,10 +77,233 @@ def _note_next_steps(added: AddedTool) -> None:
     width = max(map(len, steps))
     lines = [f"  {command:<{width}}  {does}" for command, does in steps.items()]
     note("\n".join(("It greets somebody. Change it into the tool that you need. Next:", *lines)), lines=True)
+    return 0
 
 
-def _note_troubles(added: AddedTool) -> None:
+async def _add(app: App, content: bytes, file: Path, *, force: bool = False) -> AddedTool:
+    try:
+        return await app.tools.add_custom(content, file, replace=force)
+    except OSError as error:
+        raise Unwritable(error.filename or file, error) from None
+
+
+def _plain(added: AddedTool, loads: bool) -> dict[str, Any]:
+    entry, program = added.tool.entry, added.tool.program
+    return {
+        "tool": entry.name, "file": str(added.file), "replaced": added.replaced, "tier": entry.tier,
+        "runtime": program.runtime, "asks": entry.asks, "examples": len(program.examples), "loads": loads,
+        "unchecked": added.unchecked, "fingerprint": entry.fingerprint,
+    }  # fmt: skip
+
+
+def _note_troubles(added: AddedTool, loads: bool) -> None:
     if added.unchecked:
         note((f"Its code could not be checked. {added.unchecked}", "yellow"))
-    if not added.loads:
+    if not loads:
         note(("It is not loaded by itself: the setting auto_load_custom_tools is false.", "yellow"))
+
+
+# -- examples
+
+MAX_SHOWN_CHARS = 500
+"""Characters of a value that a person is shown."""
+RESULT_MARKS: dict[bool, Part] = {True: ("✓", "green"), False: ("✗", "red")}
+
+
+class ExampleRun(NamedTuple):
+    """An example, and what came of it."""
+
+    label: str
+    example: Example
+    outcome: Outcome
+    why: str | None
+    """Why it did not pass; None if it did."""
+
+
+async def test(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
+    async with opened(ctx) as app:
+        tried = await _try_all(app, name, yes=yes)
+    failed = [one for one in tried if one.why is not None]
+    if as_json:
+        emit(
+            {
+                "tool": name, "passed": len(tried) - len(failed), "failed": len(failed),
+                "examples": [
+                    {"name": one.label, "passed": one.why is None, "why": one.why, "outcome": one.outcome.to_dict()}
+                    for one in tried
+                ],
+            }
+        )  # fmt: skip
+    else:
+        _say_examples(name, tried, failed)
+    return 1 if failed else 0
+
+
+async def _try_all(app: App, name: str, *, yes: bool) -> list[ExampleRun]:
+    program = (await find(app, name, LOCAL)).entry.tool.program
+    if program is None or not program.examples:
+        kind = "it is no custom tool" if program is None else "its file names none"
+        raise NotFound(
+            f"{name} has no examples to run: {kind}.",
+            suggestion=None if program is None else "Add some under `examples:`; `toolgate tools new` shows how.",
+        )
+    return [await _try(app, name, number, example, yes=yes) for number, example in enumerate(program.examples, 1)]
+
+
+async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> ExampleRun:
+    approver = approver_for(name, app.approvals.canonical, yes=yes)
+    if approver is not None and (yes or number == 1):  # a yes is for one call, a person answers all of them
+        app.approvals.add_approver(approver)
+    with diverted():
+        outcome = await app.invoke(name, example.arguments, actor=LOCAL, door="cli")
+    return ExampleRun(example.name or f"example {number}", example, outcome, _why_not(example, outcome))
+
+
+def _why_not(example: Example, outcome: Outcome) -> str | None:
+    """Why an outcome is not what an example promises; None if it is."""
+    error = outcome.error
+    if error is not None and error.code == example.error:
+        return None
+    if outcome.pending is not None:
+        return f"it waits for a person's approval ({outcome.pending.id}): use --yes, or a terminal"
+    if error is not None:
+        expected = f"{example.error} was expected; " if example.error else ""
+        return f"{expected}{error.code}: {error.message}"
+    if example.error is not None:
+        return f"{example.error} was expected, it gave {_shown(outcome.output)}"
+    if "output" in example.model_fields_set and not same(example.output, outcome.output):
+        return f"expected {_shown(example.output)}, it gave {_shown(outcome.output)}"
+    return None
+
+
+def same(expected: Any, given: Any) -> bool:
+    """Whether two JSON values are equal: 1 is 1.0, and true is not 1."""
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return expected is given
+    if isinstance(expected, dict) and isinstance(given, dict):
+        return expected.keys() == given.keys() and all(same(value, given[key]) for key, value in expected.items())
+    if isinstance(expected, list) and isinstance(given, list):
+        return len(expected) == len(given) and all(map(same, expected, given))
+    return bool(expected == given)
+
+
+def _say_examples(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) -> None:
+    rows = [
+        [RESULT_MARKS[one.why is None], one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}"]
+        for one in tried
+    ]
+    table(["", "example", "outcome", ">ms"], rows)
+    for one in failed:
+        note((f"{one.label}: ", "bold"), (one.why or "", "red"))
+        if one.outcome.error is not None and one.outcome.error.suggestion and one.outcome.pending is None:
+            note(f"  {one.outcome.error.suggestion}")
+    say(
+        f"\n{name}: {plural(len(tried) - len(failed), 'example')} passed",
+        (f", {len(failed)} failed" if failed else "", "red"),
+        lines=True,
+    )
+
+
+def _ended(outcome: Outcome) -> str:
+    return outcome.error.code if outcome.error is not None else outcome.status
+
+
+def _shown(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]} … ({len(text):,} characters)"
+
+
+# -- what `new` writes: a tool in each runtime that works as it stands, with comments for its author
+
+HEAD_LINES = """\
+# A custom tool, which Toolgate loads from here. After an edit, run `toolgate trust`: then it is loaded again.
+name: {name}
+description: Greet somebody by name.  # what a model reads when it chooses a tool
+
+schema:  # JSON Schema of the arguments
+  type: object
+  properties:
+    name:
+      type: string
+      minLength: 1
+      description: Who is greeted.
+    loud:
+      type: boolean
+      description: Whether to shout.
+  required: [name]
+  additionalProperties: false
+
+runtime: {runtime}
+
+permissions:
+  riskLevel: low  # low: read_only, medium: write, high or critical: execute, which asks before each call
+  # autoAccept: false  # ask before each call, whatever the risk
+  # allowlist: ["npm test"]  # commands that it may run, word by word
+
+"""
+
+TYPESCRIPT = """\
+code: |
+  interface Args {
+    name: string;
+    loud?: boolean;
+  }
+
+  // context has config, conversation, logger, permissions.check, platform.fs and platform.executor.
+  // What it asks of the platform is a call of its own: checked, asked about and recorded like any other.
+  export async function execute(args: Args, context: ToolContext): Promise<string> {
+    context.logger.info(`greeting ${args.name}`);
+    const greeting = `Hello, ${args.name}!`;
+    return args.loud ? greeting.toUpperCase() : greeting;
+  }
+"""
+
+NODE = """\
+code: |
+  // context has config, conversation, logger, permissions.check, platform.fs and platform.executor.
+  // What it asks of the platform is a call of its own: checked, asked about and recorded like any other.
+  export async function execute(args, context) {
+    context.logger.info(`greeting ${args.name}`);
+    const greeting = `Hello, ${args.name}!`;
+    return args.loud ? greeting.toUpperCase() : greeting;
+  }
+"""
+
+PYTHON = """\
+code: |
+  # context has config, conversation, logger, permissions.check, platform.fs and platform.executor.
+  # What it asks of the platform is a call of its own: checked, asked about and recorded like any other.
+  # `async def` works as well; then these methods are awaited.
+  def execute(args, context):
+      context.logger.info(f"greeting {args['name']}")
+      greeting = f"Hello, {args['name']}!"
+      return greeting.upper() if args.get("loud") else greeting
+"""
+
+EXAMPLE_LINES = """
+examples:  # run by `toolgate tools test {name}`
+  - name: a greeting
+    arguments: {{name: Ada}}
+    output: Hello, Ada!
+  - name: a loud one
+    arguments: {{name: Ada, loud: true}}
+    output: HELLO, ADA!
+  - name: somebody has to be greeted
+    arguments: {{}}
+    error: VALIDATION_ERROR
+"""
+
+CODE_LINES: dict[Runtime, str] = {"typescript": TYPESCRIPT, "node": NODE, "python": PYTHON}
+
+
+def template(name: str, runtime: Runtime) -> bytes:
+    """The file of a new tool."""
+    written = name if scalar(name) == name else orjson.dumps(name).decode()  # a tool may be called true
+    text = HEAD_LINES.format(name=written, runtime=runtime) + CODE_LINES[runtime] + EXAMPLE_LINES.format(name=name)
+    return text.encode()
