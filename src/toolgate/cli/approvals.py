@@ -19,12 +19,14 @@ from toolgate.cli.context import (
     Usage,
     User,
     actor_of,
+    argument,
     diverted,
     naming,
     opened,
+    option,
     readable,
     sentence,
-)  # fmt: skip
+)
 from toolgate.cli.editor import edited
 from toolgate.cli.output import Part, answer, clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
@@ -41,7 +43,7 @@ from toolgate.gates.approval.request import (
     GrantTerms,
     State,
     visible,
-)  # fmt: skip
+)
 from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import LOCAL, MASK, Actor, Outcome
 
@@ -51,21 +53,12 @@ SHORT = 60
 group = CommandGroup(help="Calls that wait for a person's approval.", no_args_is_help=True)
 
 EVERY = "*"
-Tenants = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help=f"The tenant; without it, default; '{EVERY}' for all.")
-]
-Owner = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only if it is of this tenant.")]
-ApprovalId = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", help="The id of an approval, or how it alone begins.", show_default=False, autocompletion=approval_ids
-    ),
-]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; the caller is told.")]
-For = Annotated[
-    str | None, typer.Option("--for", metavar="TIME", help="Make a grant too, that holds so long: 90s, 30m, 1h, 2d.")
-]
-Cap = Annotated[str | None, typer.Option("--cap", metavar="USD", help="Dollars that may be spent under the grant.")]
+Tenants = Annotated[str | None, option("--tenant T", f"The tenant; without it, default; '{EVERY}' for all.")]
+Owner = Annotated[str | None, option("--tenant T", "Only if it is of this tenant.")]
+ApprovalId = Annotated[str, argument("ID", "The id of an approval, or how it alone begins.", autocompletion=approval_ids)]
+Reason = Annotated[str | None, option("--reason TEXT", "Why; the caller is told.")]
+For = Annotated[str | None, option("--for TIME", "Make a grant too, that holds so long: 90s, 30m, 1h, 2d.")]
+Cap = Annotated[str | None, option("--cap USD", "Dollars that may be spent under the grant.")]
 
 
 @group.command("list")
@@ -74,12 +67,10 @@ async def list_approvals(
     tenant: Tenants = None,
     state: Annotated[
         Literal["waiting", "approved", "rejected", "used", "expired", "all"],
-        typer.Option("--state", metavar="STATE", help=f"Only in this state: {', '.join(get_args(State))}, all."),
+        option("--state STATE", f"Only in this state: {', '.join(get_args(State))}, all."),
     ] = "waiting",
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="List at most so many.")
-    ] = ANSWERS_PAGE,
-    after: Annotated[str | None, typer.Option("--after", metavar="ID", help="List those that came after this one.")] = None,
+    limit: Annotated[int, option("--limit N", "List at most so many.", min=1, max=10_000)] = ANSWERS_PAGE,
+    after: Annotated[str | None, option("--after ID", "List those that came after this one.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """List what waits for an answer, oldest first."""
@@ -165,21 +156,17 @@ async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Own
 async def approve(
     ctx: typer.Context,
     approval_id: ApprovalId,
-    edit: Annotated[
-        str | None, typer.Option("--edit", metavar="JSON|@FILE|-", help="Approve these arguments instead.")
-    ] = None,
+    edit: Annotated[str | None, option("--edit JSON|@FILE|-", "Approve these arguments instead.")] = None,
     in_editor: Annotated[
-        bool, typer.Option("--editor", help="Change the arguments in $VISUAL or $EDITOR, and approve what comes of it.")
+        bool, option("--editor", "Change the arguments in $VISUAL or $EDITOR, and approve what comes of it.")
     ] = False,
     reason: Reason = None,
     lasting: For = None,
     session_grant: Annotated[
-        bool, typer.Option("--session-grant", help="Allow the tool for the rest of the call's session too.")
+        bool, option("--session-grant", "Allow the tool for the rest of the call's session too.")
     ] = False,
     cap: Cap = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="Run the call now, as the actor who asked, and show its outcome.")
-    ] = False,
+    run: Annotated[bool, option("--run", "Run the call now, as the actor who asked, and show its outcome.")] = False,
     tenant: Owner = None,
     user: User = None,
     as_json: AsJson = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, Tenant, ToFile, actor_of, opened
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, Tenant, ToFile, actor_of, argument, opened
 from toolgate.cli.files import output_to
 from toolgate.cli.output import clean, emit, note, show
 
@@ -19,7 +19,7 @@ def artifacts() -> None: ...
 @group.command()
 async def get(
     ctx: typer.Context,
-    artifact_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the outcome gave.", show_default=False)],
+    artifact_id: Annotated[str, argument("ID", "The id that the outcome gave.")],
     output: ToFile = None,
     tenant: Tenant = None,
     as_json: AsJson = False,

@@ -15,7 +15,18 @@ import orjson
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, OnlyTenant, ToFile, Usage, opened, readable
+from toolgate.cli.context import (
+    AsJson,
+    CommandGroup,
+    NotFound,
+    OnlyTenant,
+    ToFile,
+    Usage,
+    argument,
+    opened,
+    option,
+    readable,
+)
 from toolgate.cli.files import content_of, output_to
 from toolgate.cli.output import Part, answer, clean, emit, note, say, show
 from toolgate.cli.table import STATE_STYLES
@@ -123,14 +134,14 @@ def _cell(value: Any) -> str:
 @group.command()
 async def tail(
     ctx: typer.Context,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, metavar="N", help="How many records.")] = 20,
+    count: Annotated[int, option("-n --lines N", "How many records.", min=0, max=100_000)] = 20,
     tenant: OnlyTenant = None,
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")] = None,
+    tool: Annotated[str | None, option("--tool NAME", "Only of this tool.")] = None,
     status: Annotated[
         Status | None,
-        typer.Option("--status", help=f"Only with this status: {', '.join(get_args(Status))}.", metavar="STATUS"),
+        option("--status STATUS", f"Only with this status: {', '.join(get_args(Status))}."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing records as they are written.")] = False,
+    follow: Annotated[bool, option("--follow -f", "Go on showing records as they are written.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show the last records, oldest first."""
@@ -177,13 +188,8 @@ def _print(records: list[AuditRecord], as_json: bool) -> None:
 @group.command("show")
 async def show_call(
     ctx: typer.Context,
-    call_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="CALL_ID", help="The id of a call, or how it alone begins, or its request id.", show_default=False
-        ),
-    ],
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a tool that crashed, too.")] = False,
+    call_id: Annotated[str, argument("CALL_ID", "The id of a call, or how it alone begins, or its request id.")],
+    verbose: Annotated[bool, option("--verbose", "Show the traceback of a tool that crashed, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show all records of one call. If they are kept (setting audit.details), its stages and its output too."""
@@ -249,9 +255,7 @@ def _show_body(content: Any, verbose: bool) -> None:
 @group.command()
 async def verify(
     ctx: typer.Context,
-    heads: Annotated[
-        Path | None, typer.Option("--heads", metavar="FILE", help="Compare it with the signed heads in this file, too.")
-    ] = None,
+    heads: Annotated[Path | None, option("--heads FILE", "Compare it with the signed heads in this file, too.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, and a log
@@ -281,14 +285,9 @@ async def verify(
 @group.command()
 async def prove(
     ctx: typer.Context,
-    call_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[CALL_ID]", help="The id of a call, or how it alone begins.", show_default=False),
-    ] = None,
+    call_id: Annotated[str | None, argument("[CALL_ID]", "The id of a call, or how it alone begins.")] = None,
     output: ToFile = None,
-    script: Annotated[
-        bool, typer.Option("--script", help="Write the program that checks a proof, which needs only Python.")
-    ] = False,
+    script: Annotated[bool, option("--script", "Write the program that checks a proof, which needs only Python.")] = False,
     as_json: AsJson = False,  # noqa: ARG001 - a proof is JSON anyway
 ) -> int:
     """Write a proof that a call is in the signed log. It can be checked without the log."""
@@ -317,7 +316,7 @@ async def _proof(ctx: typer.Context, call_id: str) -> dict[str, Any]:
 async def sign(
     ctx: typer.Context,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Accept the log as it is now, whatever was signed before. This is recorded.")
+        bool, option("--anew", "Accept the log as it is now, whatever was signed before. This is recorded.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -334,7 +333,7 @@ async def sign(
 @group.command()
 async def key(
     ctx: typer.Context,
-    rotate: Annotated[bool, typer.Option("--rotate", help="Make a new key, which signs from now on.")] = False,
+    rotate: Annotated[bool, option("--rotate", "Make a new key, which signs from now on.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
@@ -355,11 +354,9 @@ async def key(
 @group.command()
 async def export(
     ctx: typer.Context,
-    shape: Annotated[
-        Literal["jsonl", "csv"], typer.Option("--format", help="A JSON object to a line, or a table.")
-    ] = "jsonl",
+    shape: Annotated[Literal["jsonl", "csv"], option("--format", "A JSON object to a line, or a table.")] = "jsonl",
     output: ToFile = None,
-    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=1, help="Begin with this row.")] = 1,
+    first: Annotated[int, option("--from SEQ", "Begin with this row.", min=1)] = 1,
     as_json: AsJson = False,
 ) -> int:
     """Write the log, or its end, for other programs."""

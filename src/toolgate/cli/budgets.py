@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, Usage, opened, readable, sentence
+from toolgate.cli.context import AsJson, CommandGroup, Usage, opened, option, readable, sentence
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
@@ -31,7 +31,7 @@ group = CommandGroup(help="How much may be spent, by whom and on what.", no_args
 @group.command("list")
 async def list_budgets(
     ctx: typer.Context,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only what concerns this tenant.")] = None,
+    tenant: Annotated[str | None, option("--tenant T", "Only what concerns this tenant.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
@@ -76,26 +76,18 @@ def _style(one: BudgetStatus) -> str:
 class BudgetOptions:
     """Which budget is meant, and what is said of it besides its limit."""
 
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Of this tenant; * is each tenant on its own.")
-    ] = None
-    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Of this persona; * is each.")] = None
+    tenant: Annotated[str | None, option("--tenant T", "Of this tenant; * is each tenant on its own.")] = None
+    persona: Annotated[str | None, option("--persona P", "Of this persona; * is each.")] = None
     user: Annotated[
         str | None,
-        typer.Option(
-            "--user",
-            metavar="U",
-            help="Of this user of the tenant (without one, default); * alone is each user of every tenant.",
-        ),
+        option("--user U", "Of this user of the tenant (without one, default); * alone is each user of every tenant."),
     ] = None
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="On this tool; * is each.")] = None
+    tool: Annotated[str | None, option("--tool NAME", "On this tool; * is each.")] = None
     timezone: Annotated[
-        str | None,
-        typer.Option("--timezone", metavar="TZ", help="Where days begin; without it as before, or as the settings say."),
+        str | None, option("--timezone TZ", "Where days begin; without it as before, or as the settings say.")
     ] = None
     until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="DATE", help="The last day on which it holds: 2026-12-31; `none`: it has no end."),
+        str | None, option("--until DATE", "The last day on which it holds: 2026-12-31; `none`: it has no end.")
     ] = None
 
     def budget(self, period: Period, cap: int | None, known: dict[str, BudgetRow], timezone: str) -> BudgetRow:
@@ -116,22 +108,18 @@ class BudgetOptions:
 async def set_budgets(
     ctx: typer.Context,
     options: BudgetOptions,
-    daily: Annotated[
-        str | None, typer.Option("--daily", metavar="D", help="Dollars a day; `none` removes the budget.")
-    ] = None,
-    monthly: Annotated[
-        str | None, typer.Option("--monthly", metavar="M", help="Dollars a month; `none` removes the budget.")
-    ] = None,
+    daily: Annotated[str | None, option("--daily D", "Dollars a day; `none` removes the budget.")] = None,
+    monthly: Annotated[str | None, option("--monthly M", "Dollars a month; `none` removes the budget.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Set a budget, change it, or remove it. Without a scope it is for everything that is spent. What is not named of a
     budget that is there stays as it is."""
-    for option in ("tenant", "persona", "user", "tool"):
-        readable(f"--{option}", getattr(options, option))
+    for field in ("tenant", "persona", "user", "tool"):
+        readable(f"--{field}", getattr(options, field))
     if daily is None and monthly is None:
         raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
     given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))
-    caps = [(period, _cap(option, text)) for period, option, text in given if text is not None]
+    caps = [(period, _cap(flag, text)) for period, flag, text in given if text is not None]
     async with opened(ctx) as app:
         before, usual = {budget.id: budget for budget in await app.budgets.limits()}, app.settings.budgets.timezone
         wanted = [

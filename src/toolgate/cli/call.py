@@ -15,7 +15,7 @@ from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, Usage, diverted, naming, opened, readable
+from toolgate.cli.context import AsJson, CallerOptions, Usage, diverted, naming, opened, option, readable
 from toolgate.cli.output import complain, emit, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
@@ -33,23 +33,14 @@ INTERRUPTED = 130
 class CallOptions:
     """What is said of a call besides its caller and its arguments."""
 
-    session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session that the call belongs to.")] = (
+    session: Annotated[str | None, option("--session S", "The session that the call belongs to.")] = None
+    key: Annotated[str | None, option("--idempotency-key KEY", "Run once for this key; again, give what came of it.")] = None
+    approval: Annotated[str | None, option("--approval ID", "Use this approval, for the call that it was given for.")] = None
+    request_id: Annotated[str | None, option("--request-id ID", "Your own id for this request, kept with its records.")] = (
         None
     )
-    key: Annotated[
-        str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="Run once for this key; again, give what came of it."),
-    ] = None
-    approval: Annotated[
-        str | None, typer.Option("--approval", metavar="ID", help="Use this approval, for the call that it was given for.")
-    ] = None
-    request_id: Annotated[
-        str | None, typer.Option("--request-id", metavar="ID", help="Your own id for this request, kept with its records.")
-    ] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Approve the call as the person at this machine.")] = False
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up sooner than the tool's own limit.")
-    ] = None
+    yes: Annotated[bool, option("--yes", "Approve the call as the person at this machine.")] = False
+    timeout: Annotated[float | None, option("--timeout SECONDS", "Give up sooner than the tool's own limit.")] = None
 
     def check(self) -> None:
         """Refuses what `App.invoke` would raise for, by the names of the options."""

@@ -18,7 +18,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.arguments import parts_of, properties_of, types_of
-from toolgate.cli.context import GlobalOptions, actor_of, diverted, entry_named
+from toolgate.cli.context import GlobalOptions, actor_of, argument, diverted, entry_named, option
 from toolgate.settings import load_settings
 
 COMPLETION_VARIABLE = "_TOOLGATE_COMPLETE"
@@ -171,16 +171,8 @@ def _few_words(text: Any) -> str:
 
 # -- options and arguments that several commands complete
 
-ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool.", show_default=False, autocompletion=tool_names)]
+ToolName = Annotated[str, argument("NAME", "The tool.", autocompletion=tool_names)]
 ArgumentWords = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="KEY=VALUE",
-        help="Arguments: key=value, key:=JSON or key=@FILE.",
-        show_default=False,
-        autocompletion=argument_words,
-    ),
+    list[str] | None, argument("KEY=VALUE", "Arguments: key=value, key:=JSON or key=@FILE.", autocompletion=argument_words)
 ]
-ArgumentsJson = Annotated[
-    str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="Arguments as a JSON object; key=value wins.")
-]
+ArgumentsJson = Annotated[str | None, option("--args JSON|@FILE|-", "Arguments as a JSON object; key=value wins.")]

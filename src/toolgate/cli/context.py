@@ -26,13 +26,25 @@ from toolgate.settings import load_settings
 from toolgate.threads import DaemonExecutor
 from toolgate.trust import Untrusted
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Tenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="The tenant; without it, default.")]
-Persona = Annotated[str | None, typer.Option("--persona", metavar="P", help="The persona, the role of the user.")]
-User = Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, local.")]
-Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="A scope that the caller has; repeatable.")]
-OnlyTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only of this tenant.")]
-ToFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")]
+
+def option(words: str, about: str, **more: Any) -> Any:
+    """An option in the words of its help: `--tenant T`, `-n --limit N`, `--yes`."""
+    flags = [word for word in words.split() if word.startswith("-")]
+    metavar = words.removeprefix(" ".join(flags)).strip() or None
+    return typer.Option(*flags, metavar=metavar, help=about, **more)
+
+
+def argument(metavar: str, about: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=about, show_default=False, **more)
+
+
+AsJson = Annotated[bool, option("--json", "Print JSON, for programs.")]
+Tenant = Annotated[str | None, option("--tenant T", "The tenant; without it, default.")]
+Persona = Annotated[str | None, option("--persona P", "The persona, the role of the user.")]
+User = Annotated[str | None, option("--user U", "The user; without it, local.")]
+Scopes = Annotated[list[str] | None, option("--scope S", "A scope that the caller has; repeatable.")]
+OnlyTenant = Annotated[str | None, option("--tenant T", "Only of this tenant.")]
+ToFile = Annotated[Path | None, option("--output -o FILE", "Write to this file instead of stdout.")]
 
 
 class Usage(ToolgateError):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from toolgate.cli.catalog import bar
-from toolgate.cli.context import AsJson, OnlyTenant, opened, readable
+from toolgate.cli.context import AsJson, OnlyTenant, opened, option, readable
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
@@ -18,10 +18,8 @@ from toolgate.store.budgets import By, CostLine
 
 async def costs(
     ctx: typer.Context,
-    by: Annotated[By, typer.Option("--by", metavar="WHAT", help=f"What is summed: {', '.join(get_args(By))}.")] = "tool",
-    since: Annotated[
-        str, typer.Option("--since", metavar="WHEN", help="How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")
-    ] = "7d",
+    by: Annotated[By, option("--by WHAT", f"What is summed: {', '.join(get_args(By))}.")] = "tool",
+    since: Annotated[str, option("--since WHEN", "How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")] = "7d",
     tenant: OnlyTenant = None,
     as_json: AsJson = False,
 ) -> int:

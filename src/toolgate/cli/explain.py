@@ -7,7 +7,7 @@ import typer
 from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, entry_named, opened, readable
+from toolgate.cli.context import AsJson, CallerOptions, entry_named, opened, option, readable
 from toolgate.cli.output import emit, note, say
 from toolgate.pipeline.explain import Explanation
 
@@ -28,10 +28,8 @@ async def explain(
     whose: CallerOptions,
     words: ArgumentWords = None,
     args: ArgumentsJson = None,
-    session: Annotated[str | None, typer.Option("--session", metavar="S", help="The session of the call.")] = None,
-    key: Annotated[
-        str | None, typer.Option("--idempotency-key", metavar="KEY", help="The key that the call would come with.")
-    ] = None,
+    session: Annotated[str | None, option("--session S", "The session of the call.")] = None,
+    key: Annotated[str | None, option("--idempotency-key KEY", "The key that the call would come with.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""

@@ -15,9 +15,11 @@ from toolgate.cli.context import (
     Usage,
     User,
     actor_of,
+    argument,
     entry_named,
     naming,
     opened,
+    option,
     readable,
 )
 from toolgate.cli.output import Part, answer
@@ -35,7 +37,7 @@ group = CommandGroup(help="Tools that may run without asking for a while.", no_a
 @group.command("list")
 async def list_grants(
     ctx: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Those too that ended or were revoked.")] = False,
+    everything: Annotated[bool, option("--all", "Those too that ended or were revoked.")] = False,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
@@ -58,13 +60,13 @@ async def list_grants(
 @group.command()
 async def add(
     ctx: typer.Context,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool that may run without asking.", show_default=False)],
-    lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 90s, 30m, 1h, 2d.", show_default=False)],
+    tool: Annotated[str, argument("TOOL", "The tool that may run without asking.")],
+    lasting: Annotated[str, option("--for TIME", "How long: 90s, 30m, 1h, 2d.", show_default=False)],
     whom: ActorOptions,
-    session: Annotated[str | None, typer.Option("--session", metavar="S", help="Only in this session of the user.")] = None,
-    whole_tenant: Annotated[bool, typer.Option("--whole-tenant", help="For everybody of the tenant.")] = False,
+    session: Annotated[str | None, option("--session S", "Only in this session of the user.")] = None,
+    whole_tenant: Annotated[bool, option("--whole-tenant", "For everybody of the tenant.")] = False,
     cap: Cap = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.")] = None,
+    reason: Annotated[str | None, option("--reason TEXT", "Why.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Let a tool run without asking for a while. For a user (without any option the local one), a persona, a session or a
@@ -87,9 +89,7 @@ async def add(
 @group.command()
 async def revoke(
     ctx: typer.Context,
-    grant_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a grant, or how it alone begins.", show_default=False)
-    ],
+    grant_id: Annotated[str, argument("ID", "The id of a grant, or how it alone begins.")],
     tenant: Tenant = None,
     user: User = None,
     as_json: AsJson = False,

@@ -4,7 +4,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.context import AsJson, CommandGroup, OnlyTenant, Tenant, Usage, User, actor_of, naming, opened, readable
+from toolgate.cli.context import (
+    AsJson,
+    CommandGroup,
+    OnlyTenant,
+    Tenant,
+    Usage,
+    User,
+    actor_of,
+    argument,
+    naming,
+    opened,
+    option,
+    readable,
+)
 from toolgate.cli.files import json_of
 from toolgate.cli.output import Part, answer, note
 from toolgate.cli.table import listing
@@ -26,7 +39,7 @@ async def list_keys(
     ctx: typer.Context,
     state: Annotated[
         Literal["unknown", "running", "done"],
-        typer.Option("--state", help="Those whose outcome nobody knows, that have none yet, or whose outcome is on record."),
+        option("--state", "Those whose outcome nobody knows, that have none yet, or whose outcome is on record."),
     ] = "unknown",
     tenant: OnlyTenant = None,
     as_json: AsJson = False,
@@ -54,16 +67,12 @@ async def list_keys(
 @group.command()
 async def settle(
     ctx: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key that the call came with.", show_default=False)],
+    key: Annotated[str, argument("KEY", "The key that the call came with.")],
     happened: Annotated[
-        bool | None,
-        typer.Option("--happened/--did-not-happen", help="Whether the call had its effect.", show_default=False),
+        bool | None, option("--happened/--did-not-happen", "Whether the call had its effect.", show_default=False)
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", metavar="JSON", help="With --happened: what calls with this key are given; null without it."
-        ),
+        str | None, option("--output JSON", "With --happened: what calls with this key are given; null without it.")
     ] = None,
     tenant: Tenant = None,
     user: User = None,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app.keys import KEY_PREFIX, check_name, check_user, own_user
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, Persona, Tenant, Usage, actor_of, opened
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, Persona, Tenant, Usage, actor_of, argument, opened, option
 from toolgate.cli.output import Part, answer, clean, emit, note, say
 from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
@@ -23,21 +23,17 @@ MAX_NAMED_KEYS = 5
 @group.command()
 async def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, or who has it.", show_default=False)],
+    name: Annotated[str, argument("NAME", "What it is for, or who has it.")],
     tenant: Tenant = None,
     persona: Persona = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="U", help="The user; without it, key:NAME.")] = None,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="S", help="What tools may ask for (tool:web_search); repeatable.")
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="How long it is valid: 12h, 30d, 52w.")
-    ] = None,
+    user: Annotated[str | None, option("--user U", "The user; without it, key:NAME.")] = None,
+    scope: Annotated[list[str] | None, option("--scope S", "What tools may ask for (tool:web_search); repeatable.")] = None,
+    expires: Annotated[str | None, option("--expires TIME", "How long it is valid: 12h, 30d, 52w.")] = None,
     may_approve: Annotated[
-        bool, typer.Option("--may-approve", help="Whoever holds it may approve calls, like a person at this machine.")
+        bool, option("--may-approve", "Whoever holds it may approve calls, like a person at this machine.")
     ] = False,
     same_user: Annotated[
-        bool, typer.Option("--same-user", help="Act as key:NAME, also if an earlier key did: with its grants and budgets.")
+        bool, option("--same-user", "Act as key:NAME, also if an earlier key did: with its grants and budgets.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -83,9 +79,7 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson =
 @group.command()
 async def revoke(
     ctx: typer.Context,
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Its name, its id, or enough of the id's beginning.", show_default=False)
-    ],
+    key: Annotated[str, argument("KEY", "Its name, its id, or enough of the id's beginning.")],
     as_json: AsJson = False,
 ) -> int:
     """Revoke a key, at once and in every process."""

@@ -16,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from toolgate import __version__
-from toolgate.cli.context import GlobalOptions, NotFound, Usage, with_options
+from toolgate.cli.context import GlobalOptions, NotFound, Usage, option, with_options
 from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit_error, note, say
 from toolgate.coordination.redis import BusError
 from toolgate.errors import (
@@ -73,15 +73,13 @@ def _version(wanted: bool) -> None:
 def toolgate(
     ctx: typer.Context,
     settings: Annotated[
-        Path | None,
-        typer.Option("--settings", metavar="FILE", help="Settings; without it, the toolgate.yaml of the project folder."),
+        Path | None, option("--settings FILE", "Settings; without it, the toolgate.yaml of the project folder.")
     ] = None,
     home: Annotated[
-        Path | None,
-        typer.Option("--home", metavar="DIR", help="Where data is kept; without it, .toolgate of the project folder."),
+        Path | None, option("--home DIR", "Where data is kept; without it, .toolgate of the project folder.")
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback does all
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, option("--version", "Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     ctx.obj = GlobalOptions(settings, home)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from toolgate.app.app import App
 from toolgate.cli.arguments import read_object
-from toolgate.cli.context import AsJson, CallerOptions, CommandGroup, Usage, entry_named, opened, readable
+from toolgate.cli.context import AsJson, CallerOptions, CommandGroup, Usage, argument, entry_named, opened, option, readable
 from toolgate.cli.files import json_of, text_of
 from toolgate.cli.output import Part, answer, emit, note, say, show, write
 from toolgate.cli.table import state, table
@@ -23,17 +23,15 @@ from toolgate.gates.policy.rego_inputs import Trap, traps
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.yamltext import YamlError, read_yaml
 
-ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", show_default=False)]
-TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", show_default=False)]
-PersonaName = Annotated[str, typer.Argument(metavar="PERSONA", help="The persona.", show_default=False)]
+ToolName = Annotated[str, argument("TOOL", "The tool.")]
+TenantName = Annotated[str, argument("TENANT", "The tenant.")]
+PersonaName = Annotated[str, argument("PERSONA", "The persona.")]
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 SHOWN_GROUPS = 30
 """Groups of a replay that people are shown."""
 SLOW_MS = 1.0
 """A decision that takes longer holds up every other call of the process by as much."""
-DataFile = Annotated[
-    Path | None, typer.Option("--data", metavar="FILE", help="Documents from this JSON file instead of the ones in force.")
-]
+DataFile = Annotated[Path | None, option("--data FILE", "Documents from this JSON file instead of the ones in force.")]
 
 group = CommandGroup(help="Who may do what: the policy and its data.", no_args_is_help=True)
 
@@ -45,13 +43,9 @@ async def evaluate(
     ctx: typer.Context,
     tool: ToolName,
     whose: CallerOptions,
-    action: Annotated[
-        Action, typer.Option("--action", metavar="ACTION", help="tool.view, tool.request or tool.enable.")
-    ] = "tool.request",
-    args: Annotated[str | None, typer.Option("--args", metavar="JSON|@FILE|-", help="The call's arguments.")] = None,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="This Rego file instead of the policy in force.")
-    ] = None,
+    action: Annotated[Action, option("--action ACTION", "tool.view, tool.request or tool.enable.")] = "tool.request",
+    args: Annotated[str | None, option("--args JSON|@FILE|-", "The call's arguments.")] = None,
+    policy: Annotated[Path | None, option("--policy FILE", "This Rego file instead of the policy in force.")] = None,
     data: DataFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -82,17 +76,14 @@ async def evaluate(
 
 # -- replay
 
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="WHEN", help="Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01."),
-]
-OneTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only calls of this tenant.")]
+Since = Annotated[str | None, option("--since WHEN", "Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")]
+OneTenant = Annotated[str | None, option("--tenant T", "Only calls of this tenant.")]
 
 
 @group.command("replay")
 async def replay_calls(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The candidate: a Rego file.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "The candidate: a Rego file.")],
     since: Since = None,
     tenant: OneTenant = None,
     as_json: AsJson = False,
@@ -196,9 +187,7 @@ async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
 async def deny(
     ctx: typer.Context,
     tool: ToolName,
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="R", help="Why; it is in the audit log and in explain.")
-    ] = None,
+    reason: Annotated[str | None, option("--reason R", "Why; it is in the audit log and in explain.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Deny a tool to everybody. It can't be seen, called or added."""
@@ -277,7 +266,7 @@ def _changed(as_json: bool, changed: bool, told: dict[str, Any], words: str, sub
 @group.command()
 async def check(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Rego file.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "A Rego file.")],
     data: DataFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -339,10 +328,8 @@ def _did_you_mean(name: str, known: set[str]) -> str:
 @group.command("test")
 async def run_tests(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Cases, as YAML or JSON.", show_default=False)],
-    policy: Annotated[
-        Path | None, typer.Option("--policy", metavar="FILE", help="This Rego file instead of the one that the cases name.")
-    ] = None,
+    file: Annotated[Path, argument("FILE", "Cases, as YAML or JSON.")],
+    policy: Annotated[Path | None, option("--policy FILE", "This Rego file instead of the one that the cases name.")] = None,
     data: DataFile = None,
     as_json: AsJson = False,
 ) -> int:

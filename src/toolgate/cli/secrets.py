@@ -16,9 +16,11 @@ from toolgate.cli.context import (
     NotFound,
     Usage,
     actor_of,
+    argument,
     diverted,
     interruptible,
     opened,
+    option,
     readable,
     sentence,
 )
@@ -45,26 +47,17 @@ class SecretStore(StrEnum):
     keyring = "keyring"
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="The secret: letters, digits and _.", show_default=False, autocompletion=secret_names
-    ),
-]
-In = Annotated[SecretStore | None, typer.Option("--in", help="Where it is kept.", show_default=False)]
+Name = Annotated[str, argument("NAME", "The secret: letters, digits and _.", autocompletion=secret_names)]
+In = Annotated[SecretStore | None, option("--in", "Where it is kept.", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerOptions:
     """Whom a secret is for."""
 
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="For this tenant; without it, for everybody.")
-    ] = None
-    user: Annotated[str | None, typer.Option("--user", metavar="U", help="For this user of the tenant.")] = None
-    servers: Annotated[
-        bool, typer.Option("--servers", help="For the settings of MCP servers; no caller can refer to it.")
-    ] = False
+    tenant: Annotated[str | None, option("--tenant T", "For this tenant; without it, for everybody.")] = None
+    user: Annotated[str | None, option("--user U", "For this user of the tenant.")] = None
+    servers: Annotated[bool, option("--servers", "For the settings of MCP servers; no caller can refer to it.")] = False
 
     def owner_of(self, name: str) -> Owner:
         """The owner; raises if there can be no secret of this name for it."""
@@ -159,9 +152,9 @@ async def remove_secret(
 @group.command("test")
 async def test_secret(
     ctx: typer.Context,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool whose credential is tested.", show_default=False)],
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="As this tenant; without it, default.")] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="U", help="As this user; without it, local.")] = None,
+    tool: Annotated[str, argument("TOOL", "The tool whose credential is tested.")],
+    tenant: Annotated[str | None, option("--tenant T", "As this tenant; without it, default.")] = None,
+    user: Annotated[str | None, option("--user U", "As this user; without it, local.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Test whether a tool's credential works. The tool's own test is used (`test_auth`).

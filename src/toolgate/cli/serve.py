@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolgate.cli.context import AsJson, opened
+from toolgate.cli.context import AsJson, opened, option
 from toolgate.cli.output import emit, note
 from toolgate.extras import require
 
@@ -21,10 +21,8 @@ EXPOSED = (
 
 def serve(
     ctx: typer.Context,
-    host: Annotated[str | None, typer.Option("--host", metavar="H", help="Listen here; without it, 127.0.0.1.")] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", metavar="N", min=0, max=65_535, help="Without it, 8700; 0 takes a free one.")
-    ] = None,
+    host: Annotated[str | None, option("--host H", "Listen here; without it, 127.0.0.1.")] = None,
+    port: Annotated[int | None, option("--port N", "Without it, 8700; 0 takes a free one.", min=0, max=65_535)] = None,
     as_json: AsJson = False,
 ) -> int:
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, global_options, interruptible
+from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, argument, global_options, interruptible, option
 from toolgate.cli.output import Part, answer, emit, note, say
 from toolgate.cli.table import STATE_STYLES, listing
 from toolgate.discovery import discover
@@ -22,11 +22,9 @@ HANG = len("  changed  ")
 
 def trust(
     ctx: typer.Context,
-    path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="The folder; without it, this project's.", show_default=False)
-    ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="List the folders that are trusted.")] = False,
+    path: Annotated[Path | None, argument("PATH", "The folder; without it, this project's.")] = None,
+    remove: Annotated[bool, option("--remove", "Trust it no longer.")] = False,
+    list_all: Annotated[bool, option("--list", "List the folders that are trusted.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show which files Toolgate would use, and trust them. Those are settings, policy and tools of a folder, as they are

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, NotFound, Tenant, User, actor_of, opened
+from toolgate.cli.context import AsJson, NotFound, Tenant, User, actor_of, argument, opened, option
 from toolgate.cli.output import emit, note
 from toolgate.cli.table import table
 from toolgate.model import Actor
@@ -18,11 +18,9 @@ PATH_STYLES = {"restored": "green", "removed": "yellow", "unchanged": "dim", "le
 
 async def undo(
     ctx: typer.Context,
-    call_id: Annotated[
-        str, typer.Argument(metavar="CALL_ID", help="The id of a call, or how it alone begins.", show_default=False)
-    ],
-    force: Annotated[bool, typer.Option("--force", help="Also what was changed again since: that is lost.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    call_id: Annotated[str, argument("CALL_ID", "The id of a call, or how it alone begins.")],
+    force: Annotated[bool, option("--force", "Also what was changed again since: that is lost.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only say what would be done.")] = False,
     tenant: Tenant = None,
     user: User = None,
     as_json: AsJson = False,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, Usage, opened
+from toolgate.cli.context import AsJson, CommandGroup, Usage, argument, opened, option
 from toolgate.cli.output import answer, clean, emit, note, say
 from toolgate.cli.prompt import agrees, at_a_terminal
 from toolgate.cli.table import listing
@@ -23,8 +23,8 @@ MAX_DIFF_LINES = 200
 DELETED, ADDED = "red", "green"
 
 group = CommandGroup(help="File changes by programs and servers that wait for review.", no_args_is_help=True)
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a set, or how it alone begins.", show_default=False)]
-Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Only these.", show_default=False)]
+Id = Annotated[str, argument("ID", "The id of a set, or how it alone begins.")]
+Paths = Annotated[list[str] | None, argument("[PATH]...", "Only these.")]
 
 
 @group.command("list")
@@ -70,7 +70,7 @@ async def take(
     ctx: typer.Context,
     number: Id,
     paths: Paths = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Without asking: you have seen what it changes.")] = False,
+    yes: Annotated[bool, option("--yes", "Without asking: you have seen what it changes.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Apply the changes of a set to the workspace. All of them, or those to some paths."""

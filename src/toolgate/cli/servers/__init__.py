@@ -6,7 +6,7 @@ import typer
 
 from toolgate.app.checks.check import Check
 from toolgate.app.checks.servers import server_state
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, opened
+from toolgate.cli.context import AsJson, CommandGroup, NotFound, opened, option
 from toolgate.cli.output import Part, answer, emit, note, say
 from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, say_compared
@@ -150,10 +150,9 @@ async def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> in
 async def log_in(
     ctx: typer.Context,
     name: Name,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, if there is one.")] = True,
+    browser: Annotated[bool, option("--browser/--no-browser", "Open a browser, if there is one.")] = True,
     accept_issuer: Annotated[
-        str | None,
-        typer.Option("--accept-issuer", metavar="URL", help="The authorization server, where it is not the one pinned."),
+        str | None, option("--accept-issuer URL", "The authorization server, where it is not the one pinned.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:

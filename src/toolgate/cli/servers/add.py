@@ -12,7 +12,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.app.server_status import ServerStatus
-from toolgate.cli.context import AsJson, Usage, opened
+from toolgate.cli.context import AsJson, Usage, argument, opened, option
 from toolgate.cli.files import content_of, json_of
 from toolgate.cli.output import complain, emit, note, say
 from toolgate.cli.servers.status import Name, compared_words, say_compared
@@ -37,64 +37,42 @@ MAX_FILE_BYTES = 4_194_304
 class ServerOptions:
     """What is said of a server. But for variables and headers, each is the setting of its name."""
 
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="A remote server.")] = None
-    npm: Annotated[str | None, typer.Option("--npm", metavar="PACKAGE@VERSION", help="A package of npm.")] = None
-    pypi: Annotated[str | None, typer.Option("--pypi", metavar="PACKAGE==VERSION", help="A package of PyPI.")] = None
-    preset: Annotated[str | None, typer.Option("--preset", metavar="P", help="A server that Toolgate knows.")] = None
-    transport: Annotated[Literal["stdio", "http", "sse"] | None, typer.Option("--transport", help="How it is reached.")] = (
-        None
-    )
-    env: Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; a key is kept as a secret.")] = (
-        None
-    )
-    headers: Annotated[list[str] | None, typer.Option("--header", metavar="K:V", help="A header, likewise.")] = None
-    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="DIR", help="Where it is started.")] = None
-    read: Annotated[list[Path] | None, typer.Option("--read", metavar="PATH", help="What it may read.")] = None
-    write: Annotated[list[Path] | None, typer.Option("--write", metavar="PATH", help="What it may read and change.")] = None
-    blocked: Annotated[list[str] | None, typer.Option("--block", metavar="PATTERN", help="Paths it may not be given.")] = (
-        None
-    )
-    bring_in: Annotated[
-        list[str] | None, typer.Option("--bring-in", metavar="PATTERN", help="Files it may change besides data: '*.py'.")
-    ] = None
-    domains: Annotated[list[str] | None, typer.Option("--domain", metavar="HOST", help="A host that it may reach.")] = None
-    network: Annotated[Literal["none", "domains", "host"] | None, typer.Option("--network", help="What it may reach.")] = (
-        None
-    )
-    isolation: Annotated[Literal["required", "none"] | None, typer.Option("--isolation", help="Its jail.")] = None
-    prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Stands before its tools' names.")] = None
-    tier: Annotated[Tier | None, typer.Option("--tier", help="Of tools of which nothing else is said.")] = None
-    timeout: Annotated[float | None, typer.Option("--timeout", metavar="S", help="Seconds that a call may take.")] = None
-    start_seconds: Annotated[
-        float | None, typer.Option("--start-seconds", metavar="S", help="Seconds that its start may take.")
-    ] = None
-    idle_seconds: Annotated[
-        float | None, typer.Option("--idle-seconds", metavar="S", help="Stop it when nobody called it for this long.")
-    ] = None
-    memory_mb: Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory that it may use.")] = None
-    disk_mb: Annotated[int | None, typer.Option("--disk-mb", metavar="MB", help="What it may write to disk.")] = None
-    output_bytes: Annotated[
-        int | None, typer.Option("--output-bytes", metavar="N", help="The longest message that is taken from it.")
-    ] = None
-    oauth: Annotated[bool, typer.Option("--oauth", help="It needs a login: `toolgate servers login`.")] = False
-    trust_first_seen: Annotated[
-        bool, typer.Option("--trust", help="Accept tools that were never seen before without asking.")
-    ] = False
-    trust_annotations: Annotated[
-        bool, typer.Option("--trust-annotations", help="Trust its hints that a tool only reads.")
-    ] = False
+    url: Annotated[str | None, option("--url URL", "A remote server.")] = None
+    npm: Annotated[str | None, option("--npm PACKAGE@VERSION", "A package of npm.")] = None
+    pypi: Annotated[str | None, option("--pypi PACKAGE==VERSION", "A package of PyPI.")] = None
+    preset: Annotated[str | None, option("--preset P", "A server that Toolgate knows.")] = None
+    transport: Annotated[Literal["stdio", "http", "sse"] | None, option("--transport", "How it is reached.")] = None
+    env: Annotated[list[str] | None, option("--env K=V", "A variable; a key is kept as a secret.")] = None
+    headers: Annotated[list[str] | None, option("--header K:V", "A header, likewise.")] = None
+    cwd: Annotated[Path | None, option("--cwd DIR", "Where it is started.")] = None
+    read: Annotated[list[Path] | None, option("--read PATH", "What it may read.")] = None
+    write: Annotated[list[Path] | None, option("--write PATH", "What it may read and change.")] = None
+    blocked: Annotated[list[str] | None, option("--block PATTERN", "Paths it may not be given.")] = None
+    bring_in: Annotated[list[str] | None, option("--bring-in PATTERN", "Files it may change besides data: '*.py'.")] = None
+    domains: Annotated[list[str] | None, option("--domain HOST", "A host that it may reach.")] = None
+    network: Annotated[Literal["none", "domains", "host"] | None, option("--network", "What it may reach.")] = None
+    isolation: Annotated[Literal["required", "none"] | None, option("--isolation", "Its jail.")] = None
+    prefix: Annotated[str | None, option("--prefix TEXT", "Stands before its tools' names.")] = None
+    tier: Annotated[Tier | None, option("--tier", "Of tools of which nothing else is said.")] = None
+    timeout: Annotated[float | None, option("--timeout S", "Seconds that a call may take.")] = None
+    start_seconds: Annotated[float | None, option("--start-seconds S", "Seconds that its start may take.")] = None
+    idle_seconds: Annotated[float | None, option("--idle-seconds S", "Stop it when nobody called it for this long.")] = None
+    memory_mb: Annotated[int | None, option("--memory-mb MB", "Memory that it may use.")] = None
+    disk_mb: Annotated[int | None, option("--disk-mb MB", "What it may write to disk.")] = None
+    output_bytes: Annotated[int | None, option("--output-bytes N", "The longest message that is taken from it.")] = None
+    oauth: Annotated[bool, option("--oauth", "It needs a login: `toolgate servers login`.")] = False
+    trust_first_seen: Annotated[bool, option("--trust", "Accept tools that were never seen before without asking.")] = False
+    trust_annotations: Annotated[bool, option("--trust-annotations", "Trust its hints that a tool only reads.")] = False
 
 
 async def add(
     ctx: typer.Context,
     name: Name,
     options: ServerOptions,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND", help="The program and its arguments.", show_default=False)
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Change the server of this name.")] = False,
-    start: Annotated[bool, typer.Option("--start/--no-start", help="Start it, and see what it has.")] = True,
-    keep: Annotated[bool, typer.Option("--keep", help="Add it even if it can't be started.")] = False,
+    command: Annotated[list[str] | None, argument("-- COMMAND", "The program and its arguments.")] = None,
+    replace: Annotated[bool, option("--replace", "Change the server of this name.")] = False,
+    start: Annotated[bool, option("--start/--no-start", "Start it, and see what it has.")] = True,
+    keep: Annotated[bool, option("--keep", "Add it even if it can't be started.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Start a server, see what it has, and add it. One that can't be started is not kept, unless you say --keep.
@@ -337,11 +315,9 @@ def _default(command: Sequence[str], failure: CallError) -> str:
 
 async def import_file(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="Change servers of the same name.")] = False,
-    use: Annotated[
-        list[str] | None, typer.Option("--use-secret", metavar="NAME", help="A secret of yours that it may be given.")
-    ] = None,
+    file: Annotated[str, argument("FILE", "The file; - is stdin.")],
+    replace: Annotated[bool, option("--replace", "Change servers of the same name.")] = False,
+    use: Annotated[list[str] | None, option("--use-secret NAME", "A secret of yours that it may be given.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Add the servers of a client's file (mcpServers). Desktop clients and editors have one. Keys in it are kept as

@@ -2,13 +2,11 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from toolgate.app.app import App
 from toolgate.app.checks.servers import waiting_words
 from toolgate.app.server_status import ServerStatus
 from toolgate.cli.completion import server_names
-from toolgate.cli.context import NotFound
+from toolgate.cli.context import NotFound, argument
 from toolgate.cli.output import note, say
 from toolgate.errors import SettingsError, plural
 from toolgate.mcp.definitions import ITEM_KINDS, Comparison
@@ -21,7 +19,7 @@ METHOD_WORDS = {
     "completion/complete": "completing arguments",
 }
 """Requests to a server besides calls of its tools, for people: each has to be accepted as a tool has."""
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.", show_default=False, autocompletion=server_names)]
+Name = Annotated[str, argument("NAME", "The server.", autocompletion=server_names)]
 
 
 async def known(app: App, name: str) -> ServerStatus:

@@ -9,7 +9,7 @@ import typer
 
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
 from toolgate.cli.completion import ToolName
-from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Usage, actor_of, opened, readable
+from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Usage, actor_of, argument, opened, option, readable
 from toolgate.cli.output import Part, emit, note, say, show
 from toolgate.cli.table import listing, table
 from toolgate.cli.tools.accept import accept
@@ -52,12 +52,9 @@ def tools(ctx: typer.Context, as_json: AsJson = False) -> int | Coroutine[None, 
 @group.command("list")
 async def list_tools(
     ctx: typer.Context,
-    source: Annotated[
-        Source | None, typer.Option("--source", help=f"Only of this source: {', '.join(SOURCES)}.", metavar="SOURCE")
-    ] = None,
+    source: Annotated[Source | None, option("--source SOURCE", f"Only of this source: {', '.join(SOURCES)}.")] = None,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="Also what the tenant or persona does not have, and why; dynamic tools of all tenants."),
+        bool, option("--all", "Also what the tenant or persona does not have, and why; dynamic tools of all tenants.")
     ] = False,
     whose: ActorOptions = ANYBODY,
     as_json: AsJson = False,
@@ -281,9 +278,9 @@ async def tokens(ctx: typer.Context, whose: ActorOptions, as_json: AsJson = Fals
 @group.command()
 async def search(
     ctx: typer.Context,
-    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Words to look for.", show_default=False)],
+    query: Annotated[list[str], argument("QUERY", "Words to look for.")],
     whose: ActorOptions,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000, metavar="N", help="How many to show.")] = 10,
+    limit: Annotated[int, option("-n --limit N", "How many to show.", min=1, max=1000)] = 10,
     as_json: AsJson = False,
 ) -> int:
     """Find tools by words in their names, tags and descriptions."""
@@ -303,7 +300,7 @@ async def search(
 @group.command("export")
 async def export_tools(
     ctx: typer.Context,
-    shape: Annotated[Format, typer.Option("--format", help="Whose shape.", show_default=False)],
+    shape: Annotated[Format, option("--format", "Whose shape.", show_default=False)],
     whose: ActorOptions,
     as_json: AsJson = False,
 ) -> int:
@@ -330,11 +327,9 @@ async def export_tools(
 class FlagOptions:
     """Whose flag is set, and why."""
 
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help="Only for this tenant.")] = None
-    persona: Annotated[str | None, typer.Option("--persona", metavar="P", help="Only for this persona.")] = None
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="WHY", help="Why, for the audit log and for those who ask.")
-    ] = None
+    tenant: Annotated[str | None, option("--tenant T", "Only for this tenant.")] = None
+    persona: Annotated[str | None, option("--persona P", "Only for this persona.")] = None
+    reason: Annotated[str | None, option("--reason WHY", "Why, for the audit log and for those who ask.")] = None
 
     def __str__(self) -> str:
         if self.tenant is not None:

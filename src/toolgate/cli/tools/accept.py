@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, NotFound, Usage, opened
+from toolgate.cli.context import AsJson, NotFound, Usage, argument, opened, option
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError, nearest, plural
@@ -22,14 +22,12 @@ STOP = ("q", "quit", "stop")
 
 async def accept(
     ctx: typer.Context,
-    named: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME|SERVER", help="Tools, or MCP servers.", show_default=False)
-    ] = None,
+    named: Annotated[list[str] | None, argument("NAME|SERVER", "Tools, or MCP servers.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All of a server in one question; without a name, of every server.")
+        bool, option("--all", "All of a server in one question; without a name, of every server.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Accept what is shown without asking.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show definitions whole, with their schemas.")] = False,
+    yes: Annotated[bool, option("--yes", "Accept what is shown without asking.")] = False,
+    full: Annotated[bool, option("--full", "Show definitions whole, with their schemas.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""

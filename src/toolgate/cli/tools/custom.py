@@ -9,7 +9,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.app.tools import AddedTool
 from toolgate.cli.catalog import find
-from toolgate.cli.context import AsJson, NotFound, Usage, diverted, opened
+from toolgate.cli.context import AsJson, NotFound, Usage, argument, diverted, opened, option
 from toolgate.cli.output import Part, Unwritable, emit, note, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
@@ -21,10 +21,8 @@ from toolgate.yamltext import scalar
 
 async def add(
     ctx: typer.Context,
-    from_file: Annotated[
-        Path, typer.Option("--from-file", metavar="FILE", help="The YAML file of the tool.", show_default=False)
-    ],
-    force: Annotated[bool, typer.Option("--force", help="Replace the custom tool of the same name.")] = False,
+    from_file: Annotated[Path, option("--from-file FILE", "The YAML file of the tool.", show_default=False)],
+    force: Annotated[bool, option("--force", "Replace the custom tool of the same name.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
@@ -51,8 +49,8 @@ async def add(
 
 async def new(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tool is to be called.", show_default=False)],
-    runtime: Annotated[Runtime, typer.Option("--runtime", help="What it is written in.")] = "typescript",
+    name: Annotated[str, argument("NAME", "What the tool is to be called.")],
+    runtime: Annotated[Runtime, option("--runtime", "What it is written in.")] = "typescript",
     as_json: AsJson = False,
 ) -> int:
     """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
@@ -122,8 +120,8 @@ class ExampleRun(NamedTuple):
 
 async def test(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The custom tool.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", help="Approve each example as the person at this machine.")] = False,
+    name: Annotated[str, argument("NAME", "The custom tool.")],
+    yes: Annotated[bool, option("--yes", "Approve each example as the person at this machine.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
