@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.walk import Visit, figures, followed, walk_of_calculator
+from tests.docs.walk import Visit, figures, followed, walk_of_calculator, ways_of_terminal, zigzags
 from toolgate import tool
 from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLimit
 from toolgate.pipeline.hooks import STAGES
@@ -102,6 +102,24 @@ async def test_a_call_walks_through_the_rooms_in_the_order_of_the_line() -> None
     files, functions, _changes = figures(visits)
     assert files <= 19
     assert functions <= 60
+
+
+def test_a_call_from_the_terminal_goes_straight_down_and_back() -> None:
+    """Whatever it opens, calls and closes: no way down comes back to a room that it has left."""
+    ways = ways_of_terminal()
+    assert zigzags(ways) == []
+    reached = {function for way in ways for _, function in way}
+    assert {"calculator", "Execution.run", "McpTools.look", "SqliteStore.start"} <= reached
+    from_cli = list(dict.fromkeys(way[1][1] for way in ways if len(way) > 1 and way[0][0].startswith("cli/")))
+    steps = ["App.__init__", "App.__aenter__", "App.invoke", "Pipeline.__call__", "App.__aexit__"]
+    assert [step for step in from_cli if step in steps] == steps
+
+
+def test_a_way_that_comes_back_to_a_room_is_seen() -> None:
+    straight = (("cli/call.py", "call"), ("app/app.py", "App.invoke"), ("store/open.py", "open_store"))
+    assert zigzags((straight, (*straight, ("app/events.py", "Events.record")))) == [
+        "cli/call.py call > app/app.py App.invoke > store/open.py open_store > app/events.py Events.record"
+    ]
 
 
 def test_every_gate_of_the_line_is_in_the_time_of_one_that_is_marked() -> None:

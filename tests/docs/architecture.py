@@ -1,6 +1,6 @@
 """Draws the rooms of the package from its import graph, and lists who imports whom. Run by `make reference`.
 
-Writes docs/explanation/architecture.svg, and the table and the walk of a call between comments of architecture.md. A room
+Writes docs/explanation/architecture.svg, and the table and the walks of a call between comments of architecture.md. A room
 is a package or a module at the top of `toolgate`; imports for type checkers alone do not count.
 """
 
@@ -13,13 +13,14 @@ from typing import NamedTuple
 import grimp
 
 from tests.docs.markdown import ROOT
-from tests.docs.walk import walk_of_calculator
+from tests.docs.walk import room_of, walk_of_calculator, ways_of_terminal
 
 FOLDER = ROOT / "docs" / "explanation"
 PICTURE = FOLDER / "architecture.svg"
 PAGE = FOLDER / "architecture.md"
 TABLE = "<!-- rooms: written by make reference -->\n", "<!-- end of rooms -->\n"
 WALK = "<!-- walk: written by make reference -->\n", "<!-- end of walk -->\n"
+DESCENT = "<!-- descent: written by make reference -->\n", "<!-- end of descent -->\n"
 
 
 class Room(NamedTuple):
@@ -225,10 +226,23 @@ def walk() -> str:
     return "\n".join([*lines, ""])
 
 
+def descent() -> str:
+    """What `toolgate call calculator` calls in other rooms, and through which rooms each goes further down."""
+    below: dict[tuple[str, str], dict[str, None]] = {}
+    for way in ways_of_terminal():
+        if len(way) > 1 and way[0][0].startswith("cli/") and room_of(way[1][0]) in ROOMS:
+            below.setdefault(way[1], {}).update(dict.fromkeys(room_of(file) for file, _ in way[2:]))
+    lines = ["| `cli` calls | in | which goes down through |", "|---|---|---|"]
+    for (file, function), rooms_below in below.items():
+        drawn = [f"`{name}`" for name in ROOMS if name in rooms_below]
+        lines.append(f"| `{function}` | `{file}` | {', '.join(drawn)} |")
+    return "\n".join([*lines, ""])
+
+
 def page() -> str:
-    """The page with the table and the walk as they are now."""
+    """The page with the table and the walks as they are now."""
     text = PAGE.read_text(encoding="utf-8")
-    for (begin, end), content in ((TABLE, table()), (WALK, walk())):
+    for (begin, end), content in ((TABLE, table()), (WALK, walk()), (DESCENT, descent())):
         before, rest = text.split(begin)
         text = f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
     return text

@@ -240,7 +240,7 @@ class App:
 
     async def refresh(self) -> None:
         """Takes over now what other processes changed; it happens by itself before the next call."""
-        await self.parts.catalog_sync.refresh()
+        await self.parts.store_sync.refresh()
 
     async def flush(self) -> None:
         """Waits until everything that happened so far is on disk."""

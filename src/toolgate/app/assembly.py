@@ -5,12 +5,15 @@ wait for everything that an App consists of.
 """
 
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.events import Events
 from toolgate.app.policy_sync import PolicySync
 from toolgate.app.server_secrets import ServerSecrets
+from toolgate.app.store_sync import StoreSync
 from toolgate.coordination.notices import DATA, Notices
 from toolgate.coordination.open import open_notices
 from toolgate.coordination.redis import Redis
@@ -60,8 +63,6 @@ from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
-from toolgate.store.budgets import BudgetRow
-from toolgate.store.catalog import Flags
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import Store, now
 from toolgate.store.open import open_store
@@ -91,6 +92,8 @@ class Parts:
     heads: "Heads | None"
     redis: Redis | None
     notices: Notices
+    announce: Callable[[], Awaitable[None]]
+    """Tells all processes that data in the store has changed."""
     presence: Presence
     artifacts: Artifacts
     ledger: Ledger
@@ -106,6 +109,7 @@ class Parts:
     rules: DefinitionRules
     catalog: Catalog
     catalog_sync: CatalogSync
+    store_sync: StoreSync
     custom: CustomTools | None
 
     guard: Guard
@@ -140,18 +144,6 @@ class Parts:
         self.wall_time = clock.time
         self.now = getattr(clock, "now", now)
 
-    async def announce_change(self) -> None:
-        """Tells all processes that data in the store has changed."""
-        await self.notices.announce(DATA)
-
-    async def follow(self, flags: Flags, budgets: list[BudgetRow]) -> None:
-        """Takes what the store says now."""
-        await self.mcp_tools.look()
-        await self.continuations.refresh()
-        self.policy.use(flags)
-        self.budgets.use(budgets)
-        await self.policy.push()
-
 
 def assemble(settings: Settings, clock: Clock = time, *, keeps_servers: bool = True) -> Parts:
     """Makes all parts; none of them is started. `keeps_servers`: whether MCP servers are listed and restarted without
@@ -180,6 +172,7 @@ def _make_storage(parts: Parts) -> None:
     parts.heads = _signed_heads(settings, parts.store)
     parts.redis = Redis(settings.redis_url) if settings.redis_url else None
     parts.notices = open_notices(settings.database, parts.redis)
+    parts.announce = partial(parts.notices.announce, DATA)
     parts.presence = Presence(parts.store, limits.lease_seconds)
     parts.artifacts = Artifacts(parts.store, limits.artifact_days, limits.artifact_bytes)
     parts.ledger = Ledger(parts.store)
@@ -267,15 +260,8 @@ def _make_catalog(parts: Parts) -> None:
         settings.enforcement.enforced_tools,
         lambda actor: guard.hidden_from(actor) if guard.native else (),
     )
-    parts.catalog_sync = CatalogSync(
-        parts.store,
-        parts.catalog,
-        parts.rules,
-        follow=parts.follow,
-        announce=parts.announce_change,
-        forget=guard.forget,
-        seconds=min(settings.policy.enabled_seconds, settings.policy.schema_seconds),
-    )
+    parts.catalog_sync = CatalogSync(parts.store, parts.catalog, parts.rules, forget=guard.forget)
+    parts.store_sync = StoreSync(parts)
     parts.policy = PolicySync(settings, parts.project, guard, parts.catalog, parts.observer)
 
 
@@ -348,7 +334,7 @@ def _make_servers(parts: Parts, keeps_servers: bool) -> None:
         register=parts.catalog_sync.register,
         forget=parts.guard.forget,
         note=parts.events.record,
-        announce=parts.announce_change,
+        announce=parts.announce,
         named=named_servers(settings),
         enabled=settings.mcp.enabled,
     )
@@ -375,7 +361,7 @@ def _make_gates(parts: Parts) -> None:
         policy_hash=lambda: parts.guard.policy_hash,
         clock=parts.now,
     )
-    parts.continuations = Continuations(room, parts.presence, parts.announce_change)
+    parts.continuations = Continuations(room, parts.presence, parts.announce)
     parts.consent = Consent(
         room, parts.continuations, settings.approvals, validate=parts.checks.canonical, mask=parts.checks.masked
     )
@@ -391,7 +377,7 @@ def _make_pipeline(parts: Parts) -> None:
     parts.pipeline = Pipeline(
         running=parts.running,
         notices=parts.notices,
-        refresh=parts.catalog_sync.refresh,
+        refresh=parts.store_sync.refresh,
         providers=parts.providers,
         hooks=parts.hooks,
         catalog=parts.catalog,

@@ -19,7 +19,7 @@ class BudgetsFacet:
 
     def __init__(self, parts: "Parts") -> None:
         self._budgets = parts.budgets
-        self._catalog_sync = parts.catalog_sync
+        self._store_sync = parts.store_sync
         self._events = parts.events
         self._store = parts.store
 
@@ -30,7 +30,7 @@ class BudgetsFacet:
     @uninterrupted
     async def remove(self, id: str, *, actor: Actor | None = None) -> bool:
         """Removes a budget; gives whether there was one."""
-        removed = await self._catalog_sync.change(table.remove_budget(id))
+        removed = await self._store_sync.change(table.remove_budget(id))
         if removed:
             await self._events.record("budget.removed", actor or LOCAL, "", {"budget": id})
         return removed
@@ -43,7 +43,7 @@ class BudgetsFacet:
     async def set(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
         """Sets a budget, or changes the one of the same id. A new one counts what was spent in its period already."""
         already = await self._budgets.spent_already(budget)
-        await self._catalog_sync.change(table.set_budget(budget, already))
+        await self._store_sync.change(table.set_budget(budget, already))
         await self._events.record("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
 
     async def list(self, tenant: str | None = None) -> "list[BudgetStatus]":

@@ -55,7 +55,7 @@ class Lifecycle:
         if parts.custom is not None:
             parts.custom.start()
         await parts.mcp_tools.start()
-        await parts.catalog_sync.start()
+        await parts.store_sync.start()
         parts.policy.start()
         if parts.heads is not None:
             parts.heads.start()
@@ -93,7 +93,7 @@ class Lifecycle:
         held(parts.idempotency.close)
         held(parts.consent.close)
         held(parts.budgets.close)
-        held(parts.catalog_sync.stop)
+        held(parts.store_sync.stop)
         held(parts.mcp_tools.stop)
         if parts.custom is not None:
             held(parts.custom.stop)

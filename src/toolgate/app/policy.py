@@ -20,7 +20,7 @@ class PolicyFacet:
 
     def __init__(self, parts: "Parts") -> None:
         self._catalog = parts.catalog
-        self._catalog_sync = parts.catalog_sync
+        self._store_sync = parts.store_sync
         self._events = parts.events
         self._guard = parts.guard
         self._store = parts.store
@@ -69,7 +69,7 @@ class PolicyFacet:
         """Denies a tool to everybody, also one that is not there yet; or takes that back."""
         if denied and self._catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot deny tool: {tool} (enforced by enterprise policy).")
-        await self._catalog_sync.change(table.set_member("global_tool_deny", tool, denied, reason))
+        await self._store_sync.change(table.set_member("global_tool_deny", tool, denied, reason))
         await self._events.record("policy.global_deny", actor or LOCAL, tool, {"denied": denied, "reason": reason})
 
     @uninterrupted
@@ -78,13 +78,13 @@ class PolicyFacet:
     ) -> None:
         """Forbids a tenant to execute code, or takes that back."""
         change = table.set_member("code_execution_restricted_tenants", tenant, restricted, reason)
-        await self._catalog_sync.change(change)
+        await self._store_sync.change(change)
         details = {"for_tenant": tenant, "restricted": restricted}
         await self._events.record("policy.code_execution", actor or LOCAL, "", details)
 
     @uninterrupted
     async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:
         """Gives a persona the permission tool.enable, or takes it."""
-        await self._catalog_sync.change(table.set_can_add_tools(persona, allowed))
+        await self._store_sync.change(table.set_can_add_tools(persona, allowed))
         details = {"for_persona": persona, "can_add_tools": allowed}
         await self._events.record("persona.permissions", actor or LOCAL, "", details)

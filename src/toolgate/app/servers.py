@@ -53,7 +53,7 @@ class ServersFacet(CallableFacet):
     def __init__(self, parts: "Parts") -> None:
         self.connections: UpstreamConnections = parts.servers_engine
         """What the servers list now, and how their connections stand; nothing can be called through it."""
-        self._catalog_sync = parts.catalog_sync
+        self._store_sync = parts.store_sync
         self._engine = parts.servers_engine
         self._events = parts.events
         self._guard = parts.guard
@@ -154,7 +154,7 @@ class ServersFacet(CallableFacet):
         whole = upstream.settings
         self._secrets.keep(secrets or {}, () if before is None else secrets_in(before.settings))
         by = table.OPERATOR if actor is None else f"{actor.tenant}/{actor.user}"
-        await self._catalog_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
+        await self._store_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
         await self._events.record("mcp.server_added", actor or LOCAL, "", details)
         return await self.get(name)
@@ -238,7 +238,7 @@ class ServersFacet(CallableFacet):
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
         await self._check_not_in_settings(name, actor, "Take it out there.")
-        if not await self._catalog_sync.change(table.remove_server(name)):
+        if not await self._store_sync.change(table.remove_server(name)):
             raise self._no_server(name)
         await self._events.record("mcp.server_removed", actor or LOCAL, "", {"server": name})
 
@@ -247,7 +247,7 @@ class ServersFacet(CallableFacet):
         """Restarts a server in every process that has it running."""
         await self._may_connect(name, actor)
         await self.get(name)
-        await self._catalog_sync.change(table.ask_restart(name))
+        await self._store_sync.change(table.ask_restart(name))
         await self._events.record("mcp.server_restarted", actor or LOCAL, "", {"server": name})
 
     async def refresh(self, name: str) -> Comparison:
@@ -324,7 +324,7 @@ class ServersFacet(CallableFacet):
             name, settings, self._secrets.find, keep, show,
             tokens=tokens, browser=browser, accept_issuer=accept_issuer,
         )  # fmt: skip
-        await self._catalog_sync.change(table.ask_restart(name))
+        await self._store_sync.change(table.ask_restart(name))
         await self._events.record("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
         return issuer
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolgate.app.renamed import CallableFacet
-from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError
+from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, StoreError
 from toolgate.model import LOCAL, Actor, Entry, Source, Tool
 from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
+from toolgate.store import catalog as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ class ToolsFacet(CallableFacet):
         self._rules = parts.rules
         self._sandbox = parts.sandbox
         self._settings = parts.settings
+        self._store_sync = parts.store_sync
 
     # -- what there is
 
     async def _permitted(self, actor: Actor) -> tuple[Tool, ...]:
         if self._notices.changed():
-            await self._notices.catch_up(self._catalog_sync.refresh)
+            await self._notices.catch_up(self._store_sync.refresh)
         enabled = self._catalog.permitted(actor)
         if self._guard.native:
             return enabled
@@ -254,7 +256,12 @@ class ToolsFacet(CallableFacet):
         if self._mcp_tools.keeps(tool.name):
             raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])
         entry = compile_entry(tool, None, (), self._rules)
-        await self._catalog_sync.add_dynamic(entry, actor)
+        row = self._catalog_sync.add_dynamic(entry, actor)
+        try:
+            await self._store_sync.change(table.add_dynamic(row))
+        except StoreError:
+            self._catalog.remove(tool.name, actor.tenant)
+            raise
         await self._events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
         return tool
 
@@ -307,7 +314,15 @@ class ToolsFacet(CallableFacet):
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
         if enabled is False and self._catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
-        await self._catalog_sync.switch(entry, enabled, tenant=tenant, persona=persona, reason=reason, by=actor.user)
+        if tenant is not None:
+            change = table.set_tenant_flags([(tenant, tool, enabled)])
+        elif persona is not None:
+            change = table.set_persona_restriction(persona, tool, enabled is not False, reason)
+        elif enabled is None:
+            change = table.set_enabled(tool, entry.tool.enabled, None)
+        else:
+            change = table.set_enabled(tool, enabled, actor.user)
+        await self._store_sync.change(change)
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         details = {"for_tenant": tenant, "for_persona": persona, "reason": reason}
         await self._events.record(action, actor, tool, details)
@@ -316,7 +331,7 @@ class ToolsFacet(CallableFacet):
     async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
         """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
         listed = [*flags]
-        await self._catalog_sync.switch_many(listed)
+        await self._store_sync.change(table.set_tenant_flags(listed))
         await self._events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:

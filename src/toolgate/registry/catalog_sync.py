@@ -1,15 +1,9 @@
 """Keeps the catalog and its record in the store in step: tools that were registered go onto the record, flags and dynamic
-tools that are on it come into the catalog, also when another process put them there.
-
-Whoever changes the record announces it (`announce`), and all processes read it again before their next call. Should an
-announcement be lost, a look at the epoch once a second finds the change.
-"""
+tools that are on it come into the catalog. `app/store_sync.py` reads the record."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from time import monotonic
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
 import orjson
 
@@ -18,59 +12,33 @@ from toolgate.model import Actor, Entry
 from toolgate.registry.catalog import Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.registry.export import count_tokens, definition_text, is_exact
-from toolgate.store import budgets
 from toolgate.store import catalog as table
-from toolgate.store.database import Store, Transaction
+from toolgate.store.database import Store
 from toolgate.tasks import start_task
-
-T = TypeVar("T")
-EPOCH_POLL_SECONDS = 1.0
-"""How often another process's changes are looked for."""
 
 logger = logging.getLogger("toolgate")
 
 
 class CatalogSync:
-    """One for each App. `follow` is given what the store says whenever that has changed; `announce` tells other processes
-    of a change; `forget` drops decisions about tools that were other ones before."""
+    """One for each App. `forget` drops decisions about tools that were other ones before."""
 
-    def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        rules: DefinitionRules,
-        *,
-        follow: Callable[[table.Flags, list[budgets.BudgetRow]], Awaitable[None]],
-        announce: Callable[[], Awaitable[None]],
-        forget: Callable[[], None],
-        seconds: float,
-    ) -> None:
+    def __init__(self, store: Store, catalog: Catalog, rules: DefinitionRules, *, forget: Callable[[], None]) -> None:
         self._store = store
         self._catalog = catalog
         self._rules = rules
-        self._follow = follow
-        self._announce = announce
         self._forget = forget
-        self._seconds = seconds
-        """After this long all is read anew, even if nothing changed."""
         self._unsaved: dict[str, Entry] = {}
         self._one_save = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
-        self._polling: asyncio.Task[None] | None = None
-        self._epoch = 0
-        self._read_at = 0.0
-
-    # -- life
+        self._saves_soon = False
 
     async def start(self) -> None:
+        """Puts on record what was registered so far; what comes later is put there soon."""
         await self.save()
-        await self.refresh()
-        self._polling = start_task(self._poll())
+        self._saves_soon = True
 
-    async def stop(self) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
-            self._polling = None
+    def stop(self) -> None:
+        self._saves_soon = False
 
     # -- onto the record
 
@@ -79,7 +47,7 @@ class CatalogSync:
         self._catalog.add(entry)
         self._forget()
         self._unsaved[entry.name] = entry
-        if self._polling is not None and (self._saving is None or self._saving.done()):
+        if self._saves_soon and (self._saving is None or self._saving.done()):
             self._saving = start_task(self._save_soon())
 
     async def _save_soon(self) -> None:
@@ -104,47 +72,15 @@ class CatalogSync:
                 self._unsaved = unsaved | self._unsaved
                 raise
 
-    async def change(self, transaction: Transaction[T]) -> T:
-        """Change what is on record; here and, as soon as they can be told, in all other processes."""
-        result = await self._store.transact(transaction)
-        await self._announce()
-        await self.refresh()
-        return result
-
-    async def switch(
-        self, entry: Entry, enabled: bool | None, *, tenant: str | None, persona: str | None, reason: str | None, by: str
-    ) -> None:
-        """Set a flag of a tool for everybody, a tenant or a persona; None takes it away again."""
-        await self.save()
-        if tenant is not None:
-            await self.change(table.set_tenant_flags([(tenant, entry.name, enabled)]))
-        elif persona is not None:
-            await self.change(table.set_persona_restriction(persona, entry.name, enabled is not False, reason))
-        elif enabled is None:
-            await self.change(table.set_enabled(entry.name, entry.tool.enabled, None))
-        else:
-            await self.change(table.set_enabled(entry.name, enabled, by))
-
-    async def switch_many(self, flags: Iterable[tuple[str, str, bool | None]]) -> None:
-        """Flags of tenants: (tenant, tool, enabled)."""
-        await self.save()
-        await self.change(table.set_tenant_flags(flags))
-
-    async def add_dynamic(self, entry: Entry, actor: Actor) -> None:
-        """Put a tool that was registered at run time into the catalog and on record, or into neither."""
+    def add_dynamic(self, entry: Entry, actor: Actor) -> table.DynamicRow:
+        """Puts a tool that was registered at run time into the catalog; gives its row for the record."""
         tool = entry.tool
         self._catalog.add(entry)
-        row = table.DynamicRow(
+        self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
+        return table.DynamicRow(
             tool.name, actor.tenant, actor.persona, tool.kind, tool.target,
             orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), tool.enabled,
         )  # fmt: skip
-        try:
-            self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
-            await self.save()
-            await self.change(table.add_dynamic(row))
-        except StoreError:
-            self._catalog.remove(tool.name, actor.tenant)
-            raise
 
     def compile_again(self, kind: str) -> None:
         """Have dynamic tools of a kind follow what is said of it now."""
@@ -156,16 +92,10 @@ class CatalogSync:
 
     # -- from the record
 
-    async def refresh(self) -> None:
-        """Take over what the store says now."""
-        flags, dynamic, limits = await self._store.read(_all_of_it())
-        if flags.epoch < self._epoch:
-            return  # another refresh has overtaken this one
-        self._epoch = flags.epoch
-        self._read_at = monotonic()
+    def use(self, flags: table.Flags, dynamic: Iterable[table.DynamicRow]) -> None:
+        """Takes over what the record says now."""
         self._use_dynamic([row for row in dynamic if row.enabled])
         self._catalog.use_flags(flags)
-        await self._follow(flags, limits)
 
     def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
         known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}
@@ -178,17 +108,6 @@ class CatalogSync:
         for tenant, name in known - {(row.tenant, row.name) for row in rows}:
             self._catalog.remove(name, tenant)
 
-    async def _poll(self) -> None:
-        """See what other processes change."""
-        while True:
-            await asyncio.sleep(EPOCH_POLL_SECONDS)
-            try:
-                old = monotonic() - self._read_at > self._seconds
-                if old or await self._store.read(table.epoch()) != self._epoch:
-                    await self.refresh()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must be looked again
-                logger.warning("flags could not be read: %s", error)
-
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:
         """The token costs of definitions: as they are on record, or counted now."""
         await self.save()
@@ -200,13 +119,6 @@ class CatalogSync:
                 tokens = count_tokens(definition_text(entry.tool))
             costs[entry.name] = tokens
         return costs
-
-
-def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow]]]:
-    """Reads the whole record, as it was at one moment."""
-    flags = yield from table.flags()
-    dynamic = yield from table.dynamic_tools()
-    return flags, dynamic, (yield from budgets.list_budgets())
 
 
 def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
